@@ -1,0 +1,167 @@
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::AgentResponse;
+use crate::context::{RunContext, State};
+use crate::extensions::Extensions;
+use crate::message::{Message, Messages};
+use crate::model::Settings;
+use crate::request::{CallKind, Origin, Request};
+use crate::stream::Sink;
+
+/// What an agent is asked. Cloning is O(1).
+///
+/// A clone belongs to the same run: a layer that calls the agent again continues it, with its
+/// state and its latched endings. A new request starts a new run.
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent::{AgentRequest, Message, Settings, State};
+///
+/// let mut settings = Settings::default();
+/// settings.temperature = Some(0.0);
+///
+/// let request = AgentRequest::new("And in Oslo?")
+///     .with_history([Message::user("Rain in Rome?"), Message::assistant("No.")])
+///     .with_state(State::from_iter([("units".to_owned(), json!("metric"))]))
+///     .with_settings(settings);
+/// assert_eq!(request.messages().len(), 3);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AgentRequest {
+    messages: Messages,
+    settings: Arc<Settings>,
+    sink: Option<Sink>,
+    extensions: Extensions,
+    context: RunContext,
+}
+
+impl AgentRequest {
+    /// The user says `text`.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self::conversation([Message::user(text)])
+    }
+
+    /// Continues a conversation as it stands.
+    ///
+    /// One that ends in unanswered tool calls resumes with those calls.
+    #[must_use]
+    pub fn conversation(messages: impl Into<Messages>) -> Self {
+        Self { messages: messages.into(), ..Self::default() }
+    }
+
+    /// The same request with earlier messages before its own. A shared history is not copied.
+    #[must_use]
+    pub fn with_history(mut self, history: impl Into<Messages>) -> Self {
+        let new = std::mem::replace(&mut self.messages, history.into());
+        self.messages.extend(new.iter().cloned());
+        self
+    }
+
+    /// The same request with settings that win over the agent's.
+    #[must_use]
+    pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
+        self.settings = settings.into();
+        self
+    }
+
+    /// The same request with the session's state.
+    #[must_use]
+    pub fn with_state(mut self, state: State) -> Self {
+        self.context = RunContext::new(state, self.context.cancellation().clone());
+        self
+    }
+
+    /// The same request with a token that cancels its run.
+    #[must_use]
+    pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
+        self.context = RunContext::new(self.context.state().clone(), token);
+        self
+    }
+
+    /// The same request with a sink that sees the models' answers while they are written.
+    #[must_use]
+    pub fn with_sink(mut self, sink: impl Into<Option<Sink>>) -> Self {
+        self.sink = sink.into();
+        self
+    }
+
+    /// The same request as part of another call's run, for an agent that works for another.
+    #[must_use]
+    pub fn with_context(mut self, context: RunContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// The conversation so far.
+    #[must_use]
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// The conversation so far, to change.
+    pub fn messages_mut(&mut self) -> &mut Messages {
+        &mut self.messages
+    }
+
+    /// Settings that win over the agent's.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Settings that win over the agent's, to change.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+
+    /// What sees the models' answers while they are written.
+    #[must_use]
+    pub fn sink(&self) -> Option<&Sink> {
+        self.sink.as_ref()
+    }
+
+    /// Data of this call.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Data of this call, to change.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+}
+
+impl Request for AgentRequest {
+    type Response = AgentResponse;
+    const CALL: CallKind = CallKind::Agent;
+
+    fn context(&self) -> &RunContext {
+        &self.context
+    }
+
+    fn mark(response: &mut AgentResponse, origin: Origin) {
+        response.set_origin(origin);
+    }
+}
+
+impl From<&str> for AgentRequest {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for AgentRequest {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<Messages> for AgentRequest {
+    fn from(messages: Messages) -> Self {
+        Self::conversation(messages)
+    }
+}

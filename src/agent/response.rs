@@ -1,0 +1,164 @@
+use std::sync::Arc;
+
+use crate::context::State;
+use crate::error::Pending;
+use crate::message::{Iter, Message, Messages, Role, Usage};
+use crate::request::Origin;
+
+/// What an agent answers: what it said, what that took, and why it ended. Cloning is O(1).
+///
+/// ```
+/// use tower_agent::{AgentResponse, End, Message};
+///
+/// let response = AgentResponse::new([Message::assistant("21.5 °C")]);
+/// assert_eq!(response.text(), "21.5 °C");
+/// assert_eq!(response.end(), &End::Finished);
+/// ```
+#[derive(Clone, Debug)]
+pub struct AgentResponse {
+    messages: Messages,
+    new_from: usize,
+    usage: Usage,
+    iterations: u32,
+    end: End,
+    state: State,
+    origin: Origin,
+}
+
+/// Why an agent ended.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum End {
+    /// The model gave its answer.
+    Finished,
+    /// `stop_when` said so.
+    Stopped,
+    /// A callback called [`Error::end_invocation`](crate::Error::end_invocation).
+    Ended,
+    /// It waits for these; a run that continues the conversation resumes it.
+    Interrupted(Arc<[Pending]>),
+    /// It made as many model calls as it may.
+    Limit,
+}
+
+impl AgentResponse {
+    /// An answer made of these new messages.
+    #[must_use]
+    pub fn new(messages: impl Into<Messages>) -> Self {
+        Self {
+            messages: messages.into(),
+            new_from: 0,
+            usage: Usage::default(),
+            iterations: 0,
+            end: End::Finished,
+            state: State::default(),
+            origin: Origin::default(),
+        }
+    }
+
+    /// The last thing that the model, or a callback in its place, said. `None` if it said nothing.
+    #[must_use]
+    pub fn message(&self) -> Option<&Message> {
+        self.new_messages().rev().find(|message| message.role() == Role::Assistant)
+    }
+
+    /// The text of [`message`](Self::message); empty if there is none.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.message().map(Message::text).unwrap_or_default()
+    }
+
+    /// Everything that was said in this run, first to last: the model's turns and the tools'.
+    #[must_use]
+    pub fn new_messages(&self) -> Iter<'_> {
+        self.messages.range(self.new_from)
+    }
+
+    /// The whole conversation: the request's messages, then the new ones. Pass it on as the next
+    /// request's [history](super::AgentRequest::with_history).
+    #[must_use]
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// The tokens it took, sub-agents and failed attempts included.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// How many model calls the agent made; a retry inside the stack counts once.
+    #[must_use]
+    pub fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Why it ended.
+    #[must_use]
+    pub fn end(&self) -> &End {
+        &self.end
+    }
+
+    /// What it waits for, if it was interrupted.
+    #[must_use]
+    pub fn pending(&self) -> &[Pending] {
+        match &self.end {
+            End::Interrupted(pending) => pending,
+            _ => &[],
+        }
+    }
+
+    /// The session's state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Where the answer came from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The same answer with another last message in place of what the model said.
+    #[must_use]
+    pub fn with_message(mut self, message: Message) -> Self {
+        let last = (self.new_from..self.messages.len())
+            .rev()
+            .find(|&index| self.messages[index].role() == Role::Assistant);
+        match last.and_then(|index| self.messages.get_mut(index)) {
+            Some(old) => *old = message,
+            None => self.messages.push(message),
+        }
+        self
+    }
+
+    pub(crate) fn since(mut self, new_from: usize) -> Self {
+        self.new_from = new_from;
+        self
+    }
+
+    pub(crate) fn with_usage(mut self, usage: Usage) -> Self {
+        self.usage = usage;
+        self
+    }
+
+    pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {
+        self.iterations = iterations;
+        self
+    }
+
+    pub(crate) fn with_end(mut self, end: End) -> Self {
+        self.end = end;
+        self
+    }
+
+    pub(crate) fn with_state(mut self, state: State) -> Self {
+        self.state = state;
+        self
+    }
+
+    pub(super) fn set_origin(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+}

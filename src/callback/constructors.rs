@@ -1,0 +1,257 @@
+//! The hooks by name, for each call.
+
+use std::future::Future;
+
+use super::{
+    After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
+    IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, Next, OnError, OnErrorAsync, Wrap,
+};
+use crate::agent::{AgentRequest, AgentResponse};
+use crate::error::{BoxError, Error, Result};
+use crate::model::{ModelRequest, ModelResponse};
+use crate::tool::{ToolRequest, ToolResponse};
+
+macro_rules! constructors {
+    ($(
+        $call:literal, $R:ty => $T:ty,
+        $before:ident $before_async:ident { $before_doc:literal }
+        $after:ident $after_async:ident { $after_doc:literal }
+        $on_error:ident $on_error_async:ident { $on_error_doc:literal }
+        $wrap:ident { $wrap_doc:literal }
+    )*) => {$(
+        #[doc = concat!("A function before each ", $call, " call; see [`Callback::before`](super::Callback::before).")]
+        #[doc = ""]
+        #[doc = "It may change the request, and return nothing, an [`Action`](super::Action), a `Result` of either, or a future of one of these that owns what it uses."]
+        #[doc = ""]
+        #[doc = $before_doc]
+        #[track_caller]
+        pub fn $before<F, O, M>(function: F) -> Before<$R, F, O, M>
+        where
+            F: Fn(&mut $R) -> O + Send + Sync + 'static,
+            O: IntoHook<$T, M>,
+        {
+            Before::new(function, stringify!($before))
+        }
+
+        #[doc = concat!("[`", stringify!($before), "`] for an async function that borrows the request.")]
+        #[doc = ""]
+        #[doc = "An async closure must name its parameter's type and capture nothing."]
+        #[track_caller]
+        pub fn $before_async<F>(function: F) -> BeforeAsync<$R, F>
+        where
+            F: for<'a> BorrowingBefore<'a, $R, Output: IntoAction<$T>> + 'static,
+        {
+            BeforeAsync::new(function, stringify!($before))
+        }
+
+        #[doc = concat!("A function after each ", $call, " call that succeeded; see [`Callback::after`](super::Callback::after).")]
+        #[doc = ""]
+        #[doc = "It may return nothing, an [`Action`](super::Action), a `Result` of either, or a future of one of these that owns what it uses."]
+        #[doc = ""]
+        #[doc = $after_doc]
+        #[track_caller]
+        pub fn $after<F, O, M>(function: F) -> After<$R, F, O, M>
+        where
+            F: Fn(&$R, &$T) -> O + Send + Sync + 'static,
+            O: IntoHook<$T, M>,
+        {
+            After::new(function, stringify!($after))
+        }
+
+        #[doc = concat!("[`", stringify!($after), "`] for an async function that borrows the request and the response.")]
+        #[doc = ""]
+        #[doc = "An async closure must name its parameters' types and capture nothing."]
+        #[track_caller]
+        pub fn $after_async<F>(function: F) -> AfterAsync<$R, F>
+        where
+            F: for<'a> BorrowingAfter<'a, $R, $T, Output: IntoAction<$T>> + 'static,
+        {
+            AfterAsync::new(function, stringify!($after))
+        }
+
+        #[doc = concat!("A function for each ", $call, " call that failed; see [`Callback::on_error`](super::Callback::on_error).")]
+        #[doc = ""]
+        #[doc = "It may change the request for a retry, and return nothing, a [`Recovery`](super::Recovery), a `Result` of either, or a future of one of these that owns what it uses."]
+        #[doc = ""]
+        #[doc = $on_error_doc]
+        #[track_caller]
+        pub fn $on_error<F, O, M>(function: F) -> OnError<$R, F, O, M>
+        where
+            F: Fn(&mut $R, &Error) -> O + Send + Sync + 'static,
+            O: IntoRecoveryHook<$T, M>,
+        {
+            OnError::new(function, stringify!($on_error))
+        }
+
+        #[doc = concat!("[`", stringify!($on_error), "`] for an async function that borrows the request and the error.")]
+        #[doc = ""]
+        #[doc = "An async closure must name its parameters' types and capture nothing."]
+        #[track_caller]
+        pub fn $on_error_async<F>(function: F) -> OnErrorAsync<$R, F>
+        where
+            F: for<'a> BorrowingOnError<'a, $R, Output: IntoRecovery<$T>> + 'static,
+        {
+            OnErrorAsync::new(function, stringify!($on_error))
+        }
+
+        #[doc = concat!("A layer made of a function around each ", $call, " call, given the request and what comes [`Next`].")]
+        #[doc = ""]
+        #[doc = "It is a layer, not a callback: it closes the band before it. A panic in it is an error that names it."]
+        #[doc = ""]
+        #[doc = $wrap_doc]
+        #[track_caller]
+        pub fn $wrap<F, O, E>(function: F) -> Wrap<$R, F>
+        where
+            F: Fn($R, Next<$R>) -> O + Send + Sync + 'static,
+            O: Future<Output = Result<$T, E>> + Send + 'static,
+            E: Into<BoxError>,
+        {
+            Wrap::new(function, stringify!($wrap))
+        }
+    )*};
+}
+
+constructors! {
+    "agent", AgentRequest => AgentResponse,
+    before_agent before_agent_async {
+"```
+use tower_agent::{Action, AgentRequest, AgentResponse, Message, Request, before_agent};
+
+let skip = before_agent(|request: &mut AgentRequest| {
+    match request.context().state().get(\"skip\") {
+        Some(_) => Action::Respond(AgentResponse::new([Message::assistant(\"Skipped.\")])),
+        None => Action::Continue,
+    }
+});
+# drop(skip);
+```"
+    }
+    after_agent after_agent_async {
+"```
+use tower_agent::after_agent;
+
+let audit = after_agent(|_, response| println!(\"{} tokens\", response.usage().total()));
+# drop(audit);
+```"
+    }
+    on_agent_error on_agent_error_async {
+"```
+use tower_agent::{AgentResponse, Message, Recovery, on_agent_error};
+
+let apology = on_agent_error(|_, _| {
+    Recovery::Fallback(AgentResponse::new([Message::assistant(\"I could not find out.\")]))
+});
+# drop(apology);
+```"
+    }
+    wrap_agent {
+"```
+use std::time::Instant;
+use tower_agent::wrap_agent;
+
+let timed = wrap_agent(|request, mut next| async move {
+    let start = Instant::now();
+    let response = next.run(request).await;
+    println!(\"the agent took {:?}\", start.elapsed());
+    response
+});
+# drop(timed);
+```"
+    }
+
+    "model", ModelRequest => ModelResponse,
+    before_model before_model_async {
+"```
+use tower_agent::before_model;
+
+let terse = before_model(|request| request.add_instructions(\"Answer in one sentence.\"));
+# drop(terse);
+```"
+    }
+    after_model after_model_async {
+"```
+use tower_agent::{Error, after_model};
+
+let budget = after_model(|_, response| match response.usage().total() {
+    0..=10_000 => Ok(()),
+    _ => Err(Error::abort(\"that was too long\")),
+});
+# drop(budget);
+```"
+    }
+    on_model_error on_model_error_async {
+"```
+use tower_agent::{ModelResponse, Recovery, on_model_error};
+
+let recover = on_model_error(|_, error| match error.is_retryable() {
+    true => Recovery::Retry,
+    false => Recovery::Fallback(ModelResponse::text(\"I am not well today.\")),
+});
+# drop(recover);
+```"
+    }
+    wrap_model {
+"```
+use tower_agent::wrap_model;
+
+/// Asks twice and keeps the shorter answer.
+let shorter = wrap_model(|request, mut next| async move {
+    let one = next.run(request.clone()).await?;
+    let two = next.run(request).await?;
+    let keep_one = one.message().text().len() <= two.message().text().len();
+    tower_agent::Result::Ok(if keep_one { one } else { two })
+});
+# drop(shorter);
+```"
+    }
+
+    "tool", ToolRequest => ToolResponse,
+    before_tool before_tool_async {
+"```
+use tower_agent::{Action, ToolResponse, before_tool};
+
+let blocklist = before_tool(|request| match request.name() {
+    \"delete_everything\" => Action::Respond(ToolResponse::error(\"not allowed\")),
+    _ => Action::Continue,
+});
+# drop(blocklist);
+```"
+    }
+    after_tool after_tool_async {
+"```
+use tower_agent::{Action, after_tool};
+
+let hide = after_tool(|_, response| {
+    let mut response = response.clone();
+    if let Some(object) = response.value_mut().as_object_mut() {
+        object.remove(\"internal_id\");
+    }
+    Action::Respond(response)
+});
+# drop(hide);
+```"
+    }
+    on_tool_error on_tool_error_async {
+"```
+use serde_json::json;
+use tower_agent::{Effect, Recovery, on_tool_error};
+
+let again = on_tool_error(|request, error| {
+    let pure = request.declaration().is_some_and(|tool| tool.effect() == Effect::Pure);
+    if pure && error.is_retryable() { Recovery::Retry } else { Recovery::Propagate }
+});
+# drop(again);
+```"
+    }
+    wrap_tool {
+"```
+use tower_agent::wrap_tool;
+
+let logged = wrap_tool(|request, mut next| async move {
+    println!(\"{}({})\", request.name(), request.arguments());
+    next.run(request).await
+});
+# drop(logged);
+```"
+    }
+}

@@ -1,0 +1,161 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::{Action, Callback, Outcome, Recovery};
+use crate::error::{Error, Result};
+use crate::maybe_future::MaybeFuture;
+use crate::request::Request;
+
+/// A callback with its type erased. Cloning is O(1).
+pub struct Shared<R: Request>(Arc<dyn Erased<R>>);
+
+impl<R: Request> Shared<R> {
+    pub(super) fn new<C: Callback<R>>(callback: C) -> Self {
+        Self(Arc::new(Implemented(callback)))
+    }
+
+    /// For callbacks whose hooks need no box.
+    pub(super) fn unboxed<C: Erased<R> + 'static>(callback: C) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    pub(super) fn get(&self) -> &dyn Erased<R> {
+        &*self.0
+    }
+}
+
+impl<R: Request> Clone for Shared<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<R: Request> fmt::Debug for Shared<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.0.name()).finish()
+    }
+}
+
+/// An erased callback is a callback.
+#[deny(clippy::missing_trait_methods)]
+impl<R: Request> Callback<R> for Shared<R> {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        self.0.before(request).await
+    }
+
+    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
+        self.0.on_end(request, outcome);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        self.0.name()
+    }
+
+    fn erase(self) -> Self {
+        self
+    }
+}
+
+/// [`Callback`] without its generics, so that callbacks of different types share a list.
+pub(super) trait Erased<R: Request>: Send + Sync {
+    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        let _ = request;
+        MaybeFuture::ready(Ok(Action::Continue))
+    }
+
+    fn after<'a>(
+        &'a self,
+        request: &'a R,
+        response: &'a R::Response,
+    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        let _ = (request, response);
+        MaybeFuture::ready(Ok(Action::Continue))
+    }
+
+    fn on_error<'a>(
+        &'a self,
+        request: &'a mut R,
+        error: &'a Error,
+    ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
+        let _ = (request, error);
+        MaybeFuture::ready(Ok(Recovery::Propagate))
+    }
+
+    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
+        let _ = (request, outcome);
+    }
+
+    fn name(&self) -> Cow<'static, str>;
+}
+
+struct Implemented<C>(C);
+
+impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
+    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        if captures_nothing(|callback: &'a C, request: &'a mut R| callback.before(request))
+            && let Some(answer) = now(self.0.before(&mut *request))
+        {
+            return MaybeFuture::ready(answer);
+        }
+        MaybeFuture::Boxed(Box::pin(self.0.before(request)))
+    }
+
+    fn after<'a>(
+        &'a self,
+        request: &'a R,
+        response: &'a R::Response,
+    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        let future = self.0.after(request, response);
+        if size_of_val(&future) > 1 {
+            return MaybeFuture::Boxed(Box::pin(future));
+        }
+        match now(future) {
+            Some(answer) => MaybeFuture::ready(answer),
+            None => MaybeFuture::Boxed(Box::pin(self.0.after(request, response))),
+        }
+    }
+
+    fn on_error<'a>(
+        &'a self,
+        request: &'a mut R,
+        error: &'a Error,
+    ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
+        // Only ever on the way of a failure: a box costs nothing that matters.
+        MaybeFuture::Boxed(Box::pin(self.0.on_error(request, error)))
+    }
+
+    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
+        self.0.on_end(request, outcome);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        self.0.name()
+    }
+}
+
+/// Whether the future that `make` would return holds nothing: a hook left at its default, or one
+/// that needs none of its arguments. Polling such a one on the stack saves a box, and dropping it
+/// to start again loses nothing.
+fn captures_nothing<A, B, F>(_make: impl FnOnce(A, B) -> F) -> bool {
+    size_of::<F>() <= 1
+}
+
+/// The answer of a future that is ready at its first poll.
+fn now<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}

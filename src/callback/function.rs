@@ -1,0 +1,459 @@
+//! Closures as callbacks.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::erased::Erased;
+use super::{Action, Callback, CallbackService, Callbacks, Recovery, Shared};
+use crate::error::{Error, Result};
+use crate::function::{Later, Now};
+use crate::maybe_future::MaybeFuture;
+use crate::request::Request;
+
+/// What a `before` or `after` function may decide with: nothing, an [`Action`], or a `Result` of
+/// either.
+#[diagnostic::on_unimplemented(
+    message = "a callback cannot return `{Self}`",
+    label = "neither `()`, `Action<{T}>` nor a `Result` of one",
+    note = "return nothing, an `Action<{T}>`, or a `Result<_, tower_agent::Error>` of either"
+)]
+pub trait IntoAction<T> {
+    /// The decision.
+    ///
+    /// # Errors
+    ///
+    /// When the callback failed.
+    fn into_action(self) -> Result<Action<T>>;
+}
+
+impl<T> IntoAction<T> for () {
+    fn into_action(self) -> Result<Action<T>> {
+        Ok(Action::Continue)
+    }
+}
+
+impl<T> IntoAction<T> for Action<T> {
+    fn into_action(self) -> Result<Action<T>> {
+        Ok(self)
+    }
+}
+
+impl<T, A: IntoAction<T>> IntoAction<T> for Result<A> {
+    fn into_action(self) -> Result<Action<T>> {
+        self?.into_action()
+    }
+}
+
+/// What an `on_error` function may decide with: nothing, a [`Recovery`], or a `Result` of either.
+#[diagnostic::on_unimplemented(
+    message = "an error callback cannot return `{Self}`",
+    label = "neither `()`, `Recovery<{T}>` nor a `Result` of one",
+    note = "return nothing, a `Recovery<{T}>`, or a `Result<_, tower_agent::Error>` of either"
+)]
+pub trait IntoRecovery<T> {
+    /// The decision.
+    ///
+    /// # Errors
+    ///
+    /// When the callback failed.
+    fn into_recovery(self) -> Result<Recovery<T>>;
+}
+
+impl<T> IntoRecovery<T> for () {
+    fn into_recovery(self) -> Result<Recovery<T>> {
+        Ok(Recovery::Propagate)
+    }
+}
+
+impl<T> IntoRecovery<T> for Recovery<T> {
+    fn into_recovery(self) -> Result<Recovery<T>> {
+        Ok(self)
+    }
+}
+
+impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
+    fn into_recovery(self) -> Result<Recovery<T>> {
+        self?.into_recovery()
+    }
+}
+
+/// What a `before` or `after` function may return: a decision, or a future of one that owns what
+/// it uses. `M` tells the two apart.
+#[diagnostic::on_unimplemented(
+    message = "a callback cannot return `{Self}`",
+    label = "neither a decision nor a `Send + 'static` future of one",
+    note = "return nothing, an `Action<{T}>`, a `Result` of either, or an `async move` block of one of these that borrows nothing",
+    note = "a function whose future borrows the request takes the constructor whose name ends in `_async`, such as `before_model_async`"
+)]
+pub trait IntoHook<T, M> {
+    /// Makes the future.
+    fn into_hook(self) -> MaybeFuture<'static, Result<Action<T>>>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
+    fn into_hook(self) -> MaybeFuture<'static, Result<Action<T>>> {
+        MaybeFuture::ready(self.into_action())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
+    fn into_hook(self) -> MaybeFuture<'static, Result<Action<T>>> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action() }))
+    }
+}
+
+/// What an `on_error` function may return: a decision, or a future of one that owns what it uses.
+/// `M` tells the two apart.
+#[diagnostic::on_unimplemented(
+    message = "an error callback cannot return `{Self}`",
+    label = "neither a decision nor a `Send + 'static` future of one",
+    note = "return nothing, a `Recovery<{T}>`, a `Result` of either, or an `async move` block of one of these that borrows nothing",
+    note = "a function whose future borrows the request takes the constructor whose name ends in `_async`, such as `on_model_error_async`"
+)]
+pub trait IntoRecoveryHook<T, M> {
+    /// Makes the future.
+    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
+    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
+        MaybeFuture::ready(self.into_recovery())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
+    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery() }))
+    }
+}
+
+/// A function whose future borrows the request.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an async function of a borrowed request",
+    label = "not `async fn(&mut {R}) -> _` with a `Send` future",
+    note = "an async closure must name its parameter's type, `async |request: &mut ModelRequest| ..`, and capture nothing",
+    note = "to capture, clone inside a plain closure and return `async move`: `before_model(move |request| {{ let name = name.clone(); async move {{ .. }} }})`; or implement `Callback`"
+)]
+pub trait BorrowingBefore<'a, R>: Send + Sync {
+    /// What the future makes.
+    type Output;
+
+    /// Calls the function.
+    fn run(&self, request: &'a mut R) -> impl Future<Output = Self::Output> + Send + 'a;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, R, F, Fut> BorrowingBefore<'a, R> for F
+where
+    R: 'a,
+    F: Fn(&'a mut R) -> Fut + Send + Sync,
+    Fut: Future + Send + 'a,
+{
+    type Output = Fut::Output;
+
+    fn run(&self, request: &'a mut R) -> impl Future<Output = Self::Output> + Send + 'a {
+        self(request)
+    }
+}
+
+/// A function whose future borrows the request and the response.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an async function of a borrowed request and response",
+    label = "not `async fn(&{R}, &{T}) -> _` with a `Send` future",
+    note = "an async closure must name its parameters' types and capture nothing",
+    note = "to capture, clone inside a plain closure and return `async move`, or implement `Callback`"
+)]
+pub trait BorrowingAfter<'a, R, T>: Send + Sync {
+    /// What the future makes.
+    type Output;
+
+    /// Calls the function.
+    fn run(
+        &self,
+        request: &'a R,
+        response: &'a T,
+    ) -> impl Future<Output = Self::Output> + Send + 'a;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, R, T, F, Fut> BorrowingAfter<'a, R, T> for F
+where
+    R: 'a,
+    T: 'a,
+    F: Fn(&'a R, &'a T) -> Fut + Send + Sync,
+    Fut: Future + Send + 'a,
+{
+    type Output = Fut::Output;
+
+    fn run(
+        &self,
+        request: &'a R,
+        response: &'a T,
+    ) -> impl Future<Output = Self::Output> + Send + 'a {
+        self(request, response)
+    }
+}
+
+/// A function whose future borrows the request and the error.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an async function of a borrowed request and error",
+    label = "not `async fn(&mut {R}, &Error) -> _` with a `Send` future",
+    note = "an async closure must name its parameters' types and capture nothing",
+    note = "to capture, clone inside a plain closure and return `async move`, or implement `Callback`"
+)]
+pub trait BorrowingOnError<'a, R>: Send + Sync {
+    /// What the future makes.
+    type Output;
+
+    /// Calls the function.
+    fn run(
+        &self,
+        request: &'a mut R,
+        error: &'a Error,
+    ) -> impl Future<Output = Self::Output> + Send + 'a;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, R, F, Fut> BorrowingOnError<'a, R> for F
+where
+    R: 'a,
+    F: Fn(&'a mut R, &'a Error) -> Fut + Send + Sync,
+    Fut: Future + Send + 'a,
+{
+    type Output = Fut::Output;
+
+    fn run(
+        &self,
+        request: &'a mut R,
+        error: &'a Error,
+    ) -> impl Future<Output = Self::Output> + Send + 'a {
+        self(request, error)
+    }
+}
+
+/// A function, and what to call it.
+struct Named<F> {
+    function: Arc<F>,
+    hook: &'static str,
+    /// Where it was registered, unless it was given a name.
+    place: &'static Location<'static>,
+    name: Option<Cow<'static, str>>,
+}
+
+impl<F> Named<F> {
+    fn name(&self) -> Cow<'static, str> {
+        self.name.clone().unwrap_or_else(|| format!("{} at {}", self.hook, self.place).into())
+    }
+}
+
+impl<F> Clone for Named<F> {
+    fn clone(&self) -> Self {
+        Self { function: self.function.clone(), name: self.name.clone(), ..*self }
+    }
+}
+
+/// A closure type: a function for one hook. `$bounds` say what the function must be, `$method`
+/// calls it; the rest is the same for all.
+macro_rules! function_callback {
+    (
+        $(#[$doc:meta])*
+        $name:ident <$($param:ident),*>
+        where { $($bounds:tt)* }
+        $method:item
+    ) => {
+        $(#[$doc])*
+        #[must_use = "a callback does nothing until it is registered or layered"]
+        pub struct $name<R, $($param),*> {
+            named: Named<F>,
+            kind: PhantomData<fn(R, $($param),*)>,
+        }
+
+        impl<R, $($param),*> $name<R, $($param),*> {
+            #[track_caller]
+            pub(super) fn new(function: F, hook: &'static str) -> Self {
+                let (function, place) = (Arc::new(function), Location::caller());
+                Self { named: Named { function, hook, place, name: None }, kind: PhantomData }
+            }
+
+            /// The same callback with a name; else it is named after its hook and its place in
+            /// the source.
+            pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+                self.named.name = Some(name.into());
+                self
+            }
+        }
+
+        impl<R, $($param),*> Clone for $name<R, $($param),*> {
+            fn clone(&self) -> Self {
+                Self { named: self.named.clone(), kind: PhantomData }
+            }
+        }
+
+        impl<R, $($param),*> fmt::Debug for $name<R, $($param),*> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.named.name()).finish()
+            }
+        }
+
+        impl<S, R: Request, $($param),*> Layer<S> for $name<R, $($param),*>
+        where
+            Self: Callback<R>,
+        {
+            type Service = CallbackService<S, R>;
+
+            fn layer(&self, inner: S) -> Self::Service {
+                Callbacks::new().with(self.clone()).layer(inner)
+            }
+        }
+
+        impl<R: Request, $($param: 'static),*> Erased<R> for $name<R, $($param),*>
+        where
+            $($bounds)*
+        {
+            $method
+
+            fn name(&self) -> Cow<'static, str> {
+                self.named.name()
+            }
+        }
+    };
+}
+
+function_callback! {
+    /// A function before a call; made by [`before_model`](super::before_model) and its like.
+    Before<F, O, M>
+    where {
+        F: Fn(&mut R) -> O + Send + Sync,
+        O: IntoHook<R::Response, M>,
+    }
+    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        (self.named.function)(request).into_hook()
+    }
+}
+
+function_callback! {
+    /// A function after a call; made by [`after_model`](super::after_model) and its like.
+    After<F, O, M>
+    where {
+        F: Fn(&R, &R::Response) -> O + Send + Sync,
+        O: IntoHook<R::Response, M>,
+    }
+    fn after<'a>(
+        &'a self,
+        request: &'a R,
+        response: &'a R::Response,
+    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        (self.named.function)(request, response).into_hook()
+    }
+}
+
+function_callback! {
+    /// A function for a failed call; made by [`on_model_error`](super::on_model_error) and its
+    /// like.
+    OnError<F, O, M>
+    where {
+        F: Fn(&mut R, &Error) -> O + Send + Sync,
+        O: IntoRecoveryHook<R::Response, M>,
+    }
+    fn on_error<'a>(
+        &'a self,
+        request: &'a mut R,
+        error: &'a Error,
+    ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
+        (self.named.function)(request, error).into_recovery_hook()
+    }
+}
+
+function_callback! {
+    /// An async function that borrows the request before a call; made by
+    /// [`before_model_async`](super::before_model_async) and its like.
+    BeforeAsync<F>
+    where {
+        F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
+    }
+    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        let future = self.named.function.run(request);
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action() }))
+    }
+}
+
+function_callback! {
+    /// An async function that borrows the request and the response after a call; made by
+    /// [`after_model_async`](super::after_model_async) and its like.
+    AfterAsync<F>
+    where {
+        F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>,
+    }
+    fn after<'a>(
+        &'a self,
+        request: &'a R,
+        response: &'a R::Response,
+    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+        let future = self.named.function.run(request, response);
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action() }))
+    }
+}
+
+function_callback! {
+    /// An async function that borrows the request and the error of a failed call; made by
+    /// [`on_model_error_async`](super::on_model_error_async) and its like.
+    OnErrorAsync<F>
+    where {
+        F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>,
+    }
+    fn on_error<'a>(
+        &'a self,
+        request: &'a mut R,
+        error: &'a Error,
+    ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
+        let future = self.named.function.run(request, error);
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_recovery() }))
+    }
+}
+
+/// Each of them is a callback whose other hooks do nothing.
+macro_rules! impl_callback {
+    ($($name:ident <$($param:ident),*> where { $($bounds:tt)* } $method:ident($($arg:ident: $ty:ty),*) -> $out:ident;)*) => {$(
+        impl<R: Request, $($param: 'static),*> Callback<R> for $name<R, $($param),*>
+        where
+            $($bounds)*
+        {
+            async fn $method(&self, $($arg: $ty),*) -> Result<$out<R::Response>> {
+                Erased::$method(self, $($arg),*).await
+            }
+
+            fn name(&self) -> Cow<'static, str> {
+                self.named.name()
+            }
+
+            fn erase(self) -> Shared<R> {
+                Shared::unboxed(self)
+            }
+        }
+    )*};
+}
+
+impl_callback! {
+    Before<F, O, M> where { F: Fn(&mut R) -> O + Send + Sync, O: IntoHook<R::Response, M>, }
+        before(request: &mut R) -> Action;
+    After<F, O, M> where { F: Fn(&R, &R::Response) -> O + Send + Sync, O: IntoHook<R::Response, M>, }
+        after(request: &R, response: &R::Response) -> Action;
+    OnError<F, O, M> where { F: Fn(&mut R, &Error) -> O + Send + Sync, O: IntoRecoveryHook<R::Response, M>, }
+        on_error(request: &mut R, error: &Error) -> Recovery;
+    BeforeAsync<F> where { F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>, }
+        before(request: &mut R) -> Action;
+    AfterAsync<F> where { F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>, }
+        after(request: &R, response: &R::Response) -> Action;
+    OnErrorAsync<F> where { F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>, }
+        on_error(request: &mut R, error: &Error) -> Recovery;
+}

@@ -1,0 +1,197 @@
+//! Callbacks: one trait, one list, one layer, for every call.
+//!
+//! ```text
+//! Callbacks<R>: Layer<S>    where S: Service<R, Response = R::Response>
+//! ```
+//!
+//! # When each hook runs
+//!
+//! | hook | runs | may |
+//! |---|---|---|
+//! | [`before`](Callback::before) | before the call, first registered first | change the request; answer in the service's place |
+//! | [`after`](Callback::after) | after a success, first registered first | replace the response |
+//! | [`on_error`](Callback::on_error) | after a failure, first registered first | change the error; retry; answer in its place |
+//! | [`on_end`](Callback::on_end) | once, when the call is over, however it ended | look |
+//!
+//! Callbacks registered next to one another form one band, and inside a band the first registered
+//! acts first in every phase. A tower layer draws a line: what is registered after it is inside
+//! it. The crate's [front page](crate#order) has the picture.
+//!
+//! # Endings
+//!
+//! An error from a hook fails the call; bands outside may recover it, its own band's `on_error`
+//! does not see it. [`Error::abort`], [`Error::interrupt`] and [`Error::end_invocation`] end more
+//! than the call, and are kept in the run's context, where nothing outside can undo them. Raised
+//! in an `after`, an interrupt or an end of the invocation leaves the call its response: it is
+//! the run that ends, and the call has succeeded. A panic in a hook is an error of kind
+//! [`Callback`](crate::ErrorKind::Callback) that names the callback and the hook.
+//!
+//! # Closures
+//!
+//! Each hook has a constructor by its field's name, such as [`before_model`] or [`after_tool`].
+//! The function may be sync, or return a future that owns what it uses, and may return nothing,
+//! an [`Action`], or a `Result` of one. A function whose future borrows the request takes the
+//! second name, such as [`before_model_async`]. Standing alone, each is a layer as well.
+
+mod action;
+mod band;
+mod constructors;
+mod ending;
+mod erased;
+mod function;
+mod list;
+mod service;
+mod wrap;
+
+use std::borrow::Cow;
+use std::future::Future;
+
+pub use self::action::{Action, Outcome, Recovery};
+pub use self::constructors::*;
+pub use self::erased::Shared;
+pub use self::function::{
+    After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
+    IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
+};
+pub use self::list::Callbacks;
+pub use self::service::CallbackService;
+pub use self::wrap::{IntoWrapped, Next, Wrap, WrapService};
+
+/// Futures of the layers in this module.
+pub mod future {
+    pub use super::service::ResponseFuture;
+    pub use super::wrap::WrapFuture;
+    pub use crate::maybe_future::MaybeFuture;
+}
+
+use crate::error::{Error, Result};
+use crate::request::Request;
+
+/// Stands around calls of one kind, or of every kind.
+///
+/// Every method has a default that does nothing; implement those you need as plain `async fn`s.
+/// A callback for several kinds is generic: `impl<R: Request> Callback<R> for Logger`.
+///
+/// ```
+/// use tower_agent::{Action, Callback, ModelRequest, ModelResponse, Result};
+///
+/// /// Keeps answers short.
+/// struct LengthGuard {
+///     max_chars: usize,
+/// }
+///
+/// impl Callback<ModelRequest> for LengthGuard {
+///     async fn after(
+///         &self,
+///         _: &ModelRequest,
+///         response: &ModelResponse,
+///     ) -> Result<Action<ModelResponse>> {
+///         let text = response.message().text();
+///         if text.chars().count() <= self.max_chars {
+///             return Ok(Action::Continue);
+///         }
+///         let short: String = text.chars().take(self.max_chars).collect();
+///         Ok(Action::Respond(ModelResponse::text(short).with_usage(response.usage())))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a callback for `{R}`",
+    label = "not a `Callback<{R}>`",
+    note = "a callback is a type that implements `Callback<{R}>`, or a closure in its constructor, such as `before_model(|request| ..)` or `after_tool(|request, response| ..)`",
+    note = "a tower layer goes to `model_layer`, `tool_layer` or `agent_layer`"
+)]
+pub trait Callback<R: Request>: Send + Sync + 'static {
+    /// **When:** before the call, unless a callback registered earlier in the band has decided.
+    ///
+    /// **Sees:** the request as earlier callbacks left it, and may change it.
+    ///
+    /// **May return:** [`Continue`](Action::Continue) to ask the next callback;
+    /// [`Proceed`](Action::Proceed) to make the call without asking further;
+    /// [`Respond`](Action::Respond) to answer without making the call.
+    ///
+    /// **On error:** the call fails and is not made.
+    ///
+    /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
+    fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
+        let _ = request;
+        async { Ok(Action::Continue) }
+    }
+
+    /// **When:** after the call has succeeded, also when a `before` or an `on_error` answered it.
+    ///
+    /// **Sees:** the request as it was sent and the whole response, streamed or not, as earlier
+    /// callbacks left it.
+    ///
+    /// **May return:** [`Continue`](Action::Continue) to ask the next callback;
+    /// [`Proceed`](Action::Proceed) to ask no further; [`Respond`](Action::Respond) to put
+    /// another response in its place, which the next callback sees.
+    ///
+    /// **On error:** the call fails.
+    ///
+    /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
+    fn after(
+        &self,
+        request: &R,
+        response: &R::Response,
+    ) -> impl Future<Output = Result<Action<R::Response>>> + Send {
+        let _ = (request, response);
+        async { Ok(Action::Continue) }
+    }
+
+    /// **When:** after the call has failed, each time it fails. Not for an abort, an interrupt or
+    /// an end of the invocation, and not for an error of a hook of this band.
+    ///
+    /// **Sees:** the request as it was sent, which it may change for a retry, and the error as
+    /// earlier callbacks left it.
+    ///
+    /// **May return:** [`Propagate`](Recovery::Propagate) to ask the next callback;
+    /// [`Fail`](Recovery::Fail) to put another error in its place, which the next callback sees;
+    /// [`Retry`](Recovery::Retry) to make the call again, three times at most, without asking
+    /// `before` again; [`Fallback`](Recovery::Fallback) to answer, which `after` then sees.
+    ///
+    /// **On error:** the call fails with that error.
+    ///
+    /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
+    fn on_error(
+        &self,
+        request: &mut R,
+        error: &Error,
+    ) -> impl Future<Output = Result<Recovery<R::Response>>> + Send {
+        let _ = (request, error);
+        async { Ok(Recovery::Propagate) }
+    }
+
+    /// **When:** when the call is over, exactly once for every call in which a hook of this
+    /// callback has run: done, failed or dropped.
+    ///
+    /// **Sees:** the request as it last was, and how the call ended.
+    ///
+    /// **May return:** nothing; it cannot change anything. It may run while a future is dropped,
+    /// so it must not block. A panic in it is caught and goes no further.
+    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
+        let _ = (request, outcome);
+    }
+
+    /// Names the callback in errors, traces and [`explain`](crate::Agent::explain). The type's
+    /// name unless overridden.
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed(short_type_name::<Self>())
+    }
+
+    /// The callback with its type erased.
+    #[doc(hidden)]
+    fn erase(self) -> Shared<R>
+    where
+        Self: Sized,
+    {
+        Shared::new(self)
+    }
+}
+
+/// `tower::timeout::TimeoutLayer` as `TimeoutLayer`, generics left off.
+pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    let name = name.split('<').next().unwrap_or(name);
+    name.rsplit("::").next().unwrap_or(name)
+}

@@ -1,0 +1,108 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::future::BoxFuture;
+use pin_project_lite::pin_project;
+use tower::Service;
+
+use super::{Callbacks, band};
+use crate::error::{BoxError, Error, Result};
+use crate::request::Request;
+
+/// A service inside a band of callbacks; [`Callbacks`] makes it.
+pub struct CallbackService<S, R: Request> {
+    inner: S,
+    callbacks: Callbacks<R>,
+}
+
+impl<S, R: Request> CallbackService<S, R> {
+    /// Puts `inner` inside `callbacks`.
+    pub fn new(inner: S, callbacks: Callbacks<R>) -> Self {
+        Self { inner, callbacks }
+    }
+}
+
+impl<S, R> Service<R> for CallbackService<S, R>
+where
+    R: Request,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = R::Response;
+    type Error = Error;
+    type Future = ResponseFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        if self.callbacks.is_empty() {
+            return ResponseFuture { state: State::Passed { future: self.inner.call(request) } };
+        }
+        // The service that was polled ready goes with the call; its unready clone stays.
+        let unready = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, unready);
+        let future = Box::pin(band::run(self.callbacks.clone(), request, ready));
+        ResponseFuture { state: State::Banded { future } }
+    }
+}
+
+impl<S: Clone, R: Request> Clone for CallbackService<S, R> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), callbacks: self.callbacks.clone() }
+    }
+}
+
+impl<S: fmt::Debug, R: Request> fmt::Debug for CallbackService<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallbackService")
+            .field("inner", &self.inner)
+            .field("callbacks", &self.callbacks)
+            .finish()
+    }
+}
+
+pin_project! {
+    /// The future of a [`CallbackService`].
+    pub struct ResponseFuture<F, R: Request> {
+        #[pin]
+        state: State<F, R>,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum State<F, R: Request> {
+        Passed { #[pin] future: F },
+        Banded { future: BoxFuture<'static, Result<R::Response>> },
+    }
+}
+
+impl<F, E, R> Future for ResponseFuture<F, R>
+where
+    R: Request,
+    F: Future<Output = Result<R::Response, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<R::Response>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            Projected::Passed { future } => {
+                Poll::Ready(ready!(future.poll(cx)).map_err(|error| Error::from(error.into())))
+            }
+            Projected::Banded { future } => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<F, R: Request> fmt::Debug for ResponseFuture<F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! The around form: a function that is given the request and what comes next.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tower::Service;
+use tower_layer::Layer;
+
+use crate::boxed::Boxed;
+use crate::context::RunContext;
+use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::panic::{CatchPanic, catch};
+use crate::request::Request;
+
+/// What a wrap stands around. It may be run more than once, one after another; clones of it may
+/// run side by side.
+///
+/// Each run drives the inner service's readiness itself.
+#[derive(Clone, Debug)]
+pub struct Next<R: Request> {
+    inner: Boxed<R>,
+}
+
+impl<R: Request> Next<R> {
+    /// Makes the call.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    pub async fn run(&mut self, request: R) -> Result<R::Response> {
+        poll_fn(|cx| self.inner.poll_ready(cx)).await?;
+        self.inner.call(request).await
+    }
+}
+
+/// A layer made of a function around a call; [`wrap_model`](super::wrap_model) and its like make
+/// it.
+#[must_use = "a wrap does nothing until it is layered"]
+pub struct Wrap<R, F> {
+    function: Arc<F>,
+    name: Cow<'static, str>,
+    kind: PhantomData<fn(R)>,
+}
+
+impl<R: Request, F> Wrap<R, F> {
+    #[track_caller]
+    pub(super) fn new(function: F, hook: &'static str) -> Self {
+        let name = format!("{hook} at {}", Location::caller()).into();
+        Self { function: Arc::new(function), name, kind: PhantomData }
+    }
+
+    /// The same wrap with a name; else it is named after its place in the source.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// What it is called in errors.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl<R, F> Clone for Wrap<R, F> {
+    fn clone(&self) -> Self {
+        Self { function: self.function.clone(), name: self.name.clone(), kind: PhantomData }
+    }
+}
+
+impl<R, F> fmt::Debug for Wrap<R, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Wrap").field(&self.name).finish()
+    }
+}
+
+impl<S, R: Request, F> Layer<S> for Wrap<R, F> {
+    type Service = WrapService<S, R, F>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        WrapService { inner, wrap: self.clone() }
+    }
+}
+
+/// A service inside a [`Wrap`].
+#[derive(Debug)]
+pub struct WrapService<S, R, F> {
+    inner: S,
+    wrap: Wrap<R, F>,
+}
+
+impl<S: Clone, R, F> Clone for WrapService<S, R, F> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), wrap: self.wrap.clone() }
+    }
+}
+
+/// What a wrap's function may return: a future of the response or an error of any type.
+#[diagnostic::on_unimplemented(
+    message = "a wrap cannot return `{Self}`",
+    label = "not a `Send + 'static` future of `Result<{T}, _>`",
+    note = "a wrap is `|request, mut next| async move {{ next.run(request).await }}`"
+)]
+pub trait IntoWrapped<T>: Send + 'static {
+    /// The future, with its error made ours.
+    fn into_wrapped(self) -> impl Future<Output = Result<T>> + Send + 'static;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, F, E> IntoWrapped<T> for F
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    E: Into<BoxError>,
+{
+    fn into_wrapped(self) -> impl Future<Output = Result<T>> + Send + 'static {
+        async move { self.await.map_err(|error| Error::from(error.into())) }
+    }
+}
+
+impl<S, R, F, O> Service<R> for WrapService<S, R, F>
+where
+    R: Request,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    F: Fn(R, Next<R>) -> O + Send + Sync + 'static,
+    O: IntoWrapped<R::Response>,
+{
+    type Response = R::Response;
+    type Error = Error;
+    type Future = WrapFuture<R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let unready = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, unready);
+        let wrap = self.wrap.clone();
+        WrapFuture { future: Box::pin(run(wrap, request, Next { inner: Boxed::ready(ready) })) }
+    }
+}
+
+async fn run<R, F, O>(wrap: Wrap<R, F>, request: R, next: Next<R>) -> Result<R::Response>
+where
+    R: Request,
+    F: Fn(R, Next<R>) -> O,
+    O: IntoWrapped<R::Response>,
+{
+    let context: RunContext = request.context().clone();
+    if let Some(ended) = context.refusal(R::CALL) {
+        return Err(ended);
+    }
+    let site = context.site(R::CALL, request.name());
+    let result = match catch(|| (wrap.function)(request, next)) {
+        Ok(future) => CatchPanic::new(future.into_wrapped()).await,
+        Err(panic) => Err(panic),
+    };
+    let result = result
+        .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Callback, format!("panicked: {panic}"))));
+    let result = result.map_err(|error| {
+        let error = error.by(|| wrap.name.clone(), "wrap").in_call(|| site);
+        context.latch(R::CALL, &error);
+        error
+    });
+    match context.ending(R::CALL) {
+        // The function may have made something else of it.
+        Some(ending) if ending.kind() == ErrorKind::Aborted => Err(ending),
+        _ => result,
+    }
+}
+
+/// The future of a [`WrapService`].
+pub struct WrapFuture<R: Request> {
+    future: BoxFuture<'static, Result<R::Response>>,
+}
+
+impl<R: Request> Future for WrapFuture<R> {
+    type Output = Result<R::Response>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.future.as_mut().poll(cx)
+    }
+}
+
+impl<R: Request> fmt::Debug for WrapFuture<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WrapFuture").finish_non_exhaustive()
+    }
+}

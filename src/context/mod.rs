@@ -1,0 +1,187 @@
+//! The run that a call belongs to.
+
+mod latch;
+mod run;
+mod state;
+mod values;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::state::{State, StateDelta};
+pub use self::values::{ValueTypeError, Values};
+
+use self::run::{Run, Scope};
+use crate::error::{CallSite, Error, Pending};
+use crate::message::Usage;
+use crate::request::CallKind;
+
+/// What every call knows of its run: a cheap handle, read-only except for the places for data.
+///
+/// There are three of those, each with one purpose: the request's
+/// [`Extensions`](crate::Extensions) for one call, [`values`](Self::values) for one run, and
+/// [`state`](Self::state) for the session, which comes with the request and goes back with the
+/// response.
+///
+/// `RunContext::default()` starts a run of its own, for a call made without an agent.
+#[derive(Clone, Default)]
+pub struct RunContext {
+    scope: Arc<Scope>,
+    iteration: u32,
+    /// How many of the scope's texts were there when this call was made.
+    texts: usize,
+    tool_call: Option<Arc<str>>,
+}
+
+impl RunContext {
+    /// Starts a run with a session's state and a token that cancels it.
+    #[must_use]
+    pub fn new(state: State, cancellation: CancellationToken) -> Self {
+        Self::of(Scope::root(Run::new(state, cancellation)), None)
+    }
+
+    fn of(scope: Scope, tool_call: Option<Arc<str>>) -> Self {
+        Self { scope: Arc::new(scope), iteration: 0, texts: 0, tool_call }
+    }
+
+    /// Names the run; unique unless the caller chose it.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.scope.run.id
+    }
+
+    /// The agent that makes this call. Empty for a call made without an agent.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        self.scope.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The agents from the root of the tree to this one, joined by `/`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.scope.path
+    }
+
+    /// How many model calls the agent has made before this turn: 0 at the first.
+    #[must_use]
+    pub fn iteration(&self) -> u32 {
+        self.iteration
+    }
+
+    /// How many model calls the agent may make.
+    #[must_use]
+    pub fn max_iterations(&self) -> u32 {
+        self.scope.max_iterations
+    }
+
+    /// What the model said in earlier turns, first to last. Empty at the first model call.
+    #[must_use]
+    pub fn texts(&self) -> Vec<Arc<str>> {
+        self.scope.texts(self.texts)
+    }
+
+    /// Tokens used so far by the whole run, sub-agents and failed attempts included.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.scope.root_usage()
+    }
+
+    /// The provider's name for the tool call that this is, or is made in.
+    #[must_use]
+    pub fn tool_call_id(&self) -> Option<&str> {
+        self.tool_call.as_deref()
+    }
+
+    /// Values of any type that live as long as the run.
+    #[must_use]
+    pub fn values(&self) -> &Values {
+        &self.scope.run.values
+    }
+
+    /// The session's state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.scope.run.state
+    }
+
+    /// Cancels the run, or waits for somebody to do so.
+    #[must_use]
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.scope.run.cancellation
+    }
+
+    /// The abort that ended the run, if one did.
+    #[must_use]
+    pub fn aborted(&self) -> Option<&Error> {
+        self.scope.run.aborted.get()
+    }
+
+    /// What this agent waits for, if it was interrupted.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Pending> {
+        self.scope.latch.pending()
+    }
+
+    /// Notes the tokens of one attempt, for this agent and those it works for.
+    pub(crate) fn add_usage(&self, usage: Usage) {
+        self.scope.add_usage(usage);
+    }
+
+    /// Tokens used so far by this agent and those that work for it.
+    pub(crate) fn agent_usage(&self) -> Usage {
+        self.scope.usage()
+    }
+
+    /// The handle for an agent called with this one.
+    pub(crate) fn enter(&self, agent: &str, max_iterations: u32) -> Self {
+        Self::of(Scope::child(&self.scope, agent, max_iterations), self.tool_call.clone())
+    }
+
+    /// The handle for a turn of the loop.
+    pub(crate) fn at_iteration(&self, iteration: u32) -> Self {
+        Self { iteration, texts: self.scope.text_count(), ..self.clone() }
+    }
+
+    /// The handle for a tool call of this turn.
+    pub(crate) fn in_tool_call(&self, id: &Arc<str>) -> Self {
+        Self { tool_call: Some(id.clone()), ..self.clone() }
+    }
+
+    /// Keeps what the model said for later turns.
+    pub(crate) fn push_text(&self, text: String) {
+        self.scope.push_text(text);
+    }
+
+    /// Names the call in an error.
+    pub(crate) fn site(&self, kind: CallKind, name: Option<&str>) -> CallSite {
+        CallSite { kind, name: name.map(Into::into), agent: self.scope.path.clone() }
+    }
+
+    /// Remembers an error that ends more than the call it comes from.
+    pub(crate) fn latch(&self, kind: CallKind, error: &Error) {
+        self.scope.latch(kind, self.iteration, self.tool_call.as_ref(), error);
+    }
+
+    /// Why a call of this kind must not start any more.
+    pub(crate) fn refusal(&self, kind: CallKind) -> Option<Error> {
+        self.scope.refusal(kind, self.iteration, self.tool_call.as_ref())
+    }
+
+    /// The ending that this very call has brought about, whatever its result says.
+    pub(crate) fn ending(&self, kind: CallKind) -> Option<Error> {
+        self.scope.ending(kind, self.iteration, self.tool_call.as_ref())
+    }
+}
+
+impl fmt::Debug for RunContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunContext")
+            .field("run_id", &self.run_id())
+            .field("path", &self.path())
+            .field("iteration", &self.iteration)
+            .field("tool_call_id", &self.tool_call)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,137 @@
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use super::latch::Latch;
+use super::{State, Values};
+use crate::error::{Error, ErrorKind};
+use crate::message::Usage;
+use crate::request::CallKind;
+
+/// What a whole tree of agents shares.
+pub(super) struct Run {
+    pub(super) id: Arc<str>,
+    pub(super) state: State,
+    pub(super) values: Values,
+    pub(super) cancellation: CancellationToken,
+    pub(super) aborted: OnceLock<Error>,
+}
+
+impl Run {
+    pub(super) fn new(state: State, cancellation: CancellationToken) -> Self {
+        state.begin();
+        Self {
+            id: uuid::Uuid::new_v4().to_string().into(),
+            state,
+            values: Values::default(),
+            cancellation,
+            aborted: OnceLock::new(),
+        }
+    }
+}
+
+/// One agent's part of a run.
+pub(super) struct Scope {
+    pub(super) run: Arc<Run>,
+    pub(super) path: Arc<str>,
+    pub(super) max_iterations: u32,
+    pub(super) latch: Latch,
+    parent: Option<Arc<Scope>>,
+    usage: Mutex<Usage>,
+    texts: Mutex<Vec<Arc<str>>>,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::root(Run::new(State::default(), CancellationToken::new()))
+    }
+}
+
+impl Scope {
+    pub(super) fn root(run: Run) -> Self {
+        Self::new(Arc::new(run), Arc::from(""), 0, None)
+    }
+
+    pub(super) fn child(parent: &Arc<Self>, agent: &str, max_iterations: u32) -> Self {
+        let path = match &*parent.path {
+            "" => Arc::from(agent),
+            path => Arc::from(format!("{path}/{agent}")),
+        };
+        Self::new(parent.run.clone(), path, max_iterations, Some(parent.clone()))
+    }
+
+    fn new(run: Arc<Run>, path: Arc<str>, max_iterations: u32, parent: Option<Arc<Self>>) -> Self {
+        Self {
+            run,
+            path,
+            max_iterations,
+            latch: Latch::default(),
+            parent,
+            usage: Mutex::default(),
+            texts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        *lock(&self.usage)
+    }
+
+    pub(super) fn root_usage(&self) -> Usage {
+        let mut scope = self;
+        while let Some(parent) = &scope.parent {
+            scope = parent;
+        }
+        scope.usage()
+    }
+
+    pub(super) fn add_usage(&self, usage: Usage) {
+        let mut next = Some(self);
+        while let Some(scope) = next {
+            *lock(&scope.usage) += usage;
+            next = scope.parent.as_deref();
+        }
+    }
+
+    pub(super) fn texts(&self, count: usize) -> Vec<Arc<str>> {
+        lock(&self.texts).iter().take(count).cloned().collect()
+    }
+
+    pub(super) fn text_count(&self) -> usize {
+        lock(&self.texts).len()
+    }
+
+    pub(super) fn push_text(&self, text: String) {
+        lock(&self.texts).push(text.into());
+    }
+
+    pub(super) fn latch(&self, kind: CallKind, turn: u32, tool: Option<&Arc<str>>, error: &Error) {
+        match error.kind() {
+            ErrorKind::Aborted => drop(self.run.aborted.set(error.clone())),
+            ErrorKind::Interrupted | ErrorKind::Ended => self.latch.set(kind, turn, tool, error),
+            _ => {}
+        }
+    }
+
+    pub(super) fn refusal(
+        &self,
+        kind: CallKind,
+        turn: u32,
+        tool: Option<&Arc<str>>,
+    ) -> Option<Error> {
+        self.run.aborted.get().cloned().or_else(|| self.latch.refusal(kind, turn, tool))
+    }
+
+    pub(super) fn ending(
+        &self,
+        kind: CallKind,
+        turn: u32,
+        tool: Option<&Arc<str>>,
+    ) -> Option<Error> {
+        self.run.aborted.get().cloned().or_else(|| self.latch.ending(kind, turn, tool))
+    }
+}
+
+/// No code of ours panics while it holds one of these locks, so a poisoned one is still whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

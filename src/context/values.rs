@@ -1,0 +1,89 @@
+use std::any::{Any, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use super::run::lock;
+
+/// Values of any type under string keys, shared by everything in one run.
+///
+/// Use it for what outlives a call: totals, caches, clocks. Data of one call belongs in its
+/// [`Extensions`](crate::Extensions), which parallel calls cannot mix up.
+///
+/// ```
+/// use std::time::Instant;
+/// use tower_agent::RunContext;
+///
+/// let context = RunContext::default();
+/// context.values().set("started", Instant::now());
+/// let started = context.values().get::<Instant>("started").unwrap();
+/// assert!(started.is_some());
+/// assert!(context.values().get::<String>("started").is_err());
+/// assert!(context.values().remove("started"));
+/// ```
+#[derive(Default)]
+pub struct Values(Mutex<Option<HashMap<String, Entry>>>);
+
+#[derive(Clone)]
+struct Entry {
+    name: &'static str,
+    value: Arc<dyn Any + Send + Sync>,
+}
+
+/// The value under a key has another type than the one asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the value under `{key}` is a `{found}`, not a `{expected}`")]
+#[non_exhaustive]
+pub struct ValueTypeError {
+    /// The key.
+    pub key: String,
+    /// The type that was asked for.
+    pub expected: &'static str,
+    /// The type that is there.
+    pub found: &'static str,
+}
+
+impl From<ValueTypeError> for crate::Error {
+    fn from(error: ValueTypeError) -> Self {
+        Self::from(crate::BoxError::from(error))
+    }
+}
+
+impl Values {
+    /// Stores `value` under `key`, in place of what was there.
+    pub fn set<T: Send + Sync + 'static>(&self, key: impl Into<String>, value: T) {
+        let entry = Entry { name: type_name::<T>(), value: Arc::new(value) };
+        lock(&self.0).get_or_insert_default().insert(key.into(), entry);
+    }
+
+    /// The value under `key`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the value there is not a `T`.
+    pub fn get<T: Send + Sync + 'static>(
+        &self,
+        key: &str,
+    ) -> Result<Option<Arc<T>>, ValueTypeError> {
+        let entry = lock(&self.0).as_ref().and_then(|map| map.get(key)).cloned();
+        let Some(Entry { name, value }) = entry else { return Ok(None) };
+        value.downcast().map(Some).map_err(|_| ValueTypeError {
+            key: key.to_owned(),
+            expected: type_name::<T>(),
+            found: name,
+        })
+    }
+
+    /// Forgets the value under `key`; says whether there was one.
+    pub fn remove(&self, key: &str) -> bool {
+        lock(&self.0).as_mut().is_some_and(|map| map.remove(key).is_some())
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = lock(&self.0);
+        let entries = values.iter().flatten().map(|(key, entry)| (key, entry.name));
+        f.debug_map().entries(entries).finish()
+    }
+}

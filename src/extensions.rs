@@ -1,0 +1,75 @@
+//! Typed data that travels with one call.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A map from type to value, private to one call.
+///
+/// A `before` leaves something for the same call's `after`; parallel calls never meet. Cloning is
+/// O(1): clones share their values until one of them changes.
+///
+/// ```
+/// use tower_agent::Extensions;
+///
+/// #[derive(Debug, PartialEq)]
+/// struct Started(u64);
+///
+/// let mut extensions = Extensions::new();
+/// extensions.insert(Started(7));
+/// assert_eq!(extensions.get::<Started>(), Some(&Started(7)));
+/// assert!(extensions.remove::<Started>().is_some());
+/// assert!(extensions.is_empty());
+/// ```
+#[derive(Clone, Default)]
+pub struct Extensions(Option<Arc<HashMap<TypeId, Entry>>>);
+
+#[derive(Clone)]
+struct Entry {
+    name: &'static str,
+    value: Arc<dyn Any + Send + Sync>,
+}
+
+impl Extensions {
+    /// An empty map; it allocates on the first insert.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(None)
+    }
+
+    /// Stores `value` under its type and returns what was there.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<Arc<T>> {
+        let entry = Entry { name: type_name::<T>(), value: Arc::new(value) };
+        Arc::make_mut(self.0.get_or_insert_default())
+            .insert(TypeId::of::<T>(), entry)
+            .and_then(|old| old.value.downcast().ok())
+    }
+
+    /// The value of type `T`.
+    #[must_use]
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
+    }
+
+    /// Takes the value of type `T` out.
+    pub fn remove<T: Send + Sync + 'static>(&mut self) -> Option<Arc<T>> {
+        let map = self.0.as_mut()?;
+        if !map.contains_key(&TypeId::of::<T>()) {
+            return None;
+        }
+        Arc::make_mut(map).remove(&TypeId::of::<T>())?.value.downcast().ok()
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|map| map.is_empty())
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.iter().flat_map(|map| map.values()).map(|e| e.name)).finish()
+    }
+}

@@ -1,0 +1,41 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+
+/// A future that has its answer already, or a boxed one: async without a box where none is needed.
+pub enum MaybeFuture<'a, T> {
+    /// The answer; `None` once taken.
+    Ready(Option<T>),
+    /// Still to be worked out.
+    Boxed(BoxFuture<'a, T>),
+}
+
+impl<T> MaybeFuture<'_, T> {
+    /// The answer.
+    pub(crate) const fn ready(answer: T) -> Self {
+        Self::Ready(Some(answer))
+    }
+}
+
+impl<T> Unpin for MaybeFuture<'_, T> {}
+
+impl<T> Future for MaybeFuture<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match &mut *self {
+            // Polled again after it was done, which no caller may do: it stays pending.
+            Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Boxed(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> fmt::Debug for MaybeFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MaybeFuture").finish_non_exhaustive()
+    }
+}

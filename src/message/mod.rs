@@ -1,0 +1,146 @@
+//! What is said: messages made of parts, and the list they stand in.
+
+mod messages;
+mod metadata;
+mod part;
+mod provider_data;
+mod tool_call;
+mod usage;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::messages::{Iter, Messages};
+pub use self::metadata::Metadata;
+pub use self::part::{Image, ImageSource, Part, Reasoning, Text};
+pub use self::provider_data::ProviderData;
+pub use self::tool_call::{ToolCall, ToolResult};
+pub use self::usage::Usage;
+
+/// Who says a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Role {
+    /// Instructions that stand in the conversation.
+    System,
+    /// The person, or program, that asks.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool, answering a call.
+    Tool,
+}
+
+/// One message of a conversation. Cloning is O(1).
+///
+/// ```
+/// use tower_agent::{Message, Part, Role};
+///
+/// let message = Message::user("What is on this picture?")
+///     .with(Part::image_url("https://example.com/cat.png"));
+/// assert_eq!(message.role(), Role::User);
+/// assert_eq!(message.text(), "What is on this picture?");
+/// assert_eq!(message.parts().len(), 2);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    role: Role,
+    parts: Arc<Vec<Part>>,
+    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
+    provider: ProviderData,
+}
+
+impl Message {
+    /// A message of these parts.
+    #[must_use]
+    pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
+        Self {
+            role,
+            parts: Arc::new(parts.into_iter().collect()),
+            provider: ProviderData::default(),
+        }
+    }
+
+    /// Instructions, as text.
+    #[must_use]
+    pub fn system(text: impl Into<String>) -> Self {
+        Self::new(Role::System, [Part::text(text)])
+    }
+
+    /// What the user says, as text.
+    #[must_use]
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::new(Role::User, [Part::text(text)])
+    }
+
+    /// What the model says, as text.
+    #[must_use]
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self::new(Role::Assistant, [Part::text(text)])
+    }
+
+    /// A tool's answer to a call.
+    #[must_use]
+    pub fn tool(result: ToolResult) -> Self {
+        Self::new(Role::Tool, [Part::ToolResult(result)])
+    }
+
+    /// The same message with one more part.
+    #[must_use]
+    pub fn with(mut self, part: Part) -> Self {
+        self.parts_mut().push(part);
+        self
+    }
+
+    /// Who says it.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// What it is made of, to change. Copies the parts if another clone shares them.
+    pub fn parts_mut(&mut self) -> &mut Vec<Part> {
+        Arc::make_mut(&mut self.parts)
+    }
+
+    /// All its text parts, joined.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts.iter().filter_map(Part::as_text).collect()
+    }
+
+    /// The tool calls it asks for, in order.
+    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::ToolCall(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// The tool results it carries, in order.
+    pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result),
+            _ => None,
+        })
+    }
+
+    /// What a provider added and must get back.
+    #[must_use]
+    pub fn provider(&self) -> &ProviderData {
+        &self.provider
+    }
+
+    /// What a provider added and must get back, to change.
+    pub fn provider_mut(&mut self) -> &mut ProviderData {
+        &mut self.provider
+    }
+}

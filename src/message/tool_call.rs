@@ -1,0 +1,102 @@
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Part, ProviderData};
+
+/// The model asks for a tool. Cloning is O(1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ToolCall {
+    /// The provider's name for this call; the result carries it back.
+    pub id: Arc<str>,
+    /// The tool.
+    pub name: Arc<str>,
+    /// The arguments as the model gave them. Text that is no JSON is kept as a JSON string.
+    pub arguments: Arc<Value>,
+    /// What a provider added and must get back.
+    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
+    pub provider: ProviderData,
+}
+
+impl ToolCall {
+    /// A call of the tool `name`.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::ToolCall;
+    ///
+    /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
+    /// assert_eq!(call.arguments["a"], 1);
+    /// ```
+    #[must_use]
+    pub fn new(id: impl Into<Arc<str>>, name: impl Into<Arc<str>>, arguments: Value) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            arguments: Arc::new(arguments),
+            provider: ProviderData::default(),
+        }
+    }
+
+    /// A call whose arguments are the model's own text, kept even where it is no JSON.
+    #[must_use]
+    pub fn from_text(id: impl Into<Arc<str>>, name: impl Into<Arc<str>>, arguments: &str) -> Self {
+        let value = match arguments.trim() {
+            "" => Value::Object(serde_json::Map::new()),
+            text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(arguments.into())),
+        };
+        Self::new(id, name, value)
+    }
+
+    /// The arguments as the text a provider expects, the inverse of [`from_text`](Self::from_text).
+    #[must_use]
+    pub fn arguments_text(&self) -> String {
+        match &*self.arguments {
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        }
+    }
+}
+
+/// What the model is shown of a tool's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ToolResult {
+    /// The call that this answers.
+    pub call_id: Arc<str>,
+    /// The tool.
+    pub name: Arc<str>,
+    /// What the model reads.
+    pub parts: Vec<Part>,
+    /// Whether the tool failed.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl ToolResult {
+    /// The answer to `call`.
+    #[must_use]
+    pub fn new(call: &ToolCall, parts: impl IntoIterator<Item = Part>) -> Self {
+        Self {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            parts: parts.into_iter().collect(),
+            is_error: false,
+        }
+    }
+
+    /// The same answer, as a failure.
+    #[must_use]
+    pub fn failed(mut self) -> Self {
+        self.is_error = true;
+        self
+    }
+
+    /// All its text parts, joined.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts.iter().filter_map(Part::as_text).collect()
+    }
+}

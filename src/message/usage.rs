@@ -1,0 +1,63 @@
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens that a call, or a whole run, has used. Zero where the provider did not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Tokens read, cached ones included.
+    pub input_tokens: u64,
+    /// Tokens written, reasoning included.
+    pub output_tokens: u64,
+    /// Of the tokens read, those served from the provider's cache.
+    pub cached_input_tokens: u64,
+    /// Of the tokens read, those written to the provider's cache.
+    pub cache_write_tokens: u64,
+    /// Of the tokens written, those spent on reasoning.
+    pub reasoning_tokens: u64,
+}
+
+impl Usage {
+    /// So many tokens read and written.
+    #[must_use]
+    pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
+        Self {
+            input_tokens,
+            output_tokens,
+            cached_input_tokens: 0,
+            cache_write_tokens: 0,
+            reasoning_tokens: 0,
+        }
+    }
+
+    /// Tokens read and written together.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        for (mine, its) in [
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cached_input_tokens, other.cached_input_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+            (&mut self.reasoning_tokens, other.reasoning_tokens),
+        ] {
+            *mine = mine.saturating_add(its);
+        }
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}

@@ -1,0 +1,17 @@
+//! The model call.
+//!
+//! ```text
+//! ModelRequest  ->  Result<ModelResponse, Error>
+//! ```
+//!
+//! A model is any [`ModelService`]: a provider, a script, a [`service_fn`](tower::service_fn).
+
+mod request;
+mod response;
+mod service;
+mod settings;
+
+pub use self::request::ModelRequest;
+pub use self::response::{FinishReason, ModelResponse};
+pub use self::service::{BoxModel, ModelService};
+pub use self::settings::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};

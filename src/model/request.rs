@@ -1,0 +1,148 @@
+use std::sync::Arc;
+
+use super::{ModelResponse, Settings};
+use crate::context::RunContext;
+use crate::extensions::Extensions;
+use crate::message::Messages;
+use crate::request::{CallKind, Origin, Request};
+use crate::stream::Sink;
+use crate::tool::ToolDeclaration;
+
+/// What a model is asked. Cloning is O(1).
+///
+/// ```
+/// use tower_agent::{Message, ModelRequest};
+///
+/// let mut request = ModelRequest::new([Message::user("Name a colour.")]);
+/// request.settings_mut().temperature = Some(1.0);
+/// request.add_instructions("Answer with one word.");
+/// assert_eq!(request.messages().len(), 1);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ModelRequest {
+    instructions: Option<Arc<str>>,
+    messages: Messages,
+    tools: Arc<Vec<Arc<ToolDeclaration>>>,
+    settings: Arc<Settings>,
+    sink: Option<Sink>,
+    extensions: Extensions,
+    context: RunContext,
+}
+
+impl ModelRequest {
+    /// A request in a run of its own.
+    #[must_use]
+    pub fn new(messages: impl Into<Messages>) -> Self {
+        Self { messages: messages.into(), ..Self::default() }
+    }
+
+    /// The same request as part of a run.
+    #[must_use]
+    pub fn with_context(mut self, context: RunContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// The same request with these tools on offer.
+    #[must_use]
+    pub fn with_tools(mut self, tools: Arc<Vec<Arc<ToolDeclaration>>>) -> Self {
+        self.tools = tools;
+        self
+    }
+
+    /// The same request with these settings.
+    #[must_use]
+    pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
+        self.settings = settings.into();
+        self
+    }
+
+    /// The same request, to be streamed.
+    #[must_use]
+    pub fn with_sink(mut self, sink: impl Into<Option<Sink>>) -> Self {
+        self.sink = sink.into();
+        self
+    }
+
+    /// What the model is told before the conversation: the system prompt.
+    #[must_use]
+    pub fn instructions(&self) -> Option<&str> {
+        self.instructions.as_deref()
+    }
+
+    /// Tells the model something else before the conversation; `None` tells it nothing.
+    pub fn set_instructions(&mut self, instructions: Option<Arc<str>>) {
+        self.instructions = instructions;
+    }
+
+    /// Tells the model one thing more before the conversation.
+    pub fn add_instructions(&mut self, more: &str) {
+        self.instructions = Some(match &self.instructions {
+            Some(text) => format!("{text}\n\n{more}").into(),
+            None => more.into(),
+        });
+    }
+
+    /// The conversation.
+    #[must_use]
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// The conversation, to change for this call. The agent's transcript keeps its own.
+    pub fn messages_mut(&mut self) -> &mut Messages {
+        &mut self.messages
+    }
+
+    /// The tools on offer.
+    #[must_use]
+    pub fn tools(&self) -> &[Arc<ToolDeclaration>] {
+        &self.tools
+    }
+
+    /// The tools on offer, to change for this call.
+    pub fn tools_mut(&mut self) -> &mut Vec<Arc<ToolDeclaration>> {
+        Arc::make_mut(&mut self.tools)
+    }
+
+    /// How to answer.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How to answer, to change for this call.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+
+    /// Where to stream the answer, if somebody wants to see it while it is written.
+    #[must_use]
+    pub fn sink(&self) -> Option<&Sink> {
+        self.sink.as_ref()
+    }
+
+    /// Data of this call.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Data of this call, to change.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+}
+
+impl Request for ModelRequest {
+    type Response = ModelResponse;
+    const CALL: CallKind = CallKind::Model;
+
+    fn context(&self) -> &RunContext {
+        &self.context
+    }
+
+    fn mark(response: &mut ModelResponse, origin: Origin) {
+        response.set_origin(origin);
+    }
+}

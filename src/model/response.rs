@@ -1,0 +1,150 @@
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::message::{Message, Metadata, Usage};
+use crate::request::Origin;
+
+/// What a model answers. Cloning is O(1).
+///
+/// ```
+/// use tower_agent::{FinishReason, Message, ModelResponse, Usage};
+///
+/// let response = ModelResponse::new(Message::assistant("blue")).with_usage(Usage::new(12, 1));
+/// assert_eq!(response.finish_reason(), &FinishReason::Stop);
+/// assert_eq!(response.usage().total(), 13);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelResponse {
+    message: Message,
+    finish_reason: FinishReason,
+    usage: Usage,
+    metadata: Metadata,
+    attempt: Option<u32>,
+    origin: Origin,
+}
+
+impl ModelResponse {
+    /// A complete answer. It finished to call tools if it calls any, and else because it was done.
+    #[must_use]
+    pub fn new(message: Message) -> Self {
+        let finish_reason = match message.tool_calls().next() {
+            Some(_) => FinishReason::ToolCalls,
+            None => FinishReason::Stop,
+        };
+        Self {
+            message,
+            finish_reason,
+            usage: Usage::default(),
+            metadata: Metadata::default(),
+            attempt: None,
+            origin: Origin::default(),
+        }
+    }
+
+    /// An answer of text alone.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(Message::assistant(text))
+    }
+
+    /// The same answer with why it ended.
+    #[must_use]
+    pub fn with_finish_reason(mut self, reason: FinishReason) -> Self {
+        self.finish_reason = reason;
+        self
+    }
+
+    /// The same answer with the tokens it took.
+    #[must_use]
+    pub fn with_usage(mut self, usage: Usage) -> Self {
+        self.usage = usage;
+        self
+    }
+
+    /// The same answer with what the provider said beside it.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// The same answer, as streamed by this [attempt](crate::stream::Attempt::number).
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// What was said.
+    #[must_use]
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// What was said, to change.
+    pub fn message_mut(&mut self) -> &mut Message {
+        &mut self.message
+    }
+
+    /// Why the answer ended.
+    #[must_use]
+    pub fn finish_reason(&self) -> &FinishReason {
+        &self.finish_reason
+    }
+
+    /// The tokens it took.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// What the provider said beside it.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The attempt whose deltas add up to this answer, if it was streamed.
+    #[must_use]
+    pub fn attempt(&self) -> Option<u32> {
+        self.attempt
+    }
+
+    /// Where the answer came from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    pub(super) fn set_origin(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+}
+
+/// Why an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishReason {
+    /// The model was done, or met a stop text.
+    Stop,
+    /// The model waits for tools.
+    ToolCalls,
+    /// It reached the most tokens it may write, or can hold.
+    Length,
+    /// The provider held it back.
+    ContentFilter,
+    /// A word of the provider's own.
+    Other(Cow<'static, str>),
+}
+
+impl fmt::Display for FinishReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stop => "stop",
+            Self::ToolCalls => "tool_calls",
+            Self::Length => "length",
+            Self::ContentFilter => "content_filter",
+            Self::Other(word) => word,
+        })
+    }
+}

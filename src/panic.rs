@@ -1,0 +1,53 @@
+//! Panics of user code, as values.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+/// Runs `f`; a panic becomes its message.
+///
+/// Unwind safety is asserted: what `f` borrows is dropped, or only read, after a panic.
+pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| message(&*payload))
+}
+
+pin_project! {
+    /// Polls a future; a panic becomes its message.
+    #[derive(Debug)]
+    pub(crate) struct CatchPanic<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> CatchPanic<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { future }
+    }
+}
+
+impl<F: Future> Future for CatchPanic<F> {
+    type Output = Result<F::Output, String>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let future = self.project().future;
+        match catch(|| future.poll(cx)) {
+            Ok(poll) => poll.map(Ok),
+            Err(message) => Poll::Ready(Err(message)),
+        }
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a value that is no text".to_owned()
+    }
+}

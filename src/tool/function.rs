@@ -1,0 +1,94 @@
+//! A tool made of a function.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tower::Service;
+
+use super::{IntoToolResponse, ToolRequest, ToolResponse, arguments};
+use crate::error::{Error, Result};
+use crate::function::{Later, Now};
+use crate::maybe_future::MaybeFuture;
+
+/// What a tool function returns: an answer, or a future of one. `M` tells the two apart.
+#[diagnostic::on_unimplemented(
+    message = "a tool function cannot return `{Self}`",
+    label = "neither a tool's answer nor a `Send + 'static` future of one",
+    note = "wrap a type that implements `Serialize` in `tower_agent::Json`; a future must own what it uses (`async move`) and be `Send`"
+)]
+pub trait IntoToolFuture<M> {
+    /// Makes the future.
+    fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<O: IntoToolResponse> IntoToolFuture<Now> for O {
+    fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>> {
+        MaybeFuture::ready(self.into_tool_response())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<F> IntoToolFuture<Later> for F
+where
+    F: Future<Output: IntoToolResponse> + Send + 'static,
+{
+    fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_tool_response() }))
+    }
+}
+
+/// Parses the arguments and calls the function with them and the request.
+pub(super) struct Function<F, A> {
+    function: Arc<F>,
+    schema: Arc<Value>,
+    arguments: PhantomData<fn() -> A>,
+}
+
+impl<F, A> Function<F, A> {
+    pub(super) fn new(function: F, schema: Value) -> Self {
+        Self { function: Arc::new(function), schema: Arc::new(schema), arguments: PhantomData }
+    }
+}
+
+impl<F, A> Service<ToolRequest> for Function<F, A>
+where
+    F: Fn(A, ToolRequest) -> MaybeFuture<'static, Result<ToolResponse>>,
+    A: DeserializeOwned,
+{
+    type Response = ToolResponse;
+    type Error = Error;
+    type Future = MaybeFuture<'static, Result<ToolResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: ToolRequest) -> Self::Future {
+        match arguments::parse(&request, &self.schema) {
+            Ok(arguments) => (self.function)(arguments, request),
+            Err(error) => MaybeFuture::ready(Err(error)),
+        }
+    }
+}
+
+impl<F, A> Clone for Function<F, A> {
+    fn clone(&self) -> Self {
+        Self {
+            function: self.function.clone(),
+            schema: self.schema.clone(),
+            arguments: PhantomData,
+        }
+    }
+}
+
+impl<F, A> fmt::Debug for Function<F, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function").finish_non_exhaustive()
+    }
+}

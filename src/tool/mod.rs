@@ -1,0 +1,63 @@
+//! The tool call.
+//!
+//! ```text
+//! ToolRequest  ->  Result<ToolResponse, Error>
+//! ```
+//!
+//! A tool is a declaration, which the model reads, and any [`ToolService`], which answers: a typed
+//! function, a set of tools, a server far away.
+//!
+//! ```
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use tower_agent::{Effect, Tool};
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Add {
+//!     /// The first number.
+//!     a: f64,
+//!     /// The second number.
+//!     b: f64,
+//! }
+//!
+//! let add = Tool::function("add", "Adds two numbers.", |Add { a, b }| a + b).effect(Effect::Pure);
+//! assert_eq!(add.declaration().name(), "add");
+//! assert_eq!(add.declaration().parameters()["properties"]["a"]["type"], "number");
+//! ```
+//!
+//! A layer around one tool stands where it is registered, the first outermost, as everywhere:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower::timeout::TimeoutLayer;
+//! use tower_agent::{Error, Tool, before_tool};
+//! # use serde_json::Value;
+//!
+//! let slow = Tool::function("search", "Searches.", async |query: Value| query)
+//!     .layer(before_tool(|request| println!("searching {}", request.arguments())))
+//!     .layer(TimeoutLayer::new(Duration::from_secs(5)));
+//! # drop(slow);
+//! ```
+
+mod arguments;
+mod catch_panic;
+mod declaration;
+mod function;
+mod output;
+mod request;
+mod response;
+mod service;
+mod set;
+#[expect(clippy::module_inception, reason = "the noun of the folder")]
+mod tool;
+
+pub use self::arguments::InvalidArguments;
+pub(crate) use self::declaration::schema_of;
+pub use self::declaration::{Effect, ToolDeclaration};
+pub use self::function::IntoToolFuture;
+pub use self::output::{IntoToolResponse, Json};
+pub use self::request::ToolRequest;
+pub use self::response::ToolResponse;
+pub use self::service::{BoxTool, ToolService};
+pub use self::set::{DuplicateTool, ToolSet};
+pub use self::tool::Tool;

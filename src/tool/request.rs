@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{ToolDeclaration, ToolResponse};
+use crate::context::RunContext;
+use crate::extensions::Extensions;
+use crate::message::ToolCall;
+use crate::request::{CallKind, Origin, Request};
+
+/// What a tool is asked. Cloning is O(1).
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent::{ToolCall, ToolRequest};
+///
+/// let mut request = ToolRequest::new(ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 })));
+/// request.arguments_mut()["b"] = json!(3);
+/// assert_eq!(request.arguments()["b"], 3);
+/// assert_eq!(request.call().arguments["b"], 2); // what the model asked for
+/// ```
+#[derive(Clone, Debug)]
+pub struct ToolRequest {
+    call: ToolCall,
+    arguments: Arc<Value>,
+    declaration: Option<Arc<ToolDeclaration>>,
+    extensions: Extensions,
+    context: RunContext,
+}
+
+impl ToolRequest {
+    /// A request in a run of its own.
+    #[must_use]
+    pub fn new(call: ToolCall) -> Self {
+        Self {
+            arguments: call.arguments.clone(),
+            call,
+            declaration: None,
+            extensions: Extensions::new(),
+            context: RunContext::default(),
+        }
+    }
+
+    /// The same request as part of a run.
+    #[must_use]
+    pub fn with_context(mut self, context: RunContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// The same request with what the model was told of the tool.
+    #[must_use]
+    pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
+        self.declaration = declaration;
+        self
+    }
+
+    /// What the model asked for, unchanged by any callback.
+    #[must_use]
+    pub fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
+    /// The provider's name for the call.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.call.id
+    }
+
+    /// The tool.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.call.name
+    }
+
+    /// The arguments that the tool will be given.
+    #[must_use]
+    pub fn arguments(&self) -> &Value {
+        &self.arguments
+    }
+
+    /// The arguments that the tool will be given, to change.
+    pub fn arguments_mut(&mut self) -> &mut Value {
+        Arc::make_mut(&mut self.arguments)
+    }
+
+    /// What the model was told of the tool. `None` for a tool that does not exist.
+    #[must_use]
+    pub fn declaration(&self) -> Option<&Arc<ToolDeclaration>> {
+        self.declaration.as_ref()
+    }
+
+    /// Data of this call.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Data of this call, to change.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+}
+
+impl Request for ToolRequest {
+    type Response = ToolResponse;
+    const CALL: CallKind = CallKind::Tool;
+
+    fn context(&self) -> &RunContext {
+        &self.context
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.call.name)
+    }
+
+    fn mark(response: &mut ToolResponse, origin: Origin) {
+        response.set_origin(origin);
+    }
+}

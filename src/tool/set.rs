@@ -1,0 +1,112 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::Either;
+use tower::Service;
+use tower::util::Oneshot;
+
+use super::{BoxTool, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Tools by name: a service that routes each call to the tool it names.
+///
+/// It is always ready: a call waits inside for its own tool, so that a busy tool holds up no
+/// other.
+///
+/// ```
+/// use serde_json::{Value, json};
+/// use tower::ServiceExt;
+/// use tower_agent::{ErrorKind, Tool, ToolCall, ToolRequest, ToolSet};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// let mut tools = ToolSet::new();
+/// tools.insert(Tool::function("echo", "Says it again.", |text: Value| text))?;
+///
+/// let call = ToolCall::new("call_1", "echo", json!("hello"));
+/// assert_eq!(tools.clone().oneshot(ToolRequest::new(call)).await?.value(), "hello");
+///
+/// let call = ToolCall::new("call_2", "ecko", json!("hello"));
+/// let error = tools.oneshot(ToolRequest::new(call)).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::UnknownTool);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ToolSet(Arc<Tools>);
+
+#[derive(Clone, Debug, Default)]
+struct Tools {
+    declarations: Arc<Vec<Arc<ToolDeclaration>>>,
+    services: HashMap<Arc<str>, (usize, BoxTool)>,
+}
+
+/// Two tools have the same name, so no call could tell them apart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are two tools named `{0}`; give one of them another name")]
+pub struct DuplicateTool(pub Arc<str>);
+
+impl ToolSet {
+    /// No tools.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool.
+    ///
+    /// # Errors
+    ///
+    /// When there is one of that name already.
+    pub fn insert(&mut self, tool: Tool) -> Result<(), DuplicateTool> {
+        let name: Arc<str> = tool.declaration().name().into();
+        if self.0.services.contains_key(&name) {
+            return Err(DuplicateTool(name));
+        }
+        let tools = Arc::make_mut(&mut self.0);
+        let index = tools.declarations.len();
+        Arc::make_mut(&mut tools.declarations).push(tool.declaration().clone());
+        tools.services.insert(name, (index, tool.into_service()));
+        Ok(())
+    }
+
+    /// What the model is told of the tools, in the order they were added.
+    #[must_use]
+    pub fn declarations(&self) -> &Arc<Vec<Arc<ToolDeclaration>>> {
+        &self.0.declarations
+    }
+
+    /// What the model is told of one tool.
+    #[must_use]
+    pub fn declaration(&self, name: &str) -> Option<&Arc<ToolDeclaration>> {
+        let (index, _) = self.0.services.get(name)?;
+        self.0.declarations.get(*index)
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let known: Vec<_> = self.0.declarations.iter().map(|tool| tool.name()).collect();
+        let message = match &known[..] {
+            [] => format!("there is no tool `{name}`: there are no tools"),
+            known => format!("there is no tool `{name}`; there are: {}", known.join(", ")),
+        };
+        Error::new(ErrorKind::UnknownTool, message)
+    }
+}
+
+impl Service<ToolRequest> for ToolSet {
+    type Response = ToolResponse;
+    type Error = Error;
+    type Future = Either<Oneshot<BoxTool, ToolRequest>, std::future::Ready<Result<ToolResponse>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: ToolRequest) -> Self::Future {
+        match self.0.services.get(request.name()) {
+            Some((_, tool)) => Either::Left(Oneshot::new(tool.clone(), request)),
+            None => Either::Right(std::future::ready(Err(self.unknown(request.name())))),
+        }
+    }
+}

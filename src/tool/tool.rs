@@ -1,0 +1,121 @@
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use tower_layer::Layer;
+
+use super::catch_panic::CatchToolPanic;
+use super::function::{Function, IntoToolFuture};
+use super::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolService};
+
+/// A tool: what the model is told of it, the service that answers, and the layers around that.
+///
+/// See the [module](crate::tool) for typed functions, and for layers around one tool.
+#[derive(Clone)]
+pub struct Tool {
+    declaration: Arc<ToolDeclaration>,
+    service: BoxTool,
+    /// First registered first; applied in reverse, so that it is the outermost.
+    layers: Vec<Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>>,
+}
+
+impl Tool {
+    /// A tool made of a function of its arguments, sync or async.
+    ///
+    /// The schema comes from [`JsonSchema`], doc comments included; arguments that do not fit are
+    /// an [`InvalidArguments`](super::InvalidArguments) error that names the field. See
+    /// [`IntoToolResponse`](super::IntoToolResponse) for what it may return.
+    pub fn function<A, F, O, M>(
+        name: impl Into<Arc<str>>,
+        description: impl Into<String>,
+        function: F,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + 'static,
+        F: Fn(A) -> O + Send + Sync + 'static,
+        O: IntoToolFuture<M>,
+    {
+        Self::function_with(name, description, move |arguments: A, _| function(arguments))
+    }
+
+    /// A tool made of a function of its arguments and the whole request: its id, its context, the
+    /// state.
+    ///
+    /// ```
+    /// use serde_json::Value;
+    /// use tower_agent::{Request, Tool, ToolRequest};
+    ///
+    /// let visits = Tool::function_with("visits", "Counts.", |_: Value, request: ToolRequest| {
+    ///     let state = request.context().state();
+    ///     let visits = state.get("visits").and_then(|n| n.as_u64()).unwrap_or(0) + 1;
+    ///     state.set("visits", visits);
+    ///     visits
+    /// });
+    /// # drop(visits);
+    /// ```
+    pub fn function_with<A, F, O, M>(
+        name: impl Into<Arc<str>>,
+        description: impl Into<String>,
+        function: F,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + 'static,
+        F: Fn(A, ToolRequest) -> O + Send + Sync + 'static,
+        O: IntoToolFuture<M>,
+    {
+        let declaration = ToolDeclaration::new(name, description).with_arguments::<A>();
+        let schema = declaration.parameters().clone();
+        let function = move |arguments: A, request| function(arguments, request).into_tool_future();
+        Self::service(declaration, Function::new(function, schema))
+    }
+
+    /// A tool that any `tower::Service<ToolRequest>` answers.
+    pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
+        Self {
+            declaration: Arc::new(declaration),
+            service: BoxTool::new(CatchToolPanic(service)),
+            layers: Vec::new(),
+        }
+    }
+
+    /// The same tool with what it does to the world; [`Mutating`](Effect::Mutating) unless told.
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Self {
+        let declaration = Arc::unwrap_or_clone(self.declaration);
+        self.declaration = Arc::new(declaration.with_effect(effect));
+        self
+    }
+
+    /// The same tool with one more layer, inside those it has: a tower layer, a closure such as
+    /// [`before_tool`](crate::before_tool), a list of [`Callbacks`](crate::Callbacks).
+    #[must_use]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
+    {
+        self.layers.push(Arc::new(move |service| BoxTool::new(layer.layer(service))));
+        self
+    }
+
+    /// What the model is told of it.
+    #[must_use]
+    pub fn declaration(&self) -> &Arc<ToolDeclaration> {
+        &self.declaration
+    }
+
+    /// The service inside its layers.
+    #[must_use]
+    pub fn into_service(self) -> BoxTool {
+        self.layers.iter().rev().fold(self.service, |service, layer| layer(service))
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool")
+            .field("declaration", &self.declaration)
+            .field("layers", &self.layers.len())
+            .finish_non_exhaustive()
+    }
+}
