@@ -8,11 +8,13 @@ mod function;
 mod maybe_future;
 mod panic;
 mod request;
+mod type_name;
 
 pub mod agent;
 pub mod callback;
 pub mod message;
 pub mod model;
+pub mod runner;
 pub mod stream;
 pub mod tool;
 
@@ -38,6 +40,7 @@ pub use self::model::{
     ResponseFormat, Settings, ToolChoice,
 };
 pub use self::request::{CallKind, Origin, Request};
+pub use self::runner::{Agent, AgentBuilder, AtLimit, BuildError, Explanation, Turn};
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,
     ToolDeclaration, ToolRequest, ToolResponse, ToolService, ToolSet,

@@ -66,6 +66,7 @@ pub mod future {
 
 use crate::error::{Error, Result};
 use crate::request::Request;
+use crate::type_name::short_type_name;
 
 /// Stands around calls of one kind, or of every kind.
 ///
@@ -187,11 +188,4 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     {
         Shared::new(self)
     }
-}
-
-/// `tower::timeout::TimeoutLayer` as `TimeoutLayer`, generics left off.
-pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
-    let name = std::any::type_name::<T>();
-    let name = name.split('<').next().unwrap_or(name);
-    name.rsplit("::").next().unwrap_or(name)
 }

@@ -7,6 +7,8 @@ use tower_layer::Layer;
 
 use super::catch_panic::CatchToolPanic;
 use super::function::{Function, IntoToolFuture};
+use crate::type_name::short_type_name;
+
 use super::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolService};
 
 /// A tool: what the model is told of it, the service that answers, and the layers around that.
@@ -17,8 +19,10 @@ pub struct Tool {
     declaration: Arc<ToolDeclaration>,
     service: BoxTool,
     /// First registered first; applied in reverse, so that it is the outermost.
-    layers: Vec<Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>>,
+    layers: Vec<(&'static str, ApplyLayer)>,
 }
+
+type ApplyLayer = Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>;
 
 impl Tool {
     /// A tool made of a function of its arguments, sync or async.
@@ -94,7 +98,8 @@ impl Tool {
     where
         L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
     {
-        self.layers.push(Arc::new(move |service| BoxTool::new(layer.layer(service))));
+        let apply = Arc::new(move |service| BoxTool::new(layer.layer(service)));
+        self.layers.push((short_type_name::<L>(), apply));
         self
     }
 
@@ -104,10 +109,15 @@ impl Tool {
         &self.declaration
     }
 
+    /// The layers, outermost first, each as `[Name]`.
+    pub(crate) fn layer_names(&self) -> Vec<Vec<String>> {
+        self.layers.iter().map(|(name, _)| vec![format!("[{name}]")]).collect()
+    }
+
     /// The service inside its layers.
     #[must_use]
     pub fn into_service(self) -> BoxTool {
-        self.layers.iter().rev().fold(self.service, |service, layer| layer(service))
+        self.layers.iter().rev().fold(self.service, |service, (_, apply)| apply(service))
     }
 }
 

@@ -1,0 +1,171 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tower::{Service, ServiceExt};
+
+use super::{AgentBuilder, Explanation, Seam};
+use crate::agent::{AgentRequest, AgentResponse, End};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::Messages;
+use crate::model::ModelService;
+use crate::request::{CallKind, Request};
+
+/// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
+///
+/// It is a `Service<AgentRequest>` that is always ready and cheap to clone; runs on one agent do
+/// not wait for one another unless a layer makes them. Tower layers stack around it as around any
+/// service.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use serde_json::json;
+/// use tower::{ServiceBuilder, ServiceExt, timeout::TimeoutLayer};
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, AgentRequest, BoxError, Tool, after_tool};
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Add {
+///     a: f64,
+///     b: f64,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let model = ScriptedModel::new([
+///     Turn::tool("add", json!({ "a": 1, "b": 2 })),
+///     Turn::text("1 + 2 = 3"),
+/// ]);
+/// let agent = Agent::builder(model)
+///     .tool(Tool::function("add", "Adds two numbers.", |Add { a, b }| a + b))
+///     .on_tool(after_tool(|request, response| println!("{}: {}", request.name(), response.value())))
+///     .build()?;
+///
+/// let response = ServiceBuilder::new()
+///     .layer(TimeoutLayer::new(std::time::Duration::from_secs(60)))
+///     .service(agent)
+///     .oneshot(AgentRequest::new("What is 1 + 2?"))
+///     .await?;
+/// assert_eq!(response.text(), "1 + 2 = 3");
+/// assert_eq!(response.iterations(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Agent(Arc<Composed>);
+
+pub(super) struct Composed {
+    pub(super) name: Arc<str>,
+    pub(super) max_iterations: u32,
+    pub(super) stack: Seam<AgentRequest>,
+    pub(super) explanation: Explanation,
+}
+
+impl Agent {
+    /// Builds an agent around a model.
+    pub fn builder(model: impl ModelService) -> AgentBuilder {
+        AgentBuilder::new(model)
+    }
+
+    pub(super) fn new(composed: Composed) -> Self {
+        Self(Arc::new(composed))
+    }
+
+    /// Runs the agent: `agent.run("text").await`, or a whole [`AgentRequest`].
+    ///
+    /// Dropping the future cancels the run.
+    ///
+    /// # Errors
+    ///
+    /// The first error that no callback or layer recovered, an abort, or a cancellation.
+    pub fn run(&self, request: impl Into<AgentRequest>) -> ResponseFuture {
+        self.clone().call(request.into())
+    }
+
+    /// The agent's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What each call passes through, from the outside in.
+    #[must_use]
+    pub fn explain(&self) -> &Explanation {
+        &self.0.explanation
+    }
+}
+
+impl Service<AgentRequest> for Agent {
+    type Response = AgentResponse;
+    type Error = Error;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AgentRequest) -> ResponseFuture {
+        let context = request.context().enter(&self.0.name, self.0.max_iterations);
+        let request = request.with_context(context);
+        ResponseFuture(Box::pin(run(self.0.stack.clone(), request)))
+    }
+}
+
+async fn run(stack: Seam<AgentRequest>, request: AgentRequest) -> Result<AgentResponse> {
+    let context = request.context().clone();
+    if let Some(ended) = context.refusal(CallKind::Agent) {
+        return Err(ended);
+    }
+    let token = context.cancellation().clone();
+    let result = token
+        .run_until_cancelled(stack.oneshot(request))
+        .await
+        .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
+    settle(&context, result).map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
+}
+
+/// The result of a run, whatever the layers made of an ending that was latched in it.
+fn settle(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
+    if let Err(error) = &result {
+        context.latch(CallKind::Agent, error);
+    }
+    let Some(ending) = context.ending(CallKind::Agent) else { return result };
+    if ending.kind() == ErrorKind::Aborted {
+        return Err(ending);
+    }
+    let response = result.unwrap_or_else(|_| AgentResponse::new(Messages::new()));
+    let end = match context.pending() {
+        pending if pending.is_empty() => End::Ended,
+        pending => End::Interrupted(pending.into()),
+    };
+    Ok(response.with_end(end).with_usage(context.agent_usage()).with_state(context.state().clone()))
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("name", &self.0.name).finish_non_exhaustive()
+    }
+}
+
+/// The future of an [`Agent`]. Dropping it cancels the run.
+#[must_use = "a run does nothing until it is awaited"]
+pub struct ResponseFuture(BoxFuture<'static, Result<AgentResponse>>);
+
+impl Future for ResponseFuture {
+    type Output = Result<AgentResponse>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,250 @@
+use std::fmt;
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::agent::{Agent, Composed};
+use super::explain::Explanation;
+use super::meter::Metered;
+use super::run::{Config, Loop, StopWhen};
+use super::stack::{Seam, Stack};
+use super::turn::Turn;
+use crate::agent::{AgentRequest, AgentService, BoxAgent};
+use crate::callback::Callback;
+use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
+use crate::tool::{BoxTool, DuplicateTool, Tool, ToolRequest, ToolService, ToolSet};
+use crate::type_name::short_type_name;
+
+/// Composes an agent; [`Agent::builder`] makes it.
+///
+/// Each call has a stack of its own: `on_model` and `model_layer` for the model, `on_tool` and
+/// `tool_layer` for the tools, `on_agent` and `agent_layer` for the whole. In each, what is
+/// registered first is outermost; callbacks registered next to one another form one band.
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct AgentBuilder {
+    name: Arc<str>,
+    model: BoxModel,
+    model_name: &'static str,
+    tools: Vec<Tool>,
+    instructions: Option<Arc<str>>,
+    settings: Settings,
+    max_iterations: u32,
+    tool_concurrency: usize,
+    at_limit: AtLimit,
+    stop_when: Option<StopWhen>,
+    model_stack: Stack<ModelRequest>,
+    tool_stack: Stack<ToolRequest>,
+    agent_stack: Stack<AgentRequest>,
+}
+
+/// How an agent ends that has made as many model calls as it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtLimit {
+    /// With an error of kind [`MaxIterations`](crate::ErrorKind::MaxIterations).
+    #[default]
+    Fail,
+    /// With what it has, as [`End::Limit`](crate::End::Limit).
+    End,
+}
+
+/// The agent cannot be built as described.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two tools have the same name.
+    #[error(transparent)]
+    DuplicateTool(#[from] DuplicateTool),
+    /// The agent's name cannot stand in a path.
+    #[error("an agent cannot be named `{0}`: a name is not empty and has no `/`")]
+    Name(Arc<str>),
+    /// No tool could ever run.
+    #[error("`tool_concurrency` is 0, so no tool could ever run; let it be 1 at least")]
+    NoToolConcurrency,
+}
+
+impl AgentBuilder {
+    pub(super) fn new<S: ModelService>(model: S) -> Self {
+        Self {
+            name: "agent".into(),
+            model: BoxModel::new(Metered(model)),
+            model_name: short_type_name::<S>(),
+            tools: Vec::new(),
+            instructions: None,
+            settings: Settings::default(),
+            max_iterations: 25,
+            tool_concurrency: 8,
+            at_limit: AtLimit::default(),
+            stop_when: None,
+            model_stack: Stack::new(),
+            tool_stack: Stack::new(),
+            agent_stack: Stack::new(),
+        }
+    }
+
+    /// Names the agent in contexts, errors and traces; `agent` unless told.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// What the model is told before every conversation: the system prompt.
+    pub fn instructions(mut self, instructions: impl Into<Arc<str>>) -> Self {
+        self.instructions = Some(instructions.into());
+        self
+    }
+
+    /// How the model should answer; a request's own settings win.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Offers a tool.
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Offers tools.
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// How many model calls a run may make; 25 unless told.
+    pub fn max_iterations(mut self, max: u32) -> Self {
+        self.max_iterations = max;
+        self
+    }
+
+    /// How a run ends that has made as many model calls as it may; with an error unless told.
+    pub fn at_limit(mut self, at_limit: AtLimit) -> Self {
+        self.at_limit = at_limit;
+        self
+    }
+
+    /// How many tool calls of one turn run at a time; 8 unless told. Their answers keep the order
+    /// of the calls.
+    pub fn tool_concurrency(mut self, limit: usize) -> Self {
+        self.tool_concurrency = limit;
+        self
+    }
+
+    /// Ends a run as [`End::Stopped`](crate::End::Stopped) when `stop` says so of a turn whose
+    /// tools have run.
+    ///
+    /// ```
+    /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+    /// # let model = tower::service_fn(|_: ModelRequest| async {
+    /// #     Ok::<_, BoxError>(ModelResponse::text("done"))
+    /// # });
+    /// let builder = Agent::builder(model).stop_when(|turn| turn.has_called("submit"));
+    /// # drop(builder);
+    /// ```
+    pub fn stop_when(mut self, stop: impl Fn(&Turn<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.stop_when = Some(Box::new(stop));
+        self
+    }
+
+    /// Registers a callback for model calls.
+    pub fn on_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
+        self.model_stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for model calls. What is registered after it is inside it.
+    pub fn model_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<Seam<ModelRequest>, Service: ModelService> + Send + 'static,
+    {
+        self.model_stack.layer(layer, BoxModel::new);
+        self
+    }
+
+    /// Registers a callback for tool calls.
+    pub fn on_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
+        self.tool_stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for tool calls. What is registered after it is inside it.
+    pub fn tool_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<Seam<ToolRequest>, Service: ToolService> + Send + 'static,
+    {
+        self.tool_stack.layer(layer, BoxTool::new);
+        self
+    }
+
+    /// Registers a callback for the agent itself.
+    pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
+        self.agent_stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for the agent itself. What is registered after it is inside it.
+    pub fn agent_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<Seam<AgentRequest>, Service: AgentService> + Send + 'static,
+    {
+        self.agent_stack.layer(layer, BoxAgent::new);
+        self
+    }
+
+    /// Composes the agent.
+    ///
+    /// # Errors
+    ///
+    /// When two tools have one name, the agent's name cannot stand in a path, or no tool could
+    /// run.
+    pub fn build(self) -> Result<Agent, BuildError> {
+        if self.name.is_empty() || self.name.contains('/') {
+            return Err(BuildError::Name(self.name));
+        }
+        if self.tool_concurrency == 0 {
+            return Err(BuildError::NoToolConcurrency);
+        }
+        let explanation = self.explain();
+        let mut tool_set = ToolSet::new();
+        for tool in self.tools {
+            tool_set.insert(tool)?;
+        }
+        let config = Config {
+            model: self.model_stack.around(self.model),
+            tools: self.tool_stack.around(BoxTool::new(tool_set.clone())),
+            tool_set,
+            instructions: self.instructions,
+            settings: Arc::new(self.settings),
+            tool_concurrency: self.tool_concurrency,
+            at_limit: self.at_limit,
+            stop_when: self.stop_when,
+        };
+        let stack = self.agent_stack.around(BoxAgent::new(Loop(Arc::new(config))));
+        let (name, max_iterations) = (self.name, self.max_iterations);
+        Ok(Agent::new(Composed { name, max_iterations, stack, explanation }))
+    }
+
+    fn explain(&self) -> Explanation {
+        let mut onion = Explanation::new();
+        onion.line(0, format!("agent `{}`", self.name));
+        let inside = onion.stack(1, self.agent_stack.names());
+        onion.line(inside, format!("loop of at most {} turns", self.max_iterations));
+        onion.line(inside + 1, "model call");
+        let model = onion.stack(inside + 2, self.model_stack.names());
+        onion.line(model, self.model_name);
+        onion.line(inside + 1, format!("tool calls, {} at a time", self.tool_concurrency));
+        let tools = onion.stack(inside + 2, self.tool_stack.names());
+        for tool in &self.tools {
+            let inner = onion.stack(tools, tool.layer_names());
+            onion.line(inner, tool.declaration().name());
+        }
+        onion
+    }
+}
+
+impl fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AgentBuilder({})", self.explain())
+    }
+}

@@ -1,0 +1,29 @@
+//! The agent loop, and the builder that composes it.
+//!
+//! ```text
+//! Agent: Service<AgentRequest>
+//! ```
+//!
+//! The loop asks the model, runs the tools it asks for, tells it their answers, and does so until
+//! it asks for none. What to do next is a pure function of the transcript; what touches the world
+//! is a model or a tool call, each through its own stack of callbacks and layers.
+
+mod agent;
+mod builder;
+mod explain;
+mod meter;
+mod run;
+mod stack;
+mod step;
+mod turn;
+
+pub use self::agent::Agent;
+pub use self::builder::{AgentBuilder, AtLimit, BuildError};
+pub use self::explain::Explanation;
+pub use self::stack::Seam;
+pub use self::turn::Turn;
+
+/// Futures of the services in this module.
+pub mod future {
+    pub use super::agent::ResponseFuture;
+}

@@ -1,0 +1,259 @@
+//! The loop: what does what the [`step`](super::step) says.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream;
+use tower::{Service, ServiceExt};
+
+use super::builder::AtLimit;
+use super::step::{self, Step};
+use super::{Seam, Turn};
+use crate::agent::{AgentRequest, AgentResponse, End};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
+use crate::model::{ModelRequest, Settings};
+use crate::request::{CallKind, Request};
+use crate::tool::{ToolRequest, ToolSet};
+
+/// The service at the bottom of an agent's stack.
+#[derive(Clone)]
+pub(super) struct Loop(pub(super) Arc<Config>);
+
+pub(super) struct Config {
+    pub(super) model: Seam<ModelRequest>,
+    pub(super) tools: Seam<ToolRequest>,
+    pub(super) tool_set: ToolSet,
+    pub(super) instructions: Option<Arc<str>>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) tool_concurrency: usize,
+    pub(super) at_limit: AtLimit,
+    pub(super) stop_when: Option<StopWhen>,
+}
+
+pub(super) type StopWhen = Box<dyn Fn(&Turn<'_>) -> bool + Send + Sync>;
+
+impl Service<AgentRequest> for Loop {
+    type Response = AgentResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<AgentResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AgentRequest) -> Self::Future {
+        let config = self.0.clone();
+        Box::pin(async move { Running::new(&config, request).run().await })
+    }
+}
+
+/// One run of the loop.
+struct Running<'a> {
+    config: &'a Config,
+    request: AgentRequest,
+    settings: Arc<Settings>,
+    messages: Messages,
+    new_from: usize,
+    iterations: u32,
+    /// The context of the current turn.
+    turn: RunContext,
+}
+
+impl<'a> Running<'a> {
+    fn new(config: &'a Config, request: AgentRequest) -> Self {
+        let settings = match request.settings() {
+            unset if *unset == Settings::default() => config.settings.clone(),
+            set => Arc::new(set.clone().over(&config.settings)),
+        };
+        Self {
+            config,
+            settings,
+            messages: request.messages().clone(),
+            new_from: request.messages().len(),
+            iterations: 0,
+            turn: request.context().clone(),
+            request,
+        }
+    }
+
+    async fn run(mut self) -> Result<AgentResponse> {
+        loop {
+            if let Some(ending) = self.context().refusal(CallKind::Agent) {
+                return self.ended(&ending);
+            }
+            let done = match step::next(&self.messages) {
+                Step::Done => Ok(Some(End::Finished)),
+                Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
+                Step::Model => self.ask().await.map(|()| None),
+                Step::Tools(calls) => self.run_tools(calls).await.map(|()| self.stopped()),
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(end)) => return Ok(self.response(end)),
+                Err(error) if error.is_ending() => return self.ended(&error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn context(&self) -> &RunContext {
+        self.request.context()
+    }
+
+    /// Asks the model.
+    async fn ask(&mut self) -> Result<()> {
+        self.turn = self.context().at_iteration(self.iterations);
+        self.iterations += 1;
+        let mut request = ModelRequest::new(self.messages.clone())
+            .with_context(self.turn.clone())
+            .with_tools(self.config.tool_set.declarations().clone())
+            .with_settings(self.settings.clone())
+            .with_sink(self.request.sink().cloned());
+        request.set_instructions(self.config.instructions.clone());
+
+        let result = self.config.model.clone().oneshot(request).await;
+        let mut response = result.map_err(|error| self.failed(CallKind::Model, None, error))?;
+        self.survived()?;
+        name_calls_apart(response.message_mut(), self.turn.iteration());
+        let text = response.message().text();
+        if !text.is_empty() {
+            self.turn.push_text(text);
+        }
+        self.messages.push(response.message().clone());
+        Ok(())
+    }
+
+    /// Runs the tools that the model asked for, and tells it their answers in its order.
+    async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
+        let answers = match &calls[..] {
+            [call] => vec![self.run_tool(call).await?],
+            calls => self.run_side_by_side(calls).await?,
+        };
+        for (call, answer) in calls.iter().zip(answers) {
+            match answer {
+                Some(message) => self.messages.push(message),
+                // It is run when the agent is resumed.
+                None if self.waits() => {}
+                None => self.messages.push(refusal(call, "not run: the agent has ended")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_side_by_side(&self, calls: &[ToolCall]) -> Result<Vec<Option<Message>>> {
+        let mut running = Vec::with_capacity(calls.len());
+        for (index, call) in calls.iter().enumerate() {
+            running.push(async move { (index, self.run_tool(call).await) });
+        }
+        let mut running = stream::iter(running).buffer_unordered(self.config.tool_concurrency);
+        let mut answers = vec![None; calls.len()];
+        while let Some((index, answer)) = running.next().await {
+            // An abort drops the calls beside it.
+            answers[index] = answer?;
+        }
+        Ok(answers)
+    }
+
+    /// One tool call's answer; `None` if it has none because the agent waits or has ended.
+    async fn run_tool(&self, call: &ToolCall) -> Result<Option<Message>> {
+        let context = self.turn.in_tool_call(&call.id);
+        if context.refusal(CallKind::Tool).is_some() {
+            return Ok(None);
+        }
+        let declaration = self.config.tool_set.declaration(&call.name).cloned();
+        let request = ToolRequest::new(call.clone())
+            .with_declaration(declaration)
+            .with_context(context.clone());
+        let result = self.config.tools.clone().oneshot(request).await;
+        let result = result.map_err(|error| {
+            let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
+            context.latch(CallKind::Tool, &error);
+            error
+        });
+        self.survived()?;
+        match result {
+            Ok(response) => {
+                let result = ToolResult::new(call, response.parts());
+                let result = if response.is_error() { result.failed() } else { result };
+                Ok(Some(Message::tool(result)))
+            }
+            Err(error) if error.is_ending() => Ok(None),
+            Err(error) => Ok(Some(refusal(call, format!("{}: {}", error.kind(), error.message())))),
+        }
+    }
+
+    fn failed(&self, kind: CallKind, name: Option<&str>, error: Error) -> Error {
+        let error = error.in_call(|| self.turn.site(kind, name));
+        self.turn.latch(kind, &error);
+        error
+    }
+
+    /// An abort ends the run, whatever a layer made of it.
+    fn survived(&self) -> Result<()> {
+        self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
+    }
+
+    fn waits(&self) -> bool {
+        !self.context().pending().is_empty()
+    }
+
+    fn stopped(&self) -> Option<End> {
+        let turn = Turn::new(self.context(), &self.messages, self.new_from, self.iterations);
+        let stop_when = self.config.stop_when.as_ref()?;
+        (!self.waits() && stop_when(&turn)).then_some(End::Stopped)
+    }
+
+    fn limit(&self) -> Result<Option<End>> {
+        match self.config.at_limit {
+            AtLimit::End => Ok(Some(End::Limit)),
+            AtLimit::Fail => {
+                let message = format!("{} model calls and no answer", self.iterations);
+                Err(Error::new(ErrorKind::MaxIterations, message))
+            }
+        }
+    }
+
+    /// The run ends with what it has, or with the abort. Why is settled where it began.
+    fn ended(self, ending: &Error) -> Result<AgentResponse> {
+        match ending.kind() {
+            ErrorKind::Aborted => Err(ending.clone()),
+            _ => Ok(self.response(End::Ended)),
+        }
+    }
+
+    fn response(self, end: End) -> AgentResponse {
+        let context = self.request.context();
+        AgentResponse::new(self.messages)
+            .since(self.new_from)
+            .with_iterations(self.iterations)
+            .with_usage(context.agent_usage())
+            .with_state(context.state().clone())
+            .with_end(end)
+    }
+}
+
+/// What the model is told of a call that has no answer.
+fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
+    Message::tool(ToolResult::new(call, [Part::text(why)]).failed())
+}
+
+/// Gives tool calls that have no id, or another's, one of their own: answers are matched by it.
+fn name_calls_apart(message: &mut Message, turn: u32) {
+    let mut seen = HashSet::new();
+    if message.tool_calls().all(|call| !call.id.is_empty() && seen.insert(call.id.clone())) {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (index, part) in message.parts_mut().iter_mut().enumerate() {
+        if let Part::ToolCall(call) = part
+            && (call.id.is_empty() || !seen.insert(call.id.clone()))
+        {
+            call.id = format!("call_{turn}_{index}").into();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What to do next: a pure function of the transcript.
+
+use crate::message::{Messages, Role, ToolCall};
+
+/// The next step of a run.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Ask the model.
+    Model,
+    /// Run these tool calls, which the model asked for and nobody has answered.
+    Tools(Vec<ToolCall>),
+    /// Nothing: the model has given its answer.
+    Done,
+}
+
+/// The step after these messages.
+///
+/// Only the last turn counts: the last thing the model said, and the answers since.
+pub(super) fn next(messages: &Messages) -> Step {
+    let mut answered = Vec::new();
+    for message in messages.iter().rev() {
+        match message.role() {
+            Role::Tool => answered.extend(message.tool_results().map(|result| &*result.call_id)),
+            Role::Assistant => {
+                let mut calls = message.tool_calls().peekable();
+                let asked = calls.peek().is_some();
+                let open: Vec<_> = calls.filter(|call| !answered.contains(&&*call.id)).collect();
+                return match (open.is_empty(), asked) {
+                    (false, _) => Step::Tools(open.into_iter().cloned().collect()),
+                    (true, true) => Step::Model,
+                    (true, false) => Step::Done,
+                };
+            }
+            // Somebody has spoken since: calls they left open stay unanswered.
+            _ => break,
+        }
+    }
+    Step::Model
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::{Message, Part, ToolResult};
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall::new(id, "add", json!({}))
+    }
+
+    fn asks(ids: &[&str]) -> Message {
+        Message::new(Role::Assistant, ids.iter().map(|id| Part::from(call(id))))
+    }
+
+    fn answers(id: &str) -> Message {
+        Message::tool(ToolResult::new(&call(id), [Part::text("3")]))
+    }
+
+    #[test]
+    fn the_last_turn_decides() {
+        let question = Message::user("1 + 2?");
+        let cases = [
+            (vec![], Step::Model),
+            (vec![question.clone()], Step::Model),
+            (vec![question.clone(), Message::assistant("3")], Step::Done),
+            (vec![question.clone(), asks(&["a", "b"])], Step::Tools(vec![call("a"), call("b")])),
+            (vec![question.clone(), asks(&["a", "b"]), answers("b")], Step::Tools(vec![call("a")])),
+            (vec![question.clone(), asks(&["a"]), answers("a")], Step::Model),
+            (vec![asks(&["a"]), answers("a"), Message::assistant("3"), question], Step::Model),
+        ];
+        for (messages, step) in cases {
+            assert_eq!(next(&messages.clone().into()), step, "after {messages:?}");
+        }
+    }
+}
