@@ -14,6 +14,8 @@ pub mod callback;
 pub mod message;
 pub mod model;
 pub mod stream;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tool;
 
 pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
