@@ -123,6 +123,8 @@ pub mod message;
 pub mod model;
 pub mod runner;
 pub mod stream;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tool;
 
 pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
