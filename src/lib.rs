@@ -149,8 +149,13 @@ pub use self::model::{
     ResponseFormat, Settings, ToolChoice,
 };
 pub use self::request::{CallKind, Origin, Request};
-pub use self::runner::{Agent, AgentBuilder, AtLimit, BuildError, Explanation, Turn};
+pub use self::runner::{Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress};
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,
     ToolDeclaration, ToolRequest, ToolResponse, ToolService, ToolSet,
 };
+
+/// The README's examples, so that they compile.
+#[cfg(all(doctest, feature = "http-client"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

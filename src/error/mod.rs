@@ -244,16 +244,21 @@ impl Error {
         self.update(|e| e.call = Some(site()))
     }
 
+    /// Says where an error of no particular kind came from.
+    pub(crate) fn or_kind(self, kind: ErrorKind) -> Self {
+        if self.0.kind != ErrorKind::Other {
+            return self;
+        }
+        self.update(|e| e.kind = kind)
+    }
+
     /// Names the callback and the hook, unless an inner callback did already.
     pub(crate) fn by(
         self,
         callback: impl FnOnce() -> Cow<'static, str>,
         hook: &'static str,
     ) -> Self {
-        self.update(|e| {
-            if e.kind == ErrorKind::Other {
-                e.kind = ErrorKind::Callback;
-            }
+        self.or_kind(ErrorKind::Callback).update(|e| {
             e.raised_by.get_or_insert_with(|| RaisedBy { callback: callback(), hook });
         })
     }

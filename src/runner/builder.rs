@@ -6,9 +6,9 @@ use tower_layer::Layer;
 use super::agent::{Agent, Composed};
 use super::explain::Explanation;
 use super::meter::Metered;
+use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
 use super::stack::{Seam, Stack};
-use super::turn::Turn;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::callback::Callback;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
@@ -142,7 +142,10 @@ impl AgentBuilder {
     /// let builder = Agent::builder(model).stop_when(|turn| turn.has_called("submit"));
     /// # drop(builder);
     /// ```
-    pub fn stop_when(mut self, stop: impl Fn(&Turn<'_>) -> bool + Send + Sync + 'static) -> Self {
+    pub fn stop_when(
+        mut self,
+        stop: impl Fn(&Progress<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.stop_when = Some(Box::new(stop));
         self
     }

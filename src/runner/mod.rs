@@ -12,16 +12,16 @@ mod agent;
 mod builder;
 mod explain;
 mod meter;
+mod progress;
 mod run;
 mod stack;
 mod step;
-mod turn;
 
 pub use self::agent::Agent;
 pub use self::builder::{AgentBuilder, AtLimit, BuildError};
 pub use self::explain::Explanation;
+pub use self::progress::Progress;
 pub use self::stack::Seam;
-pub use self::turn::Turn;
 
 /// Futures of the services in this module.
 pub mod future {

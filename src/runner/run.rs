@@ -11,7 +11,7 @@ use tower::{Service, ServiceExt};
 
 use super::builder::AtLimit;
 use super::step::{self, Step};
-use super::{Seam, Turn};
+use super::{Progress, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +35,7 @@ pub(super) struct Config {
     pub(super) stop_when: Option<StopWhen>,
 }
 
-pub(super) type StopWhen = Box<dyn Fn(&Turn<'_>) -> bool + Send + Sync>;
+pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
 
 impl Service<AgentRequest> for Loop {
     type Response = AgentResponse;
@@ -134,14 +134,7 @@ impl<'a> Running<'a> {
             [call] => vec![self.run_tool(call).await?],
             calls => self.run_side_by_side(calls).await?,
         };
-        for (call, answer) in calls.iter().zip(answers) {
-            match answer {
-                Some(message) => self.messages.push(message),
-                // It is run when the agent is resumed.
-                None if self.waits() => {}
-                None => self.messages.push(refusal(call, "not run: the agent has ended")),
-            }
-        }
+        answers.into_iter().flatten().for_each(|answer| self.messages.push(answer));
         Ok(())
     }
 
@@ -203,9 +196,10 @@ impl<'a> Running<'a> {
     }
 
     fn stopped(&self) -> Option<End> {
-        let turn = Turn::new(self.context(), &self.messages, self.new_from, self.iterations);
+        let progress =
+            Progress::new(self.context(), &self.messages, self.new_from, self.iterations);
         let stop_when = self.config.stop_when.as_ref()?;
-        (!self.waits() && stop_when(&turn)).then_some(End::Stopped)
+        (!self.waits() && stop_when(&progress)).then_some(End::Stopped)
     }
 
     fn limit(&self) -> Result<Option<End>> {
@@ -219,11 +213,18 @@ impl<'a> Running<'a> {
     }
 
     /// The run ends with what it has, or with the abort. Why is settled where it began.
-    fn ended(self, ending: &Error) -> Result<AgentResponse> {
-        match ending.kind() {
-            ErrorKind::Aborted => Err(ending.clone()),
-            _ => Ok(self.response(End::Ended)),
+    fn ended(mut self, ending: &Error) -> Result<AgentResponse> {
+        if ending.kind() == ErrorKind::Aborted {
+            return Err(ending.clone());
         }
+        // An interrupted run finds its open calls again; one that is over leaves none.
+        if !self.waits()
+            && let Step::Tools(open) = step::next(&self.messages)
+        {
+            let over = |call| refusal(call, "not run: the agent has ended");
+            self.messages.extend(open.iter().map(over));
+        }
+        Ok(self.response(End::Ended))
     }
 
     fn response(self, end: End) -> AgentResponse {

@@ -87,7 +87,7 @@ impl ScriptedModel {
         self
     }
 
-    /// The requests so far, those beyond the script included.
+    /// The requests so far, those beyond the script included, without their sinks.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         match &self.shared.script {
@@ -120,7 +120,8 @@ impl Shared {
             Script::Turns { length, state } => (length, state),
         };
         let mut state = lock(state);
-        state.requests.push(request.clone());
+        // Without its sink: the reader waits for every clone of it to go.
+        state.requests.push(request.clone().with_sink(None));
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();
             let message =

@@ -1,4 +1,4 @@
-//! A tool that panics fails; it does not take the run with it.
+//! A tool that panics fails; it does not take the run with it. Its other errors are named its own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,7 +53,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let panic = match self.project() {
             Projected::Running { future } => match ready!(future.poll(cx)) {
-                Ok(result) => return Poll::Ready(result.map_err(|e| Error::from(e.into()))),
+                Ok(result) => {
+                    let own = |error: E| Error::from(error.into()).or_kind(ErrorKind::Tool);
+                    return Poll::Ready(result.map_err(own));
+                }
                 Err(panic) => panic,
             },
             Projected::Panicked { panic } => std::mem::take(panic),

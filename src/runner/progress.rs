@@ -3,14 +3,14 @@ use crate::message::{Iter, Messages, Usage};
 
 /// What `stop_when` sees after each turn whose tools have run.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn<'a> {
+pub struct Progress<'a> {
     context: &'a RunContext,
     messages: &'a Messages,
     new_from: usize,
     iterations: u32,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Progress<'a> {
     pub(super) fn new(
         context: &'a RunContext,
         messages: &'a Messages,
