@@ -12,21 +12,15 @@ mod tools;
 
 use futures::StreamExt;
 use tower_agent::stream::{self, Delta};
-use tower_agent::{Agent, AgentRequest, AgentResponse, Part, after_tool};
+use tower_agent::{Agent, AgentRequest, AgentResponse, Part};
 
 use self::callbacks::forbid;
 use self::rules::Rules;
 use self::tools::tools;
 
 fn agent() -> Agent {
-    let guarded = after_tool(|request, response| {
-        assert!(
-            request.name() != "delete_all_records" || response.is_error(),
-            "it was let through"
-        );
-    });
     let builder = Agent::builder(Rules).tools(tools()).max_iterations(100);
-    builder.on_tool(forbid("delete_all_records")).on_tool(guarded).build().unwrap()
+    builder.on_tool(forbid("delete_all_records")).build().unwrap()
 }
 
 /// The turns' tool calls, such as `percent_of(12.5, 840) > add(105, 17)`; `&` joins the calls of
@@ -177,8 +171,10 @@ async fn what_it_does_not_understand() {
     ];
     check(&questions.map(|question| (question, "", "I can only do arithmetic."))).await;
     let nested = "(".repeat(100_000) + "1";
+    let endless = "9".repeat(400) + " + 1";
     check(&[
         (&nested, "", "I can only do arithmetic."),
+        (&endless, "", "I can only do arithmetic."),
         ("", "", "Ask me something."),
         (" ?! ", "", "Ask me something."),
     ])

@@ -1,7 +1,6 @@
 //! The callbacks. They write to stderr, so that the answer stands alone on stdout, and each begins
 //! a line of its own, since the answer may have begun one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -37,15 +36,9 @@ fn what<R: Request>(request: &R) -> String {
     more.into_iter().flatten().fold(format!("{} call", R::CALL), |what, more| what + " " + more)
 }
 
-/// Counts tokens over all the runs of an agent. Clones share the count.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TokenCount(Arc<AtomicU64>);
-
-impl TokenCount {
-    pub(crate) fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+/// Counts tokens over all the runs of an agent.
+#[derive(Debug, Default)]
+pub(crate) struct TokenCount(AtomicU64);
 
 impl Callback<ModelRequest> for TokenCount {
     async fn after(
@@ -83,21 +76,18 @@ impl Callback<ToolRequest> for Stopwatch {
             Outcome::Failed(error) => format!("failed: {}", error.message()),
             _ => "was dropped".to_owned(),
         };
-        let (id, took) = (request.id(), start.elapsed());
-        eprintln!(
-            "[time]   {id} {}{} {outcome} in {took:.0?}",
-            request.name(),
-            request.arguments()
-        );
+        let (id, tool, took) = (request.id(), request.name(), start.elapsed());
+        eprint!("\n[time]   {id} {tool}{} {outcome} in {took:.0?}", request.arguments());
     }
 }
 
 /// Keeps a tool from being called, whatever the model says, and tells the model so.
 pub(crate) fn forbid(tool: &'static str) -> impl Callback<ToolRequest> {
-    before_tool(move |request| {
+    let guard = before_tool(move |request| {
         if request.name() == tool {
             return Action::Respond(ToolResponse::error(format!("{tool} is forbidden here")));
         }
         Action::Continue
-    })
+    });
+    guard.named(format!("forbid {tool}"))
 }

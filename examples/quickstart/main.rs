@@ -27,8 +27,7 @@ use self::tools::tools;
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let question = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    let tokens = TokenCount::default();
-    let agent = calculator(Rules, &tokens)?;
+    let agent = calculator(Rules)?;
     match &*question {
         "--explain" => print!("{}", agent.explain()),
         "" => ask(&agent, "what is 12.5% of 840, plus 17?").await?,
@@ -38,7 +37,7 @@ async fn main() -> Result<(), BoxError> {
 }
 
 /// The agent, around any model.
-fn calculator(model: impl ModelService, tokens: &TokenCount) -> Result<Agent, BuildError> {
+fn calculator(model: impl ModelService) -> Result<Agent, BuildError> {
     Agent::builder(model)
         .name("calculator")
         .instructions("Do all arithmetic with the tools. Answer in one sentence.")
@@ -46,7 +45,7 @@ fn calculator(model: impl ModelService, tokens: &TokenCount) -> Result<Agent, Bu
         .max_iterations(100)
         .on_agent(Log)
         .on_model(Log)
-        .on_model(tokens.clone())
+        .on_model(TokenCount::default())
         .on_tool(Log)
         .on_tool(Stopwatch)
         .on_tool(forbid("delete_all_records"))
@@ -59,9 +58,10 @@ async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
     let request = AgentRequest::new(question).with_sink(sink);
     // One task polls both; the chunks end with the run, which owns the sink.
     let (response, ()) = tokio::join!(agent.run(request), print(chunks));
-    println!();
     let response = response?;
-    eprintln!("[end]    {:?} after {} turns", response.end(), response.iterations());
+    let (end, turns, tokens) = (response.end(), response.iterations(), response.usage().total());
+    eprintln!("\n[end]    {end:?} after {turns} turns, {tokens} tokens");
+    println!();
     Ok(())
 }
 

@@ -68,7 +68,7 @@ fn number(word: &str) -> Option<f64> {
     if !word.ends_with(|last: char| last.is_ascii_digit()) {
         return None;
     }
-    word.replace(',', "").parse().ok()
+    word.replace(',', "").parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// The words, numbers and signs of a text.

@@ -1,0 +1,113 @@
+//! tower's own layers around the model and around one tool: nothing in them knows of agents.
+//!
+//! A streamed or slow answer is still one call, so `timeout` bounds the whole of it,
+//! `concurrency_limit` holds its permit to the end and `retry` sees how it really ended.
+
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tower::limit::ConcurrencyLimitLayer;
+use tower::load_shed::LoadShedLayer;
+use tower::retry::{Policy, RetryLayer};
+use tower::timeout::TimeoutLayer;
+use tower_agent::{
+    Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Request, Role,
+    Tool, ToolCall, before_model,
+};
+
+/// Makes a call again while its error says that this may help.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    left: u32,
+}
+
+impl<R: Request> Policy<R, R::Response, Error> for Again {
+    type Future = Ready<()>;
+
+    fn retry(&mut self, _: &mut R, result: &mut Result<R::Response, Error>) -> Option<Ready<()>> {
+        let error = result.as_ref().err().filter(|error| error.is_retryable())?;
+        self.left = self.left.checked_sub(1)?;
+        println!("retry:  {error}");
+        // A policy for a real provider waits here, for `error.retry_after()` or with a backoff.
+        Some(ready(()))
+    }
+
+    fn clone_request(&mut self, request: &R) -> Option<R> {
+        Some(request.clone())
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Search {
+    /// What to look for.
+    query: String,
+}
+
+/// The archive is slow, and hangs over one question.
+async fn search(Search { query }: Search) -> String {
+    let pause = if query == "unicorns" { Duration::MAX } else { Duration::from_millis(10) };
+    tokio::time::sleep(pause).await;
+    format!("3 books on {query}")
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let search = Tool::function("search", "Searches the archive.", search)
+        .layer(LoadShedLayer::new()) // refuses at once what the limit would let wait
+        .layer(ConcurrencyLimitLayer::new(2))
+        .layer(TimeoutLayer::new(Duration::from_millis(30)));
+
+    let attempts = Arc::new(AtomicU32::new(0));
+    let model = tower::service_fn(move |request| librarian(request, attempts.clone()));
+
+    let agent = Agent::builder(model)
+        .tool(search)
+        .on_model(before_model(|_| println!("model:  a call")).named("per call"))
+        .model_layer(RetryLayer::new(Again { left: 2 }))
+        .on_model(before_model(|_| println!("model:    an attempt")).named("per attempt"))
+        .model_layer(LoadShedLayer::new())
+        .model_layer(ConcurrencyLimitLayer::new(1))
+        .model_layer(TimeoutLayer::new(Duration::from_millis(50)))
+        .build()?;
+    println!("{}", agent.explain());
+
+    println!("-- the model fails twice; one search is shed, one times out, one answers");
+    println!("answer: {}", agent.run("What do you have?").await?.text());
+
+    println!("-- two runs at once, and a model that serves one: the other run fails");
+    let (one, other) = tokio::join!(agent.run("One?"), agent.run("Other?"));
+    for result in [one, other] {
+        match result {
+            Ok(response) => println!("answer: {}", response.text()),
+            Err(error) => println!("error:  {error}"),
+        }
+    }
+    Ok(())
+}
+
+/// A model that is down for two attempts, then asks for three searches at once, then says what
+/// they found.
+async fn librarian(
+    request: ModelRequest,
+    attempts: Arc<AtomicU32>,
+) -> Result<ModelResponse, BoxError> {
+    if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
+        return Err(Error::new(ErrorKind::Provider, "the model is being restarted").into());
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let results = request.messages().iter().flat_map(Message::tool_results);
+    let told: Vec<_> = results.map(|result| format!("\n        {}", result.text())).collect();
+    if !told.is_empty() {
+        return Ok(ModelResponse::text(told.concat()));
+    }
+    let queries = ["rust", "unicorns", "towers"].into_iter().enumerate();
+    let calls = queries.map(|(index, query)| {
+        Part::from(ToolCall::new(format!("call_{index}"), "search", json!({ "query": query })))
+    });
+    Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
+}
