@@ -4,88 +4,82 @@
 //! and a future with no box around it. A refusal is an answer that the model can read, so the run
 //! goes on.
 
+use std::future::{Ready, ready};
 use std::path::{Component, Path};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use tower::{Layer, Service};
 use tower_agent::{
-    Agent, BoxError, Message, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall,
+    Agent, BoxError, Message, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall, ToolRequest,
+    ToolResponse,
 };
 
-use self::guard::ConfineLayer;
+/// Refuses calls whose `path` leads out of the folder.
+#[derive(Clone, Copy, Debug)]
+struct ConfineLayer;
 
-mod guard {
-    use std::future::{Ready, ready};
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
+impl<S> Layer<S> for ConfineLayer {
+    type Service = Confine<S>;
 
-    use pin_project_lite::pin_project;
-    use tower::{Layer, Service};
-    use tower_agent::{ToolRequest, ToolResponse};
+    fn layer(&self, inner: S) -> Confine<S> {
+        Confine { inner }
+    }
+}
 
-    /// Lets a call through if the argument passes the check, and refuses it otherwise.
-    #[derive(Clone)]
-    pub(super) struct ConfineLayer {
-        pub(super) argument: &'static str,
-        pub(super) check: fn(&str) -> bool,
+#[derive(Clone, Debug)]
+struct Confine<S> {
+    inner: S,
+}
+
+impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for Confine<S> {
+    type Response = ToolResponse;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    // Ready when the tool is. `call` uses this same `inner`: a clone has not been polled ready.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
     }
 
-    impl<S> Layer<S> for ConfineLayer {
-        type Service = Confine<S>;
-
-        fn layer(&self, inner: S) -> Confine<S> {
-            Confine { inner, rule: self.clone() }
-        }
-    }
-
-    #[derive(Clone)]
-    pub(super) struct Confine<S> {
-        inner: S,
-        rule: ConfineLayer,
-    }
-
-    impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for Confine<S> {
-        type Response = ToolResponse;
-        type Error = S::Error;
-        type Future = ResponseFuture<S::Future>;
-
-        // Ready when the tool is. `call` then uses that same `inner`, never a clone of it: a clone
-        // has not been polled ready.
-        fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-            self.inner.poll_ready(cx)
-        }
-
-        fn call(&mut self, request: ToolRequest) -> Self::Future {
-            let ConfineLayer { argument, check } = self.rule;
-            match request.arguments()[argument].as_str() {
-                Some(value) if !check(value) => ResponseFuture::Refused {
-                    refusal: ready(ToolResponse::error(format!("`{value}` is out of bounds"))),
-                },
-                // An argument that is missing is the tool's to complain of.
-                _ => ResponseFuture::Called { future: self.inner.call(request) },
+    fn call(&mut self, request: ToolRequest) -> Self::Future {
+        match request.arguments()["path"].as_str() {
+            Some(path) if !leads_down(path) => {
+                let refusal = ToolResponse::error(format!("`{path}` is out of bounds"));
+                ResponseFuture::Refused { refusal: ready(refusal) }
             }
+            // A path that is missing is the tool's to complain of.
+            _ => ResponseFuture::Called { future: self.inner.call(request) },
         }
     }
+}
 
-    pin_project! {
-        #[project = Projected]
-        pub(super) enum ResponseFuture<F> {
-            Called { #[pin] future: F },
-            Refused { refusal: Ready<ToolResponse> },
+pin_project! {
+    #[project = Projected]
+    enum ResponseFuture<F> {
+        Called { #[pin] future: F },
+        Refused { refusal: Ready<ToolResponse> },
+    }
+}
+
+impl<F: Future<Output = Result<ToolResponse, E>>, E> Future for ResponseFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        match self.project() {
+            Projected::Called { future } => future.poll(cx),
+            Projected::Refused { refusal } => Pin::new(refusal).poll(cx).map(Ok),
         }
     }
+}
 
-    impl<F: Future<Output = Result<ToolResponse, E>>, E> Future for ResponseFuture<F> {
-        type Output = F::Output;
-
-        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-            match self.project() {
-                Projected::Called { future } => future.poll(cx),
-                Projected::Refused { refusal } => Pin::new(refusal).poll(cx).map(Ok),
-            }
-        }
-    }
+/// Whether a path leads down, and neither up nor to the root.
+fn leads_down(path: &str) -> bool {
+    Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -94,20 +88,14 @@ struct ReadFile {
     path: String,
 }
 
-/// Whether a path leads down, and neither up nor to the root.
-fn leads_down(path: &str) -> bool {
-    Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
-}
-
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let read_file = Tool::function("read_file", "Reads a note.", |ReadFile { path }| {
         println!("tool:  reading {path}");
         format!("{path} says: buy milk")
     });
-    let agent = Agent::builder(tower::service_fn(curious))
-        .tool(read_file.layer(ConfineLayer { argument: "path", check: leads_down }))
-        .build()?;
+    let agent =
+        Agent::builder(tower::service_fn(curious)).tool(read_file.layer(ConfineLayer)).build()?;
 
     let response = agent.run("What is on my list?").await?;
     println!("model: {}", response.text());

@@ -2,6 +2,8 @@
 //!
 //! A streamed or slow answer is still one call, so `timeout` bounds the whole of it,
 //! `concurrency_limit` holds its permit to the end and `retry` sees how it really ended.
+//!
+//! Needs tower's features `limit`, `load-shed`, `retry` and `timeout`.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -67,20 +69,20 @@ async fn main() -> Result<(), BoxError> {
 
     let agent = Agent::builder(model)
         .tool(search)
+        .model_layer(LoadShedLayer::new())
+        .model_layer(ConcurrencyLimitLayer::new(1)) // a call keeps its permit while it is retried
         .on_model(before_model(|_| println!("model:  a call")).named("per call"))
         .model_layer(RetryLayer::new(Again { left: 2 }))
         .on_model(before_model(|_| println!("model:    an attempt")).named("per attempt"))
-        .model_layer(LoadShedLayer::new())
-        .model_layer(ConcurrencyLimitLayer::new(1))
-        .model_layer(TimeoutLayer::new(Duration::from_millis(50)))
+        .model_layer(TimeoutLayer::new(Duration::from_millis(50))) // for each attempt
         .build()?;
     println!("{}", agent.explain());
 
-    println!("-- the model fails twice; one search is shed, one times out, one answers");
+    println!("-- The model fails twice; one search answers, one times out, one is shed.");
     println!("answer: {}", agent.run("What do you have?").await?.text());
 
-    println!("-- two runs at once, and a model that serves one: the other run fails");
-    let (one, other) = tokio::join!(agent.run("One?"), agent.run("Other?"));
+    println!("-- Two runs at once on a model that serves one: the other is shed.");
+    let (one, other) = tokio::join!(agent.run("When do you open?"), agent.run("And close?"));
     for result in [one, other] {
         match result {
             Ok(response) => println!("answer: {}", response.text()),
@@ -90,8 +92,8 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A model that is down for two attempts, then asks for three searches at once, then says what
-/// they found.
+/// A model that is down for two attempts. Asked what there is, it makes three searches at once and
+/// then says what it was told.
 async fn librarian(
     request: ModelRequest,
     attempts: Arc<AtomicU32>,
@@ -100,14 +102,21 @@ async fn librarian(
         return Err(Error::new(ErrorKind::Provider, "the model is being restarted").into());
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
-    let results = request.messages().iter().flat_map(Message::tool_results);
-    let told: Vec<_> = results.map(|result| format!("\n        {}", result.text())).collect();
-    if !told.is_empty() {
-        return Ok(ModelResponse::text(told.concat()));
+    let messages = request.messages();
+    match messages.last().map(Message::role) {
+        Some(Role::User) if messages[0].text().contains("have") => {
+            let queries = ["rust", "unicorns", "towers"].into_iter().enumerate();
+            let calls = queries.map(|(index, query)| {
+                let query = json!({ "query": query });
+                Part::from(ToolCall::new(format!("call_{index}"), "search", query))
+            });
+            Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
+        }
+        Some(Role::Tool) => {
+            let results = messages.iter().flat_map(Message::tool_results);
+            let told: Vec<_> = results.map(|result| result.text()).collect();
+            Ok(ModelResponse::text(told.join(" | ")))
+        }
+        _ => Ok(ModelResponse::text("At nine.")),
     }
-    let queries = ["rust", "unicorns", "towers"].into_iter().enumerate();
-    let calls = queries.map(|(index, query)| {
-        Part::from(ToolCall::new(format!("call_{index}"), "search", json!({ "query": query })))
-    });
-    Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
 }

@@ -1,9 +1,8 @@
 //! The quickstart's model, through a whole agent: what it asks its tools, and what it says.
 
-#![allow(missing_docs)]
+#![expect(clippy::unwrap_used, reason = "the functions that the tests share")]
 
 #[path = "../examples/quickstart/callbacks.rs"]
-#[expect(dead_code, reason = "the example uses all of it")]
 mod callbacks;
 #[path = "../examples/quickstart/rules/mod.rs"]
 mod rules;
@@ -14,13 +13,22 @@ use futures::StreamExt;
 use tower_agent::stream::{self, Delta};
 use tower_agent::{Agent, AgentRequest, AgentResponse, Part};
 
-use self::callbacks::forbid;
+use self::callbacks::{Log, Stopwatch, TokenCount, forbid};
 use self::rules::Rules;
 use self::tools::tools;
 
 fn agent() -> Agent {
-    let builder = Agent::builder(Rules).tools(tools()).max_iterations(100);
-    builder.on_tool(forbid("delete_all_records")).build().unwrap()
+    Agent::builder(Rules)
+        .tools(tools())
+        .max_iterations(100)
+        .on_agent(Log)
+        .on_model(Log)
+        .on_model(TokenCount::default())
+        .on_tool(Log)
+        .on_tool(Stopwatch)
+        .on_tool(forbid("delete_all_records"))
+        .build()
+        .unwrap()
 }
 
 /// The turns' tool calls, such as `percent_of(12.5, 840) > add(105, 17)`; `&` joins the calls of

@@ -15,6 +15,7 @@ mod rules;
 mod tools;
 
 use std::io::{Write, stdout};
+use std::process::ExitCode;
 
 use futures::StreamExt;
 use tower_agent::stream::{self, Chunk, Chunks, Delta};
@@ -25,7 +26,17 @@ use self::rules::Rules;
 use self::tools::tools;
 
 #[tokio::main]
-async fn main() -> Result<(), BoxError> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\n[error]  {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), BoxError> {
     let question = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let agent = calculator(Rules)?;
     match &*question {
