@@ -1,4 +1,111 @@
-//! x
+//! `async fn(AgentRequest) -> Result<AgentResponse, Error>`
+//!
+//! An agent is a [`tower::Service`] made of a `Service<ModelRequest>` and a
+//! `Service<ToolRequest>`. Everything that can be intercepted is one of a few calls, and every
+//! callback is a [`Layer`](tower_layer::Layer) around one of them.
+//!
+//! | call | is a `Service` of | made by |
+//! |---|---|---|
+//! | [agent](agent) | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`], the loop |
+//! | [model](model) | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
+//! | [tool](tool) | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
+//!
+//! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them; a call of
+//! your own joins by implementing [`Request`].
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use tower::timeout::TimeoutLayer;
+//! use tower_agent::{
+//!     Action, Agent, BoxError, Effect, ModelRequest, ModelResponse, Tool, ToolResponse,
+//!     after_model, before_tool,
+//! };
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Add {
+//!     a: f64,
+//!     b: f64,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! # let model = tower::service_fn(|_: ModelRequest| async {
+//! #     Ok::<_, BoxError>(ModelResponse::text("3"))
+//! # });
+//! let agent = Agent::builder(model) // any Service<ModelRequest>
+//!     .instructions("You are good at sums.")
+//!     .tool(Tool::function("add", "Adds two numbers.", |Add { a, b }| a + b).effect(Effect::Pure))
+//!     .on_model(after_model(|_, response| println!("{} tokens", response.usage().total())))
+//!     .model_layer(TimeoutLayer::new(Duration::from_secs(30))) // any tower layer
+//!     .on_tool(before_tool(|request| match request.name() {
+//!         "add" => Action::Continue,
+//!         _ => Action::Respond(ToolResponse::error("not allowed")),
+//!     }))
+//!     .build()?;
+//!
+//! let response = agent.run("What is 1 + 2?").await?;
+//! assert_eq!(response.text(), "3");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Order
+//!
+//! Registration order is layer order: what is registered first is outermost. Callbacks registered
+//! next to one another form one band, and inside a band the first registered acts first in
+//! *every* phase. A tower layer draws a line: what is registered after it is inside it. With the
+//! callbacks `a`, `b`, then a `TimeoutLayer`, then `c`, `d`:
+//!
+//! ```text
+//!            request                                       response
+//!               |                                              ^
+//!   +-----------v---------- band a, b --------------------------|--------------+
+//!   |        a>  b>                                        <a  <b              |
+//!   |   +-------v---------- TimeoutLayer -----------------------|----------+   |
+//!   |   |   +---v---------- band c, d --------------------------|------+   |   |
+//!   |   |   |  c>  d>                                      <c  <d      |   |   |
+//!   |   |   |       \-----------------> call ------------------/       |   |   |
+//!   |   |   +----------------------------------------------------------+   |   |
+//!   |   +------------------------------------------------------------------+   |
+//!   +--------------------------------------------------------------------------+
+//!
+//!   a> b> c> d> call <c <d <a <b
+//! ```
+//!
+//! Two callbacks given as two layers of their own, `.layer(a).layer(b)`, are two bands, one inside
+//! the other: `a> b> call <b <a`.
+//!
+//! # The ladder
+//!
+//! Take the first rung that does the job.
+//!
+//! 1. **A closure**: [`before_model`], [`after_tool`], [`on_model_error`] and their like. Use it
+//!    for one hook.
+//! 2. **A [`Callback`]**: a type with several hooks, or with hooks for several calls.
+//! 3. **A wrap**: [`wrap_model`], [`wrap_tool`], [`wrap_agent`]. Use it where one piece of code must
+//!    stand around the call: to time it, to run it twice.
+//! 4. **A [`Layer`](tower_layer::Layer)**: for a middleware with its own service and future,
+//!    reusable and free of boxes. Tower's own fit as they are.
+//! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
+//!
+//! # Readiness
+//!
+//! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds. Every call is
+//! made on a clone that is polled ready for it and used up, so no idle handle keeps a place in a
+//! limiter's queue. [`Agent`] and [`ToolSet`] are always ready and wait inside.
+//!
+//! # Features
+//!
+//! None is on by default, and none changes what another does.
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
+//! | `http-client` | the default HTTP client for it: hyper with rustls |
+//! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 mod boxed;
 mod context;
@@ -16,6 +123,8 @@ pub mod message;
 pub mod model;
 pub mod runner;
 pub mod stream;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tool;
 
 pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};

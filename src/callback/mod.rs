@@ -31,9 +31,11 @@
 //! Each hook has a constructor by its field's name, such as [`before_model`] or [`after_tool`].
 //! The function may be sync, or return a future that owns what it uses, and may return nothing,
 //! an [`Action`], or a `Result` of one. A function whose future borrows the request takes the
-//! second name, such as [`before_model_async`]. Standing alone, each is a layer as well.
+//! second name, such as [`before_model_async`]. Standing alone, each is a layer as well. For a call
+//! of your own there are [`before`], [`after`], [`on_error`] and [`wrap`].
 
 mod action;
+mod any_call;
 mod band;
 mod constructors;
 mod ending;
@@ -47,6 +49,7 @@ use std::borrow::Cow;
 use std::future::Future;
 
 pub use self::action::{Action, Outcome, Recovery};
+pub use self::any_call::*;
 pub use self::constructors::*;
 pub use self::erased::Shared;
 pub use self::function::{

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use super::run::lock;
+use crate::error::{BoxError, Error};
 
 /// Values of any type under string keys, shared by everything in one run.
 ///
@@ -43,9 +44,9 @@ pub struct ValueTypeError {
     pub found: &'static str,
 }
 
-impl From<ValueTypeError> for crate::Error {
+impl From<ValueTypeError> for Error {
     fn from(error: ValueTypeError) -> Self {
-        Self::from(crate::BoxError::from(error))
+        Self::from(BoxError::from(error))
     }
 }
 

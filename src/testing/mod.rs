@@ -1,0 +1,56 @@
+//! Test doubles: a model that follows a script, a layer that records, a layer that watches.
+//!
+//! ```text
+//! ScriptedModel: Service<ModelRequest>
+//! RecordLayer<R>, ProbeLayer: Layer<S>    where S: Service<R, Response = R::Response>
+//! ```
+//!
+//! ```
+//! use serde_json::json;
+//! use tower::{ServiceBuilder, ServiceExt};
+//! use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
+//! use tower_agent::{Message, ModelRequest, before_model};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> tower_agent::Result<()> {
+//! let model = ScriptedModel::new([Turn::text("hi"), Turn::tool("add", json!({ "a": 1, "b": 2 }))]);
+//! let (record, probe) = (RecordLayer::new(), ProbeLayer::new());
+//! let stack = ServiceBuilder::new()
+//!     .layer(before_model(|request| request.add_instructions("Be brief.")))
+//!     .layer(record.clone())
+//!     .layer(probe.clone())
+//!     .service(model.clone());
+//!
+//! let request = ModelRequest::new([Message::user("hello")]);
+//! assert_eq!(stack.clone().oneshot(request.clone()).await?.message().text(), "hi");
+//! assert_eq!(stack.oneshot(request).await?.message().tool_calls().count(), 1);
+//!
+//! assert_eq!(record.requests()[0].instructions(), Some("Be brief."));
+//! assert_eq!(probe.violations(), 0);
+//! model.assert_done();
+//! # Ok(())
+//! # }
+//! ```
+
+mod probe;
+mod record;
+mod script;
+mod turn;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use self::probe::{Probe, ProbeLayer};
+pub use self::record::{Ended, Record, RecordLayer};
+pub use self::script::ScriptedModel;
+pub use self::turn::Turn;
+
+/// Futures of the layers in this module.
+pub mod future {
+    pub use super::probe::ProbeFuture;
+    pub use super::record::RecordFuture;
+}
+
+/// A test that panicked elsewhere does not spoil what was recorded.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

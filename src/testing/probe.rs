@@ -1,0 +1,229 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
+
+use pin_project_lite::pin_project;
+use tower::Service;
+use tower_layer::Layer;
+
+use super::lock;
+
+/// Watches how a service is driven: whether each call was preceded by readiness, how many calls
+/// run at once, and which were dropped. Clones share the counts.
+///
+/// It takes any request, and leaves requests, responses and errors as they are.
+///
+/// ```
+/// use tower::{Service, ServiceExt, service_fn};
+/// use tower_agent::testing::ProbeLayer;
+/// use tower_layer::Layer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), std::convert::Infallible> {
+/// let probe = ProbeLayer::new().with_pending_polls(2);
+/// let mut service = probe.layer(service_fn(async |n: u32| Ok(n + 1)));
+///
+/// assert_eq!(service.ready().await?.call(1).await?, 2);
+/// assert_eq!(probe.violations(), 0);
+///
+/// assert_eq!(service.call(1).await?, 2); // without `ready`
+/// assert_eq!((probe.calls(), probe.violations()), (2, 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ProbeLayer {
+    shared: Arc<Mutex<State>>,
+    pending_polls: usize,
+}
+
+/// A service that is watched; [`ProbeLayer`] makes it. Its clones start unready.
+#[derive(Debug)]
+pub struct Probe<S> {
+    inner: S,
+    shared: Arc<Mutex<State>>,
+    pending_polls: usize,
+    polls_left: usize,
+    ready: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: bool,
+    waiting: Vec<Waker>,
+    calls: usize,
+    violations: usize,
+    in_flight: usize,
+    max_in_flight: usize,
+    cancelled: usize,
+}
+
+impl ProbeLayer {
+    /// Watches, and changes nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same probe, whose services answer so many polls of `poll_ready` with pending, and wake
+    /// the task, before each call that they are ready for.
+    #[must_use]
+    pub fn with_pending_polls(mut self, polls: usize) -> Self {
+        self.pending_polls = polls;
+        self
+    }
+
+    /// Makes no service ready until [`release`](Self::release). Those that are ready stay so.
+    pub fn hold(&self) {
+        lock(&self.shared).held = true;
+    }
+
+    /// Lets services become ready again.
+    pub fn release(&self) {
+        let mut state = lock(&self.shared);
+        state.held = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many calls were made.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        lock(&self.shared).calls
+    }
+
+    /// How many of them were made without a `poll_ready` that had answered ready.
+    #[must_use]
+    pub fn violations(&self) -> usize {
+        lock(&self.shared).violations
+    }
+
+    /// How many calls are running.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        lock(&self.shared).in_flight
+    }
+
+    /// How many calls were running at once, at most.
+    #[must_use]
+    pub fn max_in_flight(&self) -> usize {
+        lock(&self.shared).max_in_flight
+    }
+
+    /// How many calls were dropped before they were done.
+    #[must_use]
+    pub fn cancelled(&self) -> usize {
+        lock(&self.shared).cancelled
+    }
+}
+
+impl<S> Layer<S> for ProbeLayer {
+    type Service = Probe<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Probe {
+            inner,
+            shared: self.shared.clone(),
+            pending_polls: self.pending_polls,
+            polls_left: self.pending_polls,
+            ready: false,
+        }
+    }
+}
+
+impl<S: Clone> Clone for Probe<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            shared: self.shared.clone(),
+            pending_polls: self.pending_polls,
+            polls_left: self.pending_polls,
+            ready: false,
+        }
+    }
+}
+
+impl<S, Request> Service<Request> for Probe<S>
+where
+    S: Service<Request>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = ProbeFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        if !self.ready {
+            let mut state = lock(&self.shared);
+            if state.held {
+                state.waiting.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            if self.polls_left > 0 {
+                self.polls_left -= 1;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        ready!(self.inner.poll_ready(cx))?;
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let mut state = lock(&self.shared);
+        state.calls += 1;
+        state.violations += usize::from(!self.ready);
+        state.in_flight += 1;
+        state.max_in_flight = state.max_in_flight.max(state.in_flight);
+        drop(state);
+        self.ready = false;
+        self.polls_left = self.pending_polls;
+        let running = Running { shared: self.shared.clone(), done: false };
+        ProbeFuture { future: self.inner.call(request), running }
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Mutex<State>>,
+    done: bool,
+}
+
+impl Running {
+    fn end(&mut self, cancelled: bool) {
+        if !std::mem::replace(&mut self.done, true) {
+            let mut state = lock(&self.shared);
+            state.in_flight -= 1;
+            state.cancelled += usize::from(cancelled);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(true);
+    }
+}
+
+pin_project! {
+    /// The future of a [`Probe`].
+    #[derive(Debug)]
+    pub struct ProbeFuture<F> {
+        #[pin]
+        future: F,
+        running: Running,
+    }
+}
+
+impl<F: Future> Future for ProbeFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let output = ready!(this.future.poll(cx));
+        this.running.end(false);
+        Poll::Ready(output)
+    }
+}

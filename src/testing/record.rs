@@ -1,0 +1,206 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tower::Service;
+use tower_layer::Layer;
+
+use super::lock;
+use crate::error::{BoxError, Error, Result};
+use crate::request::Request;
+
+/// Records the requests that pass, and how each call ended. Clones share the record.
+///
+/// ```
+/// use tower::{ServiceExt, service_fn};
+/// use tower_agent::testing::{Ended, RecordLayer};
+/// use tower_agent::{BoxError, ModelRequest, ModelResponse};
+/// use tower_layer::Layer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let record = RecordLayer::new();
+/// let model = record.layer(service_fn(|_: ModelRequest| async {
+///     Ok::<_, BoxError>(ModelResponse::text("hi"))
+/// }));
+///
+/// model.clone().oneshot(ModelRequest::default()).await?;
+/// drop(model.oneshot(ModelRequest::default())); // was never polled: not a call
+/// assert_eq!(record.requests().len(), 1);
+/// assert_eq!(record.responses()[0].message().text(), "hi");
+/// assert!(matches!(record.calls()[..], [Ended::Done(_)]));
+/// # Ok(())
+/// # }
+/// ```
+pub struct RecordLayer<R: Request> {
+    log: Log<R>,
+}
+
+/// A service whose calls are recorded; [`RecordLayer`] makes it.
+pub struct Record<S, R: Request> {
+    inner: S,
+    log: Log<R>,
+}
+
+type Log<R> = Arc<Mutex<Vec<(R, Ended<<R as Request>::Response>)>>>;
+
+/// How a recorded call ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Ended<T> {
+    /// Not yet.
+    Running,
+    /// With this response.
+    Done(T),
+    /// With this error.
+    Failed(Error),
+    /// Its future was dropped first.
+    Dropped,
+}
+
+impl<R: Request> RecordLayer<R> {
+    /// An empty record.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { log: Log::<R>::default() }
+    }
+
+    /// The requests, in the order of the calls.
+    #[must_use]
+    pub fn requests(&self) -> Vec<R> {
+        lock(&self.log).iter().map(|(request, _)| request.clone()).collect()
+    }
+
+    /// How the calls ended, in the order they were made.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Ended<R::Response>> {
+        lock(&self.log).iter().map(|(_, ended)| ended.clone()).collect()
+    }
+
+    /// The responses of those that succeeded, in the order the calls were made.
+    #[must_use]
+    pub fn responses(&self) -> Vec<R::Response> {
+        let done = |ended| match ended {
+            Ended::Done(response) => Some(response),
+            _ => None,
+        };
+        self.calls().into_iter().filter_map(done).collect()
+    }
+}
+
+impl<R: Request> Default for RecordLayer<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R: Request> Clone for RecordLayer<R> {
+    fn clone(&self) -> Self {
+        Self { log: self.log.clone() }
+    }
+}
+
+impl<R: Request> fmt::Debug for RecordLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordLayer").field("calls", &lock(&self.log).len()).finish()
+    }
+}
+
+impl<S, R: Request> Layer<S> for RecordLayer<R> {
+    type Service = Record<S, R>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Record { inner, log: self.log.clone() }
+    }
+}
+
+impl<S: Clone, R: Request> Clone for Record<S, R> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), log: self.log.clone() }
+    }
+}
+
+impl<S: fmt::Debug, R: Request> fmt::Debug for Record<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<S, R> Service<R> for Record<S, R>
+where
+    R: Request,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>>,
+{
+    type Response = R::Response;
+    type Error = Error;
+    type Future = RecordFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let mut log = lock(&self.log);
+        log.push((request.clone(), Ended::Running));
+        let entry = Entry { log: self.log.clone(), index: log.len() - 1 };
+        drop(log);
+        RecordFuture { future: self.inner.call(request), entry }
+    }
+}
+
+struct Entry<R: Request> {
+    log: Log<R>,
+    index: usize,
+}
+
+impl<R: Request> Entry<R> {
+    /// The first ending stands.
+    fn end(&self, ended: Ended<R::Response>) {
+        if let Some((_, slot @ Ended::Running)) = lock(&self.log).get_mut(self.index) {
+            *slot = ended;
+        }
+    }
+}
+
+impl<R: Request> Drop for Entry<R> {
+    fn drop(&mut self) {
+        self.end(Ended::Dropped);
+    }
+}
+
+pin_project! {
+    /// The future of a [`Record`].
+    pub struct RecordFuture<F, R: Request> {
+        #[pin]
+        future: F,
+        entry: Entry<R>,
+    }
+}
+
+impl<F, E, R> Future for RecordFuture<F, R>
+where
+    R: Request,
+    F: Future<Output = Result<R::Response, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<R::Response>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready!(this.future.poll(cx)).map_err(|error| Error::from(error.into()));
+        this.entry.end(match &result {
+            Ok(response) => Ended::Done(response.clone()),
+            Err(error) => Ended::Failed(error.clone()),
+        });
+        Poll::Ready(result)
+    }
+}
+
+impl<F, R: Request> fmt::Debug for RecordFuture<F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordFuture").finish_non_exhaustive()
+    }
+}

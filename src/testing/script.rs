@@ -1,0 +1,162 @@
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tower::Service;
+
+use super::{Turn, lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ModelRequest, ModelResponse};
+
+/// A model that answers from a script, one [`Turn`] per call, in the order of the calls.
+///
+/// It is strict: a call that the script has no answer for fails, and is remembered. Clones follow
+/// the same script. It is always ready.
+///
+/// Where the request has a sink, the answer is streamed; what no delta can carry, such as an
+/// image, is then left out.
+///
+/// ```
+/// use tower::ServiceExt;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Message, ModelRequest};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let model = ScriptedModel::new([Turn::text("blue")]);
+/// let request = ModelRequest::new([Message::user("Name a colour.")]);
+///
+/// assert_eq!(model.clone().oneshot(request.clone()).await?.message().text(), "blue");
+/// model.assert_done();
+/// assert_eq!(model.requests()[0].messages()[0].text(), "Name a colour.");
+///
+/// let error = model.clone().oneshot(request).await.unwrap_err();
+/// assert_eq!(error.message(), "call 2 is beyond the script, which ends with call 1");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ScriptedModel {
+    shared: Arc<Shared>,
+    chunk: usize,
+}
+
+struct Shared {
+    script: Script,
+    /// How many tool calls were named.
+    tool_calls: AtomicUsize,
+}
+
+enum Script {
+    Turns { length: usize, state: Mutex<State> },
+    Always(Turn),
+}
+
+struct State {
+    left: VecDeque<Turn>,
+    requests: Vec<ModelRequest>,
+}
+
+impl ScriptedModel {
+    /// Answers with these, in this order.
+    #[must_use]
+    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
+        let left: VecDeque<_> = turns.into_iter().collect();
+        let length = left.len();
+        Self::of(Script::Turns { length, state: Mutex::new(State { left, requests: Vec::new() }) })
+    }
+
+    /// Answers every call with this. It keeps no requests, so that a benchmark can run it for
+    /// long.
+    #[must_use]
+    pub fn always(turn: Turn) -> Self {
+        Self::of(Script::Always(turn))
+    }
+
+    fn of(script: Script) -> Self {
+        Self { shared: Arc::new(Shared { script, tool_calls: AtomicUsize::new(0) }), chunk: 4 }
+    }
+
+    /// The same model, streaming so many characters per delta: 4 unless told.
+    #[must_use]
+    pub fn with_chunk_size(mut self, characters: usize) -> Self {
+        self.chunk = characters.max(1);
+        self
+    }
+
+    /// The requests so far, those beyond the script included.
+    #[must_use]
+    pub fn requests(&self) -> Vec<ModelRequest> {
+        match &self.shared.script {
+            Script::Turns { state, .. } => lock(state).requests.clone(),
+            Script::Always(_) => Vec::new(),
+        }
+    }
+
+    /// Asserts that every answer was asked for, and nothing beyond them.
+    ///
+    /// # Panics
+    ///
+    /// When there were fewer calls than answers, or more.
+    #[track_caller]
+    pub fn assert_done(&self) {
+        if let Script::Turns { length, .. } = &self.shared.script {
+            let calls = self.requests().len();
+            assert!(
+                calls == *length,
+                "the script ends with call {length}, but call {calls} was the last"
+            );
+        }
+    }
+}
+
+impl Shared {
+    fn next(&self, request: &ModelRequest) -> Result<Turn> {
+        let (length, state) = match &self.script {
+            Script::Always(turn) => return Ok(turn.clone()),
+            Script::Turns { length, state } => (length, state),
+        };
+        let mut state = lock(state);
+        state.requests.push(request.clone());
+        state.left.pop_front().ok_or_else(|| {
+            let call = state.requests.len();
+            let message =
+                format!("call {call} is beyond the script, which ends with call {length}");
+            Error::new(ErrorKind::Other, message)
+        })
+    }
+
+    fn name_call(&self) -> Arc<str> {
+        format!("call_{}", self.tool_calls.fetch_add(1, Ordering::Relaxed) + 1).into()
+    }
+}
+
+impl Service<ModelRequest> for ScriptedModel {
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<ModelResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        let turn = self.shared.next(&request);
+        let (shared, chunk) = (self.shared.clone(), self.chunk);
+        Box::pin(async move { turn?.play(request, chunk, || shared.name_call()).await })
+    }
+}
+
+impl fmt::Debug for ScriptedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ScriptedModel");
+        match &self.shared.script {
+            Script::Always(turn) => debug.field("always", turn),
+            Script::Turns { state, .. } => debug.field("left", &lock(state).left),
+        };
+        debug.finish_non_exhaustive()
+    }
+}

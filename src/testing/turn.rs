@@ -1,0 +1,231 @@
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::message::{Message, Part, Role, ToolCall, Usage};
+use crate::model::{FinishReason, ModelRequest, ModelResponse};
+use crate::stream::{Attempt, Delta};
+
+/// One answer of a [`ScriptedModel`](super::ScriptedModel).
+///
+/// ```
+/// use std::time::Duration;
+/// use serde_json::json;
+/// use tower_agent::testing::Turn;
+/// use tower_agent::{Error, ErrorKind, ModelResponse, Usage};
+///
+/// let overloaded = Error::new(ErrorKind::Overloaded, "come back later");
+/// let turns = [
+///     Turn::text("hi").with_usage(Usage::new(12, 1)),
+///     Turn::tool("add", json!({ "a": 1, "b": 2 })).and_tool("add", json!({ "a": 3, "b": 4 })),
+///     Turn::error(overloaded.clone()),
+///     Turn::text("late").with_latency(Duration::from_secs(5)),
+///     Turn::text("broken off").failing_after(2, overloaded),
+///     Turn::function(|request| Ok(ModelResponse::text(request.messages().len().to_string()))),
+///     Turn::pending(),
+/// ];
+/// # drop(turns);
+/// ```
+#[derive(Clone)]
+#[must_use = "a turn does nothing until a script contains it"]
+pub struct Turn {
+    answer: Answer,
+    usage: Option<Usage>,
+    latency: Duration,
+    fault: Option<Fault>,
+}
+
+#[derive(Clone)]
+enum Answer {
+    Fixed(ModelResponse),
+    Made(Arc<dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync>),
+}
+
+/// Where an answer breaks off, and with what; without an error it hangs.
+#[derive(Clone, Debug)]
+struct Fault {
+    after: usize,
+    error: Option<Error>,
+}
+
+impl Turn {
+    /// Says `text`.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::response(ModelResponse::text(text))
+    }
+
+    /// Calls a tool. The script numbers the calls it makes: `call_1`, `call_2` and so on.
+    pub fn tool(name: impl Into<Arc<str>>, arguments: Value) -> Self {
+        let silent = ModelResponse::new(Message::new(Role::Assistant, []));
+        Self::response(silent).and_tool(name, arguments)
+    }
+
+    /// Answers with this. A tool call in it whose id is empty is given one.
+    pub fn response(response: ModelResponse) -> Self {
+        Self::of(Answer::Fixed(response))
+    }
+
+    /// Answers with what `function` makes of the request.
+    pub fn function(
+        function: impl Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Answer::Made(Arc::new(function)))
+    }
+
+    /// Fails before anything is said.
+    pub fn error(error: Error) -> Self {
+        Self::text("").failing_after(0, error)
+    }
+
+    /// Never answers.
+    pub fn pending() -> Self {
+        Self::text("").hanging_after(0)
+    }
+
+    fn of(answer: Answer) -> Self {
+        Self { answer, usage: None, latency: Duration::ZERO, fault: None }
+    }
+
+    /// The same turn, calling one tool more. A turn made by a function or that fails stays as it
+    /// is.
+    pub fn and_tool(mut self, name: impl Into<Arc<str>>, arguments: Value) -> Self {
+        if let Answer::Fixed(mut response) = self.answer {
+            let call = ToolCall::new("", name, arguments);
+            response.message_mut().parts_mut().push(Part::ToolCall(call));
+            self.answer = Answer::Fixed(response.with_finish_reason(FinishReason::ToolCalls));
+        }
+        self
+    }
+
+    /// The same turn with the tokens it took.
+    pub fn with_usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// The same turn, begun so much later: `tokio`'s time, which a test can pause.
+    pub fn with_latency(mut self, latency: Duration) -> Self {
+        self.latency = latency;
+        self
+    }
+
+    /// The same turn, broken off by `error` after `deltas` of its deltas were sent, or all of
+    /// them where there are fewer. A call that is not streamed just fails.
+    pub fn failing_after(mut self, deltas: usize, error: Error) -> Self {
+        self.fault = Some(Fault { after: deltas, error: Some(error) });
+        self
+    }
+
+    /// The same turn, hanging after `deltas` of its deltas were sent. A call that is not streamed
+    /// just hangs.
+    pub fn hanging_after(mut self, deltas: usize) -> Self {
+        self.fault = Some(Fault { after: deltas, error: None });
+        self
+    }
+
+    pub(super) async fn play(
+        self,
+        request: ModelRequest,
+        chunk: usize,
+        name_call: impl FnMut() -> Arc<str>,
+    ) -> Result<ModelResponse> {
+        if !self.latency.is_zero() {
+            tokio::time::sleep(self.latency).await;
+        }
+        if let Some(fault) = &self.fault
+            && (fault.after == 0 || request.sink().is_none())
+        {
+            return fault.strike().await;
+        }
+        let mut response = match self.answer {
+            Answer::Fixed(response) => response,
+            Answer::Made(make) => make(&request)?,
+        };
+        if let Some(usage) = self.usage {
+            response = response.with_usage(usage);
+        }
+        name_calls(&mut response, name_call);
+        let Some(sink) = request.sink() else { return Ok(response) };
+
+        let mut attempt = sink.open();
+        let after = self.fault.as_ref().map_or(usize::MAX, |fault| fault.after);
+        for delta in deltas(response.message(), chunk).into_iter().take(after) {
+            attempt.send(delta).await?;
+        }
+        match self.fault {
+            Some(fault) => fault.strike().await,
+            None => streamed(response, attempt).await,
+        }
+    }
+}
+
+impl Fault {
+    async fn strike<T>(&self) -> Result<T> {
+        match &self.error {
+            Some(error) => Err(error.clone()),
+            None => pending().await,
+        }
+    }
+}
+
+async fn streamed(mut response: ModelResponse, attempt: Attempt) -> Result<ModelResponse> {
+    let number = attempt.number();
+    *response.message_mut() = attempt.finish().await?;
+    Ok(response.with_attempt(number))
+}
+
+fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) {
+    // Looked for first: changing a shared message copies it.
+    if response.message().tool_calls().any(|call| call.id.is_empty()) {
+        for part in response.message_mut().parts_mut() {
+            match part {
+                Part::ToolCall(call) if call.id.is_empty() => call.id = name(),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a provider would have sent, `size` characters at a time.
+fn deltas(message: &Message, size: usize) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    let mut calls = 0;
+    for part in message.parts() {
+        match part {
+            Part::Text(part) => deltas.extend(chunks(&part.text, size).map(Delta::Text)),
+            Part::Reasoning(part) => deltas.extend(chunks(&part.text, size).map(Delta::Reasoning)),
+            Part::ToolCall(call) => {
+                let (index, id, name) = (calls, call.id.clone(), call.name.clone());
+                calls += 1;
+                deltas.push(Delta::ToolCall { index, id, name });
+                let text = call.arguments_text();
+                deltas.extend(chunks(&text, size).map(|json| Delta::Arguments { index, json }));
+            }
+            _ => {}
+        }
+    }
+    deltas
+}
+
+fn chunks(text: &str, size: usize) -> impl Iterator<Item = String> {
+    let mut rest = text.chars().peekable();
+    std::iter::from_fn(move || {
+        rest.peek()?;
+        Some(rest.by_ref().take(size).collect())
+    })
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Turn");
+        match &self.answer {
+            Answer::Fixed(response) => debug.field("response", response),
+            Answer::Made(_) => debug.field("response", &"of the request"),
+        };
+        debug.field("latency", &self.latency).field("fault", &self.fault).finish_non_exhaustive()
+    }
+}
