@@ -14,10 +14,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tower::{Layer, Service};
-use tower_agent::{
-    Agent, BoxError, Message, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall, ToolRequest,
-    ToolResponse,
-};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, BoxError, Message, Tool, ToolRequest, ToolResponse};
 
 /// Refuses calls whose `path` leads out of the folder.
 #[derive(Clone, Copy, Debug)]
@@ -91,32 +89,23 @@ struct ReadFile {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let read_file = Tool::function("read_file", "Reads a note.", |ReadFile { path }| {
-        println!("tool:  reading {path}");
-        format!("{path} says: buy milk")
+        println!("reading {path}");
+        "buy milk"
     });
-    let agent =
-        Agent::builder(tower::service_fn(curious)).tool(read_file.layer(ConfineLayer)).build()?;
+    // A model that reads more than it should.
+    let model = ScriptedModel::new([
+        Turn::tool("read_file", json!({ "path": "today.txt" }))
+            .and_tool("read_file", json!({ "path": "../secrets.txt" }))
+            .and_tool("read_file", json!({ "path": "/etc/passwd" })),
+        Turn::text("You need milk."),
+    ]);
+    let agent = Agent::builder(model).tool(read_file.layer(ConfineLayer)).build()?;
+    print!("{}", agent.explain());
 
     let response = agent.run("What is on my list?").await?;
-    println!("model: {}", response.text());
-    print!("\n{}", agent.explain());
-    Ok(())
-}
-
-/// A model that reads more than it should, and then says what it was told.
-async fn curious(request: ModelRequest) -> Result<ModelResponse, BoxError> {
-    let told: Vec<_> = request
-        .messages()
-        .iter()
-        .flat_map(Message::tool_results)
-        .map(|result| result.text())
-        .collect();
-    if !told.is_empty() {
-        return Ok(ModelResponse::text(told.join("; ")));
+    for result in response.new_messages().flat_map(Message::tool_results) {
+        println!("the model is told: {}", result.text());
     }
-    let calls = ["today.txt", "../../etc/passwd", "/etc/passwd"].into_iter().enumerate();
-    let calls = calls.map(|(index, path)| {
-        Part::from(ToolCall::new(format!("call_{index}"), "read_file", json!({ "path": path })))
-    });
-    Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
+    println!("it says: {}", response.text());
+    Ok(())
 }

@@ -6,8 +6,6 @@
 //! Needs tower's features `limit`, `load-shed`, `retry` and `timeout`.
 
 use std::future::{Ready, ready};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -17,10 +15,8 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::retry::{Policy, RetryLayer};
 use tower::timeout::TimeoutLayer;
-use tower_agent::{
-    Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Request, Role,
-    Tool, ToolCall, before_model,
-};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, BoxError, Error, ErrorKind, Message, Request, Tool, before_model};
 
 /// Makes a call again while its error says that this may help.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +60,16 @@ async fn main() -> Result<(), BoxError> {
         .layer(ConcurrencyLimitLayer::new(2))
         .layer(TimeoutLayer::new(Duration::from_millis(30)));
 
-    let attempts = Arc::new(AtomicU32::new(0));
-    let model = tower::service_fn(move |request| librarian(request, attempts.clone()));
+    let down = Error::new(ErrorKind::Provider, "the model is being restarted");
+    let model = ScriptedModel::new([
+        Turn::error(down.clone()),
+        Turn::error(down),
+        Turn::tool("search", json!({ "query": "rust" }))
+            .and_tool("search", json!({ "query": "unicorns" }))
+            .and_tool("search", json!({ "query": "towers" })),
+        Turn::text("We have three books on Rust. Ask again for the rest."),
+        Turn::text("At nine.").with_latency(Duration::from_millis(5)),
+    ]);
 
     let agent = Agent::builder(model)
         .tool(search)
@@ -79,7 +83,11 @@ async fn main() -> Result<(), BoxError> {
     println!("{}", agent.explain());
 
     println!("-- The model fails twice; one search answers, one times out, one is shed.");
-    println!("answer: {}", agent.run("What do you have?").await?.text());
+    let response = agent.run("What do you have?").await?;
+    for result in response.new_messages().flat_map(Message::tool_results) {
+        println!("told:   {}", result.text());
+    }
+    println!("answer: {}", response.text());
 
     println!("-- Two runs at once on a model that serves one: the other is shed.");
     let (one, other) = tokio::join!(agent.run("When do you open?"), agent.run("And close?"));
@@ -90,33 +98,4 @@ async fn main() -> Result<(), BoxError> {
         }
     }
     Ok(())
-}
-
-/// A model that is down for two attempts. Asked what there is, it makes three searches at once and
-/// then says what it was told.
-async fn librarian(
-    request: ModelRequest,
-    attempts: Arc<AtomicU32>,
-) -> Result<ModelResponse, BoxError> {
-    if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
-        return Err(Error::new(ErrorKind::Provider, "the model is being restarted").into());
-    }
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let messages = request.messages();
-    match messages.last().map(Message::role) {
-        Some(Role::User) if messages[0].text().contains("have") => {
-            let queries = ["rust", "unicorns", "towers"].into_iter().enumerate();
-            let calls = queries.map(|(index, query)| {
-                let query = json!({ "query": query });
-                Part::from(ToolCall::new(format!("call_{index}"), "search", query))
-            });
-            Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
-        }
-        Some(Role::Tool) => {
-            let results = messages.iter().flat_map(Message::tool_results);
-            let told: Vec<_> = results.map(|result| result.text()).collect();
-            Ok(ModelResponse::text(told.join(" | ")))
-        }
-        _ => Ok(ModelResponse::text("At nine.")),
-    }
 }

@@ -1,15 +1,17 @@
-//! The same agent with a model on a server, where the environment names one.
+//! A model on a server, where the environment names one.
 
 use std::env;
 
 use tower_agent::provider::openai::OpenAi;
 use tower_agent::{BoxError, ModelService};
 
-/// The model on the server of `OPENAI_BASE_URL`, or OpenAI's, for the key in `OPENAI_API_KEY`.
-/// `None` where neither is set.
+/// `OPENAI_MODEL` on the server of `OPENAI_BASE_URL`, or OpenAI's, with the key in
+/// `OPENAI_API_KEY`. `None` where the environment has neither a server nor a key.
 pub(crate) fn model() -> Result<Option<impl ModelService>, BoxError> {
-    if env::var_os("OPENAI_API_KEY").is_none() && env::var_os("OPENAI_BASE_URL").is_none() {
+    let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    if variable("OPENAI_API_KEY").or_else(|| variable("OPENAI_BASE_URL")).is_none() {
         return Ok(None);
     }
-    Ok(Some(OpenAi::from_env()?))
+    let name = variable("OPENAI_MODEL").unwrap_or_else(|| "gpt-4o-mini".to_owned());
+    Ok(Some(OpenAi::from_env()?.with_model(name)))
 }
