@@ -80,8 +80,10 @@ async fn print(mut chunks: Chunks) {
     let mut writing = None;
     while let Some(Chunk { attempt, delta, .. }) = chunks.next().await {
         let Delta::Text(text) = delta else { continue };
-        if writing.replace(attempt) != Some(attempt) {
-            eprintln!();
+        match writing.replace(attempt) {
+            None => eprintln!(),
+            Some(last) if last != attempt => println!(),
+            Some(_) => {}
         }
         print!("{text}");
         stdout().flush().ok();
