@@ -1,0 +1,114 @@
+//! One concern on four rungs: a word is kept out of what the model says.
+//!
+//! Each rung does the same and can do more than the one before. Stand on the lowest that carries
+//! what you need; all of them go on the same builder, in any order.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+
+use futures::TryFutureExt;
+use futures::future::MapOk;
+use tower::util::MapResponseLayer;
+use tower::{Layer, Service};
+use tower_agent::{
+    Action, Agent, BoxError, Callback, ModelRequest, ModelResponse, Part, Result, after_model,
+};
+
+const SECRET: &str = "swordfish";
+
+/// The concern itself: the rungs differ only in what they hang it on.
+fn redact(mut response: ModelResponse) -> ModelResponse {
+    for part in response.message_mut().parts_mut() {
+        if let Part::Text(text) = part {
+            text.text = text.text.replace(SECRET, "*****");
+        }
+    }
+    response
+}
+
+// 1. A closure. Use this when one hook of one call is all you need.
+//
+//     .on_model(after_model(|_, response| Action::Respond(redact(response.clone()))))
+
+// 2. A `Callback`. Use this when it has a name, state of its own, or more than one hook: `before`
+//    and `after`, what happens on an error, what is told at the end.
+struct Redact {
+    answers: AtomicU32,
+}
+
+impl Callback<ModelRequest> for Redact {
+    async fn after(&self, _: &ModelRequest, seen: &ModelResponse) -> Result<Action<ModelResponse>> {
+        let answers = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
+        println!("   (answer {answers} of this agent)");
+        Ok(Action::Respond(redact(seen.clone())))
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        format!("Redact({} letters)", SECRET.len()).into()
+    }
+}
+
+// 3. A `Layer`. Use this when it must stand *around* the call, to time it, limit it, or make it
+//    again: tower and tower-http have most of these ready, and `wrap_model` makes one of a
+//    closure. A layer closes the band of callbacks before it.
+//
+//     .model_layer(MapResponseLayer::new(redact))
+
+// 4. A `Service` of your own, and the layer that makes it. Use this when you need readiness (to
+//    refuse or to wait before a call is made), or a future with no box around it.
+#[derive(Clone)]
+struct RedactService<S> {
+    inner: S,
+}
+
+impl<S> Service<ModelRequest> for RedactService<S>
+where
+    S: Service<ModelRequest, Response = ModelResponse>,
+{
+    type Response = ModelResponse;
+    type Error = S::Error;
+    type Future = MapOk<S::Future, fn(ModelResponse) -> ModelResponse>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        self.inner.call(request).map_ok(redact)
+    }
+}
+
+struct RedactLayer;
+
+impl<S> Layer<S> for RedactLayer {
+    type Service = RedactService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RedactService { inner }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let indiscreet = tower::service_fn(|_: ModelRequest| async {
+        Ok::<_, BoxError>(ModelResponse::text(format!("The password is {SECRET}.")))
+    });
+    let agent = || Agent::builder(indiscreet);
+
+    let rungs = [
+        ("no rung", agent()),
+        (
+            "a closure",
+            agent().on_model(after_model(|_, response| Action::Respond(redact(response.clone())))),
+        ),
+        ("a callback", agent().on_model(Redact { answers: AtomicU32::new(0) })),
+        ("a layer", agent().model_layer(MapResponseLayer::new(redact))),
+        ("a service", agent().model_layer(RedactLayer)),
+    ];
+    for (rung, builder) in rungs {
+        let response = builder.build()?.run("What is the password?").await?;
+        println!("{rung}: {}", response.text());
+    }
+    Ok(())
+}

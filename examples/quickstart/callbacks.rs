@@ -1,0 +1,93 @@
+//! The callbacks. They write to stderr, so that the answer stands alone on stdout, and each begins
+//! a line of its own, since the answer may have begun one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tower_agent::{
+    Action, Callback, Error, ModelRequest, ModelResponse, Outcome, Recovery, Request, Result,
+    ToolRequest, ToolResponse, before_tool,
+};
+
+/// Says when a call begins and how it ends: any call, since it knows nothing of any.
+#[derive(Debug)]
+pub(crate) struct Log;
+
+impl<R: Request> Callback<R> for Log {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        eprint!("\n[log]    > {}", what(request));
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, request: &R, _: &R::Response) -> Result<Action<R::Response>> {
+        eprint!("\n[log]    < {}", what(request));
+        Ok(Action::Continue)
+    }
+
+    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
+        eprint!("\n[log]    ! {}: {}", what(request), error.message());
+        Ok(Recovery::Propagate)
+    }
+}
+
+/// Such as `tool call add call_0_1`.
+fn what<R: Request>(request: &R) -> String {
+    let more = [request.name(), request.context().tool_call_id()];
+    more.into_iter().flatten().fold(format!("{} call", R::CALL), |what, more| what + " " + more)
+}
+
+/// Counts tokens over all the runs of an agent.
+#[derive(Debug, Default)]
+pub(crate) struct TokenCount(AtomicU64);
+
+impl Callback<ModelRequest> for TokenCount {
+    async fn after(
+        &self,
+        _: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        let usage = response.usage();
+        let total = self.0.fetch_add(usage.total(), Ordering::Relaxed) + usage.total();
+        eprint!(
+            "\n[tokens] {} read, {} written; {total} so far",
+            usage.input_tokens, usage.output_tokens
+        );
+        Ok(Action::Continue)
+    }
+}
+
+/// Says how long each tool call took, however it ended.
+#[derive(Debug)]
+pub(crate) struct Stopwatch;
+
+/// Travels with one call: calls that run side by side never meet.
+struct Started(Instant);
+
+impl Callback<ToolRequest> for Stopwatch {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        request.extensions_mut().insert(Started(Instant::now()));
+        Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
+        let Some(Started(start)) = request.extensions().get() else { return };
+        let outcome = match outcome {
+            Outcome::Done(response) => format!("answered {}", response.value()),
+            Outcome::Failed(error) => format!("failed: {}", error.message()),
+            _ => "was dropped".to_owned(),
+        };
+        let (id, tool, took) = (request.id(), request.name(), start.elapsed());
+        eprint!("\n[time]   {id} {tool}{} {outcome} in {took:.0?}", request.arguments());
+    }
+}
+
+/// Keeps a tool from being called, whatever the model says, and tells the model so.
+pub(crate) fn forbid(tool: &'static str) -> impl Callback<ToolRequest> {
+    let guard = before_tool(move |request| {
+        if request.name() == tool {
+            return Action::Respond(ToolResponse::error(format!("{tool} is forbidden here")));
+        }
+        Action::Continue
+    });
+    guard.named(format!("forbid {tool}"))
+}

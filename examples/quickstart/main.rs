@@ -1,0 +1,91 @@
+//! An agent that does arithmetic, with no key and no network.
+//!
+//! ```text
+//! cargo run --example quickstart -- "what is 12.5% of 840, plus 17?"
+//! cargo run --example quickstart -- "what is 2 + 2? and what is 10% of 50?"
+//! cargo run --example quickstart -- "delete everything"
+//! cargo run --example quickstart -- --explain
+//! ```
+//!
+//! The answer is on stdout; what the callbacks saw is on stderr. The model is a few rules; see
+//! `rules/grammar.rs` for what it understands.
+
+mod callbacks;
+mod rules;
+mod tools;
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use futures::StreamExt;
+use tower_agent::stream::{self, Chunk, Chunks, Delta};
+use tower_agent::{Agent, AgentRequest, BoxError, BuildError, ModelService};
+
+use self::callbacks::{Log, Stopwatch, TokenCount, forbid};
+use self::rules::Rules;
+use self::tools::tools;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\n[error]  {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), BoxError> {
+    let question = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let agent = calculator(Rules)?;
+    match &*question {
+        "--explain" => print!("{}", agent.explain()),
+        "" => ask(&agent, "what is 12.5% of 840, plus 17?").await?,
+        question => ask(&agent, question).await?,
+    }
+    Ok(())
+}
+
+/// The agent, around any model.
+fn calculator(model: impl ModelService) -> Result<Agent, BuildError> {
+    Agent::builder(model)
+        .name("calculator")
+        .instructions("Do all arithmetic with the tools. Answer in one sentence.")
+        .tools(tools())
+        .max_iterations(100)
+        .on_agent(Log)
+        .on_model(Log)
+        .on_model(TokenCount::default())
+        .on_tool(Log)
+        .on_tool(Stopwatch)
+        .on_tool(forbid("delete_all_records"))
+        .build()
+}
+
+/// Prints the answer while it is written.
+async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
+    let (sink, chunks) = stream::channel(16);
+    let request = AgentRequest::new(question).with_sink(sink);
+    // One task polls both; the chunks end with the run, which owns the sink.
+    let (response, ()) = tokio::join!(agent.run(request), print(chunks));
+    let response = response?;
+    let (end, turns, tokens) = (response.end(), response.iterations(), response.usage().total());
+    eprintln!("\n[end]    {end:?} after {turns} turns, {tokens} tokens");
+    println!();
+    Ok(())
+}
+
+async fn print(mut chunks: Chunks) {
+    let mut writing = None;
+    while let Some(Chunk { attempt, delta, .. }) = chunks.next().await {
+        let Delta::Text(text) = delta else { continue };
+        match writing.replace(attempt) {
+            None => eprintln!(),
+            Some(last) if last != attempt => println!(),
+            Some(_) => {}
+        }
+        print!("{text}");
+        stdout().flush().ok();
+    }
+}

@@ -1,0 +1,104 @@
+//! A model that needs no network: a few rules that do arithmetic with tools.
+//!
+//! ```text
+//! Rules: Service<ModelRequest, Response = ModelResponse>
+//! ```
+//!
+//! It is small, but it does what a provider does. It keeps nothing between calls: each call reads
+//! the last question in the transcript ([`grammar`] says what it understands), matches the tool
+//! results that follow it to the steps it planned, and asks for every step whose numbers are now
+//! known, side by side. When no step is left, it answers from the results. It never computes.
+//!
+//! Where the request has a sink, it streams. A token is a word.
+
+mod expr;
+mod grammar;
+mod plan;
+mod token;
+
+use std::collections::HashMap;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tower::Service;
+use tower_agent::stream::{Delta, Sink};
+use tower_agent::{Error, Message, ModelRequest, ModelResponse, Part, Result, Role, Usage};
+
+use self::plan::Plan;
+
+/// Between two words of a streamed answer, so that the streaming can be seen.
+const PER_WORD: Duration = Duration::from_millis(15);
+
+/// The model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules;
+
+impl Service<ModelRequest> for Rules {
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<ModelResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        Box::pin(answer(request))
+    }
+}
+
+async fn answer(request: ModelRequest) -> Result<ModelResponse> {
+    let message = next_message(&request);
+    let usage = Usage::new(request.messages().iter().map(words).sum(), words(&message));
+    let response = match request.sink() {
+        Some(sink) => stream(&message, sink).await?,
+        None => ModelResponse::new(message),
+    };
+    Ok(response.with_usage(usage))
+}
+
+/// What to say next: more tool calls, or the answer.
+fn next_message(request: &ModelRequest) -> Message {
+    let messages = request.messages();
+    let Some(asked) = messages.iter().rposition(|message| message.role() == Role::User) else {
+        return Message::assistant("Ask me something.");
+    };
+    let answers = messages.range(asked + 1).flat_map(Message::tool_results);
+    let results: HashMap<_, _> = answers.map(|result| (&*result.call_id, result)).collect();
+
+    let plan = Plan::new(&grammar::understand(&messages[asked].text()));
+    // The question's place in the conversation keeps the ids of two questions apart.
+    let progress = plan.progress(|step| results.get(&*format!("call_{asked}_{step}")).copied());
+    let calls: Vec<_> = progress.calls(|step| format!("call_{asked}_{step}")).collect();
+    if calls.is_empty() {
+        return Message::assistant(progress.answer());
+    }
+    Message::new(Role::Assistant, calls.into_iter().map(Part::from))
+}
+
+/// Says the message piece by piece: its text word by word, its tool calls one by one.
+async fn stream(message: &Message, sink: &Sink) -> Result<ModelResponse> {
+    let mut attempt = sink.open();
+    for word in message.text().split_inclusive(' ') {
+        attempt.send(Delta::Text(word.to_owned())).await?;
+        tokio::time::sleep(PER_WORD).await;
+    }
+    for (index, call) in message.tool_calls().enumerate() {
+        let (id, name) = (call.id.clone(), call.name.clone());
+        attempt.send(Delta::ToolCall { index, id, name }).await?;
+        attempt.send(Delta::Arguments { index, json: call.arguments_text() }).await?;
+    }
+    let number = attempt.number();
+    Ok(ModelResponse::new(attempt.finish().await?).with_attempt(number))
+}
+
+fn words(message: &Message) -> u64 {
+    let parts = message.parts().iter().map(|part| match part {
+        Part::Text(text) => text.text.clone(),
+        Part::ToolCall(call) => format!("{} {}", call.name, call.arguments),
+        Part::ToolResult(result) => result.text(),
+        _ => String::new(),
+    });
+    parts.map(|text| text.split_whitespace().count() as u64).sum()
+}

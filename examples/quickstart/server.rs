@@ -1,0 +1,17 @@
+//! A model on a server, where the environment names one.
+
+use std::env;
+
+use tower_agent::provider::openai::OpenAi;
+use tower_agent::{BoxError, ModelService};
+
+/// `OPENAI_MODEL` on the server of `OPENAI_BASE_URL`, or OpenAI's, with the key in
+/// `OPENAI_API_KEY`. `None` where the environment has neither a server nor a key.
+pub(crate) fn model() -> Result<Option<impl ModelService>, BoxError> {
+    let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    if variable("OPENAI_API_KEY").or_else(|| variable("OPENAI_BASE_URL")).is_none() {
+        return Ok(None);
+    }
+    let name = variable("OPENAI_MODEL").unwrap_or_else(|| "gpt-4o-mini".to_owned());
+    Ok(Some(OpenAi::from_env()?.with_model(name)))
+}

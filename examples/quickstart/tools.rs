@@ -1,0 +1,55 @@
+//! The tools, typed: their schemas come from the types, doc comments included.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tower_agent::{Effect, Tool};
+
+#[derive(Deserialize, JsonSchema)]
+struct Pair {
+    /// The first number.
+    a: f64,
+    /// The second number.
+    b: f64,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct PercentOf {
+    /// How many hundredths.
+    percent: f64,
+    /// Of what.
+    whole: f64,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
+
+/// What the agent can do. The last of them a callback forbids.
+pub(crate) fn tools() -> [Tool; 6] {
+    let pure = |tool: Tool| tool.effect(Effect::Pure);
+    [
+        pure(Tool::function("add", "Adds two numbers.", |Pair { a, b }| finite(a + b))),
+        pure(Tool::function("subtract", "Subtracts b from a.", |Pair { a, b }| finite(a - b))),
+        pure(Tool::function("multiply", "Multiplies two numbers.", |Pair { a, b }| finite(a * b))),
+        pure(Tool::function("divide", "Divides a by b.", divide)),
+        pure(Tool::function("percent_of", "Takes a percentage of a number.", percent_of)),
+        Tool::function("delete_all_records", "Deletes all records.", |Nothing {}| "all is deleted"),
+    ]
+}
+
+/// An error is for the model to read: it may ask otherwise, or say so.
+fn divide(Pair { a, b }: Pair) -> Result<f64, &'static str> {
+    if b == 0.0 {
+        return Err("one cannot divide by zero");
+    }
+    finite(a / b)
+}
+
+/// A tool may as well be async.
+async fn percent_of(PercentOf { percent, whole }: PercentOf) -> Result<f64, &'static str> {
+    finite(percent * whole / 100.0)
+}
+
+/// JSON has no infinity.
+fn finite(number: f64) -> Result<f64, &'static str> {
+    if number.is_finite() { Ok(number) } else { Err("the result is too large") }
+}
