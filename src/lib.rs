@@ -107,6 +107,9 @@
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
+// Tests, examples and benches may; the library may not.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 mod boxed;
 mod context;
 mod error;

@@ -307,7 +307,7 @@ async fn end_invocation_ends_the_agent_with_what_it_has() {
         assert_eq!(ends.len(), 1, "{hook}");
         if messages == 2 {
             assert_eq!(response.text(), "I will count.");
-            let last = response.new_messages().last().unwrap();
+            let last = response.new_messages().next_back().unwrap();
             assert_eq!(last.role(), Role::Tool, "{hook}: no call is left without an answer");
         }
     }

@@ -368,7 +368,7 @@ async fn stop_when_ends_the_run_after_a_turn() {
 
     model.assert_done();
     assert_eq!((response.end(), response.iterations()), (&End::Stopped, 2));
-    let last = response.new_messages().last().unwrap();
+    let last = response.new_messages().next_back().unwrap();
     assert_eq!(last.tool_results().next().unwrap().text(), "3");
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tower_agent::{
-    Action, Callback, Error, ModelRequest, ModelResponse, Outcome, Recovery, Request, Result,
-    ToolRequest, ToolResponse, before_tool,
+    Action, CallSite, Callback, Error, ModelRequest, ModelResponse, Outcome, Recovery, Request,
+    Result, ToolRequest, ToolResponse, before_tool,
 };
 
 /// Says when a call begins and how it ends: any call, since it knows nothing of any.
@@ -15,25 +15,19 @@ pub(crate) struct Log;
 
 impl<R: Request> Callback<R> for Log {
     async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        eprint!("\n[log]    > {}", what(request));
+        eprint!("\n[log]    > {}", CallSite::of(request));
         Ok(Action::Continue)
     }
 
     async fn after(&self, request: &R, _: &R::Response) -> Result<Action<R::Response>> {
-        eprint!("\n[log]    < {}", what(request));
+        eprint!("\n[log]    < {}", CallSite::of(request));
         Ok(Action::Continue)
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
-        eprint!("\n[log]    ! {}: {}", what(request), error.message());
+        eprint!("\n[log]    ! {}: {}", CallSite::of(request), error.message());
         Ok(Recovery::Propagate)
     }
-}
-
-/// Such as `tool call add call_0_1`.
-fn what<R: Request>(request: &R) -> String {
-    let more = [request.name(), request.context().tool_call_id()];
-    more.into_iter().flatten().fold(format!("{} call", R::CALL), |what, more| what + " " + more)
 }
 
 /// Counts tokens over all the runs of an agent.

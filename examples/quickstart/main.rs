@@ -78,11 +78,11 @@ async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
 
 async fn print(mut chunks: Chunks) {
     let mut writing = None;
-    while let Some(Chunk { attempt, delta, .. }) = chunks.next().await {
+    while let Some(Chunk { call, attempt, delta, .. }) = chunks.next().await {
         let Delta::Text(text) = delta else { continue };
-        match writing.replace(attempt) {
+        match writing.replace((call, attempt)) {
             None => eprintln!(),
-            Some(last) if last != attempt => println!(),
+            Some(last) if last != (call, attempt) => println!(),
             Some(_) => {}
         }
         print!("{text}");

@@ -8,7 +8,7 @@ use tower::Service;
 use super::ending::Begun;
 use super::erased::Erased;
 use super::{Action, Callbacks, Recovery};
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::panic::{CatchPanic, catch};
 use crate::request::{Origin, Request};
@@ -167,7 +167,7 @@ impl<R: Request> Begun<R> {
     }
 
     fn name_call(&self, error: Error) -> Error {
-        error.in_call(|| self.request.context().site(R::CALL, self.request.name()))
+        error.in_call(|| CallSite::of(&self.request))
     }
 }
 

@@ -68,6 +68,34 @@ impl<R: Request> Callback<R> for Shared<R> {
     }
 }
 
+/// One callback with state can stand in several places.
+#[deny(clippy::missing_trait_methods)]
+impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        (**self).before(request).await
+    }
+
+    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
+        (**self).after(request, response).await
+    }
+
+    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
+        (**self).on_error(request, error).await
+    }
+
+    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
+        (**self).on_end(request, outcome);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        (**self).name()
+    }
+
+    fn erase(self) -> Shared<R> {
+        Shared::new(self)
+    }
+}
+
 /// [`Callback`] without its generics, so that callbacks of different types share a list.
 pub(super) trait Erased<R: Request>: Send + Sync {
     fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {

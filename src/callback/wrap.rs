@@ -15,7 +15,7 @@ use tower_layer::Layer;
 
 use crate::boxed::Boxed;
 use crate::context::RunContext;
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
 use crate::request::Request;
 
@@ -139,7 +139,7 @@ where
     if let Some(ended) = context.refusal(R::CALL) {
         return Err(ended);
     }
-    let site = context.site(R::CALL, request.name());
+    let site = CallSite::of(&request);
     let result = match catch(|| (wrap.function)(request, next)) {
         Ok(future) => CatchPanic::new(future).await,
         Err(panic) => Err(panic),

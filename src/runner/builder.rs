@@ -232,7 +232,7 @@ impl AgentBuilder {
         let mut onion = Explanation::new();
         onion.line(0, format!("agent `{}`", self.name));
         let inside = onion.stack(1, self.agent_stack.names());
-        onion.line(inside, format!("loop of at most {} turns", self.max_iterations));
+        onion.line(inside, format!("loop of at most {} model calls", self.max_iterations));
         onion.line(inside + 1, "model call");
         let model = onion.stack(inside + 2, self.model_stack.names());
         onion.line(model, self.model_name);

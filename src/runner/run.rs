@@ -113,11 +113,15 @@ impl<'a> Running<'a> {
             .with_context(self.turn.clone())
             .with_tools(self.config.tool_set.declarations().clone())
             .with_settings(self.settings.clone())
-            .with_sink(self.request.sink().cloned());
+            .with_sink(self.request.sink().map(|sink| sink.for_call(self.turn.iteration())));
         request.set_instructions(self.config.instructions.clone());
 
         let result = self.config.model.clone().oneshot(request).await;
-        let mut response = result.map_err(|error| self.failed(CallKind::Model, None, error))?;
+        let mut response = result.map_err(|error| {
+            let error = error.in_call(|| self.turn.site(CallKind::Model, None));
+            self.turn.latch(CallKind::Model, &error);
+            error
+        })?;
         self.survived()?;
         name_calls_apart(response.message_mut(), self.turn.iteration());
         let text = response.message().text();
@@ -178,12 +182,6 @@ impl<'a> Running<'a> {
             Err(error) if error.is_ending() => Ok(None),
             Err(error) => Ok(Some(refusal(call, format!("{}: {}", error.kind(), error.message())))),
         }
-    }
-
-    fn failed(&self, kind: CallKind, name: Option<&str>, error: Error) -> Error {
-        let error = error.in_call(|| self.turn.site(kind, name));
-        self.turn.latch(kind, &error);
-        error
     }
 
     /// An abort ends the run, whatever a layer made of it.

@@ -9,6 +9,7 @@ use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
 /// One attempt at a streamed answer: it passes deltas on and keeps the whole.
 #[derive(Debug)]
 pub struct Attempt {
+    call: u32,
     number: u32,
     queue: mpsc::Sender<Chunk>,
     parts: Vec<Building>,
@@ -22,11 +23,11 @@ enum Building {
 }
 
 impl Attempt {
-    pub(super) fn new(number: u32, queue: mpsc::Sender<Chunk>) -> Self {
-        Self { number, queue, parts: Vec::new() }
+    pub(super) fn new(call: u32, number: u32, queue: mpsc::Sender<Chunk>) -> Self {
+        Self { call, number, queue, parts: Vec::new() }
     }
 
-    /// Which attempt on its sink this is, from 0.
+    /// Which attempt at answering its call this is, from 0.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
@@ -40,7 +41,7 @@ impl Attempt {
     /// [`Protocol`](ErrorKind::Protocol) for arguments of a call that has not begun.
     pub async fn send(&mut self, delta: Delta) -> Result<()> {
         self.keep(&delta)?;
-        let chunk = Chunk { attempt: self.number, delta };
+        let chunk = Chunk { call: self.call, attempt: self.number, delta };
         self.queue
             .send(chunk)
             .await

@@ -26,14 +26,16 @@ pub enum Delta {
     },
 }
 
-/// A delta, and the attempt that it belongs to.
+/// A delta, and what it belongs to.
 ///
-/// A new attempt number says that the deltas of the one before are void: a retry or a fallback
-/// has begun again.
+/// A new attempt at the same call says that the deltas of the one before are void: a retry or a
+/// fallback has begun again. A new call says that the answer before is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Chunk {
-    /// Which attempt, counted from 0 for each sink.
+    /// Which model call of the run, from 0: its [iteration](crate::RunContext::iteration).
+    pub call: u32,
+    /// Which attempt at this call, from 0.
     pub attempt: u32,
     /// What was written.
     pub delta: Delta,

@@ -46,6 +46,7 @@ pub use self::delta::{Chunk, Delta};
 #[derive(Clone, Debug)]
 pub struct Sink {
     queue: mpsc::Sender<Chunk>,
+    call: u32,
     attempts: Arc<AtomicU32>,
 }
 
@@ -55,14 +56,20 @@ pub struct Sink {
 #[must_use]
 pub fn channel(capacity: usize) -> (Sink, Chunks) {
     let (queue, chunks) = mpsc::channel(capacity.max(1));
-    (Sink { queue, attempts: Arc::default() }, Chunks(chunks))
+    (Sink { queue, call: 0, attempts: Arc::default() }, Chunks(chunks))
 }
 
 impl Sink {
     /// Begins an attempt at answering; a provider does so once per call.
     #[must_use]
     pub fn open(&self) -> Attempt {
-        Attempt::new(self.attempts.fetch_add(1, Ordering::Relaxed), self.queue.clone())
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        Attempt::new(self.call, attempt, self.queue.clone())
+    }
+
+    /// The same reader's sink for another call of the run, whose attempts count from 0 again.
+    pub(crate) fn for_call(&self, call: u32) -> Self {
+        Self { queue: self.queue.clone(), call, attempts: Arc::default() }
     }
 }
 

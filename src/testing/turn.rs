@@ -42,8 +42,10 @@ pub struct Turn {
 #[derive(Clone)]
 enum Answer {
     Fixed(ModelResponse),
-    Made(Arc<dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync>),
+    Made(Make),
 }
+
+type Make = Arc<dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync>;
 
 /// Where an answer breaks off, and with what; without an error it hangs.
 #[derive(Clone, Debug)]
