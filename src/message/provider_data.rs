@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 /// What a provider added to a piece of the conversation and must get back with it.
@@ -17,8 +17,8 @@ use serde_json::Value;
 /// assert_eq!(data.get("anthropic"), Some(&json!({ "signature": "EqQ" })));
 /// assert_eq!(data.get("openai"), None);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "BTreeMap<String, Value>")]
 pub struct ProviderData(Option<Arc<BTreeMap<String, Value>>>);
 
 impl ProviderData {
@@ -37,5 +37,18 @@ impl ProviderData {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|map| map.is_empty())
+    }
+}
+
+/// As the map it stands for: a tagged enum cannot hold an option.
+impl Serialize for ProviderData {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().flat_map(|map| map.iter()))
+    }
+}
+
+impl From<BTreeMap<String, Value>> for ProviderData {
+    fn from(map: BTreeMap<String, Value>) -> Self {
+        Self((!map.is_empty()).then(|| Arc::new(map)))
     }
 }

@@ -40,45 +40,62 @@ impl std::error::Error for InvalidArguments {}
 pub(super) fn parse<A: DeserializeOwned>(request: &ToolRequest, schema: &Value) -> Result<A> {
     let arguments = request.arguments();
     serde_path_to_error::deserialize(arguments).map_err(|error| {
-        let path = error.path().to_string();
-        let path = if path == "." { String::new() } else { path };
-        let invalid = match (arguments, missing(arguments, schema)) {
-            (Value::String(text), _) => InvalidArguments {
-                field: path,
-                problem: format!("the arguments are not JSON: {text}"),
-                expected: Some(schema.clone()),
-            },
-            (_, Some(field)) if path.is_empty() => InvalidArguments {
-                problem: "is missing".to_owned(),
-                expected: at(schema, &field).cloned(),
-                field,
-            },
-            _ => InvalidArguments {
-                problem: error.inner().to_string(),
-                expected: at(schema, &path).cloned(),
-                field: path,
-            },
+        let path = match error.path().to_string() {
+            path if path == "." => String::new(),
+            path => path,
         };
+        let (field, problem) = match (arguments, missing(arguments, schema, &path)) {
+            (Value::String(text), _) => (path, format!("the arguments are not JSON: {text}")),
+            (_, Some(field)) => (field, "is missing".to_owned()),
+            (_, None) => (path, error.inner().to_string()),
+        };
+        let expected = follow(schema, &field, describes).cloned();
+        let invalid = InvalidArguments { field, problem, expected };
         Error::standing_for(ErrorKind::InvalidArguments, invalid)
     })
 }
 
-/// The first field of the arguments that the schema requires and that is not there.
-fn missing(arguments: &Value, schema: &Value) -> Option<String> {
-    let required = schema.get("required")?.as_array()?;
+/// The first field that the schema requires of the object at `path` and that is not there.
+fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
+    let object = follow(arguments, path, inside)?.as_object()?;
+    let required = follow(schema, path, describes)?.get("required")?.as_array()?;
     let mut names = required.iter().filter_map(Value::as_str);
-    names.find(|name| arguments.get(*name).is_none()).map(str::to_owned)
+    let name = names.find(|name| !object.contains_key(*name))?;
+    Some(if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") })
 }
 
-/// The part of a schema that describes the value at a path such as `filter.dates[1]`.
-fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
-    let steps = path.split(['.', '[']).filter(|step| !step.is_empty());
-    let mut schema = schema;
-    for step in steps {
-        schema = match step.strip_suffix(']') {
-            Some(_) => schema.get("items")?,
-            None => schema.get("properties")?.get(step)?,
-        };
+/// What `step` finds for each step of a path such as `filter.dates[1]`.
+fn follow<'a>(
+    value: &'a Value,
+    path: &str,
+    step: impl Fn(&'a Value, Step<'_>) -> Option<&'a Value>,
+) -> Option<&'a Value> {
+    let mut steps = path.split(['.', '[']).filter(|part| !part.is_empty()).map(|part| {
+        match part.strip_suffix(']').and_then(|index| index.parse().ok()) {
+            Some(index) => Step::Item(index),
+            None => Step::Field(part),
+        }
+    });
+    steps.try_fold(value, step)
+}
+
+enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+/// A value inside another.
+fn inside<'a>(value: &'a Value, step: Step<'_>) -> Option<&'a Value> {
+    match step {
+        Step::Field(name) => value.get(name),
+        Step::Item(index) => value.get(index),
     }
-    Some(schema)
+}
+
+/// The part of a schema that describes a value inside another.
+fn describes<'a>(schema: &'a Value, step: Step<'_>) -> Option<&'a Value> {
+    match step {
+        Step::Field(name) => schema.get("properties")?.get(name),
+        Step::Item(_) => schema.get("items"),
+    }
 }
