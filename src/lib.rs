@@ -111,6 +111,7 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod boxed;
+mod call;
 mod context;
 mod error;
 mod extensions;
@@ -132,6 +133,7 @@ pub mod tool;
 
 pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
 pub use self::boxed::Boxed;
+pub use self::call::{CallKind, Origin};
 #[doc(inline)]
 pub use self::callback::{
     Action, Callback, CallbackService, Callbacks, Next, Outcome, Recovery, after_agent,
@@ -151,7 +153,7 @@ pub use self::model::{
     BoxModel, FinishReason, ModelRequest, ModelResponse, ModelService, ReasoningEffort,
     ResponseFormat, Settings, ToolChoice,
 };
-pub use self::request::{CallKind, Origin, Request};
+pub use self::request::Request;
 pub use self::runner::{Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress};
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,

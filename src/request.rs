@@ -4,9 +4,9 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
-use std::fmt;
-
+use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
+use crate::error::CallSite;
 
 /// A call that callbacks and layers can stand around.
 ///
@@ -75,45 +75,11 @@ pub trait Request: Clone + Send + Sync + 'static {
     }
 }
 
-/// Which of an agent's calls a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CallKind {
-    /// The agent loop, or an agent made of agents.
-    Agent,
-    /// One call of a model.
-    Model,
-    /// One call of a tool.
-    Tool,
-    /// One agent event on its way to a front end.
-    Translate,
-    /// A call defined outside this crate, by its name.
-    Other(&'static str),
-}
-
-impl fmt::Display for CallKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Agent => "agent",
-            Self::Model => "model",
-            Self::Tool => "tool",
-            Self::Translate => "translate",
-            Self::Other(name) => name,
-        })
+impl CallSite {
+    /// Where `request` is made. Its `Display` names the call for a log, such as
+    /// ``tool call `add` of agent `sums` ``.
+    #[must_use]
+    pub fn of<R: Request>(request: &R) -> Self {
+        request.context().site(R::CALL, request.name())
     }
-}
-
-/// Where a response came from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Origin {
-    /// The service at the bottom of the stack made it.
-    #[default]
-    Service,
-    /// A `before` answered in the service's place.
-    Before,
-    /// An `after` replaced what the service said.
-    After,
-    /// An `on_error` answered for a call that had failed.
-    Fallback,
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 5] = [
     &[
         "boxed",
+        "call",
         "context",
         "error",
         "extensions",

@@ -3,11 +3,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::AgentResponse;
+use crate::call::{CallKind, Origin};
 use crate::context::{RunContext, State};
 use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
 use crate::model::Settings;
-use crate::request::{CallKind, Origin, Request};
+use crate::request::Request;
 use crate::stream::Sink;
 
 /// What an agent is asked. Cloning is O(1).

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
+use crate::call::Origin;
 use crate::context::State;
 use crate::error::Pending;
 use crate::message::{Iter, Message, Messages, Role, Usage};
-use crate::request::Origin;
 
 /// What an agent answers: what it said, what that took, and why it ended. Cloning is O(1).
 ///

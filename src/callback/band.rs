@@ -8,10 +8,11 @@ use tower::Service;
 use super::ending::Begun;
 use super::erased::Erased;
 use super::{Action, Callbacks, Recovery};
+use crate::call::Origin;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::panic::{CatchPanic, catch};
-use crate::request::{Origin, Request};
+use crate::request::Request;
 
 /// How often the `on_error`s of a band may have one call made again.
 const MAX_RETRIES: u32 = 3;

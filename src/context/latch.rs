@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::run::lock;
+use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Pending};
-use crate::request::CallKind;
 
 /// The interrupts and ends of one agent, by the call that raised them.
 ///

@@ -14,9 +14,9 @@ pub use self::state::{State, StateDelta};
 pub use self::values::{ValueTypeError, Values};
 
 use self::run::{Run, Scope};
+use crate::call::CallKind;
 use crate::error::{CallSite, Error, Pending};
 use crate::message::Usage;
-use crate::request::CallKind;
 
 /// What every call knows of its run: a cheap handle, read-only except for the places for data.
 ///

@@ -4,9 +4,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::latch::Latch;
 use super::{State, Values};
+use crate::call::CallKind;
 use crate::error::{Error, ErrorKind};
 use crate::message::Usage;
-use crate::request::CallKind;
 
 /// What a whole tree of agents shares.
 pub(super) struct Run {

@@ -13,8 +13,8 @@ use std::time::Duration;
 pub use self::kind::ErrorKind;
 pub use self::pending::Pending;
 
+use crate::call::CallKind;
 use crate::message::Metadata;
-use crate::request::{CallKind, Request};
 
 /// An error of any type, as tower's own layers return it.
 pub type BoxError = tower::BoxError;
@@ -292,15 +292,6 @@ impl fmt::Display for Error {
             Some(advice) => write!(f, "; {advice}"),
             None => Ok(()),
         }
-    }
-}
-
-impl CallSite {
-    /// Where `request` is made. Its `Display` names the call for a log, such as
-    /// ``tool call `add` of agent `sums` ``.
-    #[must_use]
-    pub fn of<R: Request>(request: &R) -> Self {
-        request.context().site(R::CALL, request.name())
     }
 }
 

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
 use super::{ModelResponse, Settings};
+use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::extensions::Extensions;
 use crate::message::Messages;
-use crate::request::{CallKind, Origin, Request};
+use crate::request::Request;
 use crate::stream::Sink;
 use crate::tool::ToolDeclaration;
 

@@ -1,8 +1,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::call::Origin;
 use crate::message::{Message, Metadata, Usage};
-use crate::request::Origin;
 
 /// What a model answers. Cloning is O(1).
 ///

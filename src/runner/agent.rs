@@ -9,11 +9,12 @@ use tower::{Service, ServiceExt};
 
 use super::{AgentBuilder, Explanation, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
+use crate::call::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Messages;
 use crate::model::ModelService;
-use crate::request::{CallKind, Request};
+use crate::request::Request;
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
 ///

@@ -13,11 +13,12 @@ use super::builder::AtLimit;
 use super::step::{self, Step};
 use super::{Progress, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
+use crate::call::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
 use crate::model::{ModelRequest, Settings};
-use crate::request::{CallKind, Request};
+use crate::request::Request;
 use crate::tool::{ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.

@@ -3,10 +3,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{ToolDeclaration, ToolResponse};
+use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::extensions::Extensions;
 use crate::message::ToolCall;
-use crate::request::{CallKind, Origin, Request};
+use crate::request::Request;
 
 /// What a tool is asked. Cloning is O(1).
 ///

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::call::Origin;
 use crate::message::Part;
-use crate::request::Origin;
 
 /// What a tool answers. Cloning is O(1).
 ///
