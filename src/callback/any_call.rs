@@ -6,7 +6,7 @@ use super::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, Next, OnError, OnErrorAsync, Wrap,
 };
-use crate::error::{BoxError, Error, Result};
+use crate::error::{Error, Result};
 use crate::request::Request;
 
 /// [`before_model`](super::before_model) for a call of your own, which the closure names.
@@ -98,12 +98,11 @@ where
 
 /// [`wrap_model`](super::wrap_model) for a call of your own, which the closure names.
 #[track_caller]
-pub fn wrap<R, F, O, E>(function: F) -> Wrap<R, F>
+pub fn wrap<R, F, O>(function: F) -> Wrap<R, F>
 where
     R: Request,
     F: Fn(R, Next<R>) -> O + Send + Sync + 'static,
-    O: Future<Output = Result<R::Response, E>> + Send + 'static,
-    E: Into<BoxError>,
+    O: Future<Output = Result<R::Response>> + Send + 'static,
 {
     Wrap::new(function, "wrap")
 }

@@ -7,7 +7,7 @@ use super::{
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, Next, OnError, OnErrorAsync, Wrap,
 };
 use crate::agent::{AgentRequest, AgentResponse};
-use crate::error::{BoxError, Error, Result};
+use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 
@@ -100,11 +100,10 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = $wrap_doc]
         #[track_caller]
-        pub fn $wrap<F, O, E>(function: F) -> Wrap<$R, F>
+        pub fn $wrap<F, O>(function: F) -> Wrap<$R, F>
         where
             F: Fn($R, Next<$R>) -> O + Send + Sync + 'static,
-            O: Future<Output = Result<$T, E>> + Send + 'static,
-            E: Into<BoxError>,
+            O: Future<Output = Result<$T>> + Send + 'static,
         {
             Wrap::new(function, stringify!($wrap))
         }
@@ -199,7 +198,7 @@ let shorter = wrap_model(|request, mut next| async move {
     let one = next.run(request.clone()).await?;
     let two = next.run(request).await?;
     let keep_one = one.message().text().len() <= two.message().text().len();
-    tower_agent::Result::Ok(if keep_one { one } else { two })
+    Ok(if keep_one { one } else { two })
 });
 # drop(shorter);
 ```"

@@ -58,7 +58,7 @@ pub use self::function::{
 };
 pub use self::list::Callbacks;
 pub use self::service::CallbackService;
-pub use self::wrap::{IntoWrapped, Next, Wrap, WrapService};
+pub use self::wrap::{Next, Wrap, WrapService};
 
 /// Futures of the layers in this module.
 pub mod future {

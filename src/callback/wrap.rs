@@ -102,28 +102,6 @@ impl<S: Clone, R, F> Clone for WrapService<S, R, F> {
     }
 }
 
-/// What a wrap's function may return: a future of the response or an error of any type.
-#[diagnostic::on_unimplemented(
-    message = "a wrap cannot return `{Self}`",
-    label = "not a `Send + 'static` future of `Result<{T}, _>`",
-    note = "a wrap is `|request, mut next| async move {{ next.run(request).await }}`"
-)]
-pub trait IntoWrapped<T>: Send + 'static {
-    /// The future, with its error made ours.
-    fn into_wrapped(self) -> impl Future<Output = Result<T>> + Send + 'static;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, F, E> IntoWrapped<T> for F
-where
-    F: Future<Output = Result<T, E>> + Send + 'static,
-    E: Into<BoxError>,
-{
-    fn into_wrapped(self) -> impl Future<Output = Result<T>> + Send + 'static {
-        async move { self.await.map_err(|error| Error::from(error.into())) }
-    }
-}
-
 impl<S, R, F, O> Service<R> for WrapService<S, R, F>
 where
     R: Request,
@@ -133,7 +111,7 @@ where
         + Sync
         + 'static,
     F: Fn(R, Next<R>) -> O + Send + Sync + 'static,
-    O: IntoWrapped<R::Response>,
+    O: Future<Output = Result<R::Response>> + Send + 'static,
 {
     type Response = R::Response;
     type Error = Error;
@@ -155,7 +133,7 @@ async fn run<R, F, O>(wrap: Wrap<R, F>, request: R, next: Next<R>) -> Result<R::
 where
     R: Request,
     F: Fn(R, Next<R>) -> O,
-    O: IntoWrapped<R::Response>,
+    O: Future<Output = Result<R::Response>>,
 {
     let context: RunContext = request.context().clone();
     if let Some(ended) = context.refusal(R::CALL) {
@@ -163,7 +141,7 @@ where
     }
     let site = context.site(R::CALL, request.name());
     let result = match catch(|| (wrap.function)(request, next)) {
-        Ok(future) => CatchPanic::new(future.into_wrapped()).await,
+        Ok(future) => CatchPanic::new(future).await,
         Err(panic) => Err(panic),
     };
     let result = result
