@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::Service;
 
-use super::{Turn, lock};
+use super::{Turn, kept, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ModelRequest, ModelResponse};
 
@@ -87,7 +87,7 @@ impl ScriptedModel {
         self
     }
 
-    /// The requests so far, those beyond the script included.
+    /// The requests so far, those beyond the script included, without their sinks.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         match &self.shared.script {
@@ -120,7 +120,7 @@ impl Shared {
             Script::Turns { length, state } => (length, state),
         };
         let mut state = lock(state);
-        state.requests.push(request.clone());
+        state.requests.push(kept(request));
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();
             let message =
