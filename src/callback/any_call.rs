@@ -38,7 +38,7 @@ use crate::request::Request;
 pub fn before<R, F, O, M>(function: F) -> Before<R, F, O, M>
 where
     R: Request,
-    F: Fn(&mut R) -> O + Send + Sync + 'static,
+    F: Fn(&mut R) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
     O: IntoHook<R::Response, M>,
 {
     Before::new(function, "before")
@@ -59,7 +59,7 @@ where
 pub fn after<R, F, O, M>(function: F) -> After<R, F, O, M>
 where
     R: Request,
-    F: Fn(&R, &R::Response) -> O + Send + Sync + 'static,
+    F: Fn(&R, &R::Response) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
     O: IntoHook<R::Response, M>,
 {
     After::new(function, "after")
@@ -80,7 +80,7 @@ where
 pub fn on_error<R, F, O, M>(function: F) -> OnError<R, F, O, M>
 where
     R: Request,
-    F: Fn(&mut R, &Error) -> O + Send + Sync + 'static,
+    F: Fn(&mut R, &Error) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
     O: IntoRecoveryHook<R::Response, M>,
 {
     OnError::new(function, "on_error")

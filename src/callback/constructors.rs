@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 
+// The compiler quotes the line of a bound that does not hold, with the comment that stands there;
+// for a future that borrows its argument it tells nothing else.
 macro_rules! constructors {
     ($(
         $call:literal, $R:ty => $T:ty,
@@ -27,7 +29,7 @@ macro_rules! constructors {
         #[track_caller]
         pub fn $before<F, O, M>(function: F) -> Before<$R, F, O, M>
         where
-            F: Fn(&mut $R) -> O + Send + Sync + 'static,
+            F: Fn(&mut $R) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
             O: IntoHook<$T, M>,
         {
             Before::new(function, stringify!($before))
@@ -52,7 +54,7 @@ macro_rules! constructors {
         #[track_caller]
         pub fn $after<F, O, M>(function: F) -> After<$R, F, O, M>
         where
-            F: Fn(&$R, &$T) -> O + Send + Sync + 'static,
+            F: Fn(&$R, &$T) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
             O: IntoHook<$T, M>,
         {
             After::new(function, stringify!($after))
@@ -77,7 +79,7 @@ macro_rules! constructors {
         #[track_caller]
         pub fn $on_error<F, O, M>(function: F) -> OnError<$R, F, O, M>
         where
-            F: Fn(&mut $R, &Error) -> O + Send + Sync + 'static,
+            F: Fn(&mut $R, &Error) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
             O: IntoRecoveryHook<$T, M>,
         {
             OnError::new(function, stringify!($on_error))

@@ -37,12 +37,17 @@ mod record;
 mod script;
 mod turn;
 
+use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use self::probe::{Probe, ProbeLayer};
 pub use self::record::{Ended, Record, RecordLayer};
 pub use self::script::ScriptedModel;
 pub use self::turn::Turn;
+
+use crate::agent::AgentRequest;
+use crate::model::ModelRequest;
+use crate::request::Request;
 
 /// Futures of the layers in this module.
 pub mod future {
@@ -53,4 +58,16 @@ pub mod future {
 /// A test that panicked elsewhere does not spoil what was recorded.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request to keep: without its sink, which would hold the stream open for as long.
+fn kept<R: Request>(request: &R) -> R {
+    let mut kept = request.clone();
+    let any: &mut dyn Any = &mut kept;
+    if let Some(request) = any.downcast_mut::<ModelRequest>() {
+        *request = std::mem::take(request).with_sink(None);
+    } else if let Some(request) = any.downcast_mut::<AgentRequest>() {
+        *request = std::mem::take(request).with_sink(None);
+    }
+    kept
 }

@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::lock;
+use super::{kept, lock};
 use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
 
@@ -68,7 +68,7 @@ impl<R: Request> RecordLayer<R> {
         Self { log: Log::<R>::default() }
     }
 
-    /// The requests, in the order of the calls.
+    /// The requests, in the order of the calls, without their sinks.
     #[must_use]
     pub fn requests(&self) -> Vec<R> {
         lock(&self.log).iter().map(|(request, _)| request.clone()).collect()
@@ -144,7 +144,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let mut log = lock(&self.log);
-        log.push((request.clone(), Ended::Running));
+        log.push((kept(&request), Ended::Running));
         let entry = Entry { log: self.log.clone(), index: log.len() - 1 };
         drop(log);
         RecordFuture { future: self.inner.call(request), entry }

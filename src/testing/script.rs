@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::Service;
 
-use super::{Turn, lock};
+use super::{Turn, kept, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ModelRequest, ModelResponse};
 
@@ -120,8 +120,7 @@ impl Shared {
             Script::Turns { length, state } => (length, state),
         };
         let mut state = lock(state);
-        // Without its sink: the reader waits for every clone of it to go.
-        state.requests.push(request.clone().with_sink(None));
+        state.requests.push(kept(request));
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();
             let message =

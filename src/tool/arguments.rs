@@ -1,10 +1,25 @@
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ToolRequest;
 use crate::error::{Error, ErrorKind, Result};
+
+/// What a tool function may take: any type that is `Deserialize` and [`JsonSchema`].
+///
+/// It is implemented for every such type; nothing implements it by hand.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of a tool",
+    label = "not both `Deserialize` and `JsonSchema`, or borrows",
+    note = "derive both: `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "a tool whose arguments have no type takes a `serde_json::Value`"
+)]
+pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<A: DeserializeOwned + JsonSchema + 'static> ToolArguments for A {}
 
 /// The model's arguments do not fit the tool: which field, what is wrong, what was expected.
 ///

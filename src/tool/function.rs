@@ -19,7 +19,8 @@ use crate::maybe_future::MaybeFuture;
 #[diagnostic::on_unimplemented(
     message = "a tool function cannot return `{Self}`",
     label = "neither a tool's answer nor a `Send + 'static` future of one",
-    note = "wrap a type that implements `Serialize` in `tower_agent::Json`; a future must own what it uses (`async move`) and be `Send`"
+    note = "for a type of your own, derive `Serialize` and wrap it in `tower_agent::Json`",
+    note = "a future must own what it uses (`async move`) and be `Send`"
 )]
 pub trait IntoToolFuture<M> {
     /// Makes the future.

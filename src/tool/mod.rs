@@ -51,7 +51,7 @@ mod set;
 #[expect(clippy::module_inception, reason = "the noun of the folder")]
 mod tool;
 
-pub use self::arguments::InvalidArguments;
+pub use self::arguments::{InvalidArguments, ToolArguments};
 pub(crate) use self::declaration::schema_of;
 pub use self::declaration::{Effect, ToolDeclaration};
 pub use self::function::IntoToolFuture;

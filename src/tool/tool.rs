@@ -1,15 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use tower_layer::Layer;
 
 use super::catch_panic::CatchToolPanic;
 use super::function::{Function, IntoToolFuture};
+use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
 use crate::type_name::short_type_name;
-
-use super::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolService};
 
 /// A tool: what the model is told of it, the service that answers, and the layers around that.
 ///
@@ -27,7 +24,7 @@ type ApplyLayer = Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>;
 impl Tool {
     /// A tool made of a function of its arguments, sync or async.
     ///
-    /// The schema comes from [`JsonSchema`], doc comments included; arguments that do not fit are
+    /// The schema comes from [`JsonSchema`](schemars::JsonSchema), doc comments included; arguments that do not fit are
     /// an [`InvalidArguments`](super::InvalidArguments) error that names the field. See
     /// [`IntoToolResponse`](super::IntoToolResponse) for what it may return.
     pub fn function<A, F, O, M>(
@@ -36,7 +33,7 @@ impl Tool {
         function: F,
     ) -> Self
     where
-        A: DeserializeOwned + JsonSchema + 'static,
+        A: ToolArguments,
         F: Fn(A) -> O + Send + Sync + 'static,
         O: IntoToolFuture<M>,
     {
@@ -64,7 +61,7 @@ impl Tool {
         function: F,
     ) -> Self
     where
-        A: DeserializeOwned + JsonSchema + 'static,
+        A: ToolArguments,
         F: Fn(A, ToolRequest) -> O + Send + Sync + 'static,
         O: IntoToolFuture<M>,
     {

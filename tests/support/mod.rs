@@ -2,4 +2,5 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod call;
+pub mod logger;
 pub mod trace;
