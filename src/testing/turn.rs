@@ -39,10 +39,12 @@ pub struct Turn {
     fault: Option<Fault>,
 }
 
+type Make = dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync;
+
 #[derive(Clone)]
 enum Answer {
     Fixed(ModelResponse),
-    Made(Arc<dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync>),
+    Made(Arc<Make>),
 }
 
 /// Where an answer breaks off, and with what; without an error it hangs.
