@@ -415,7 +415,7 @@ async fn a_hook_that_swallows_an_abort_does_not_undo_it() {
         || before_model(|_| Err::<(), _>(Error::abort("enough"))).layer(model(&Trace::default()));
     let before = before_model(move |request| {
         let call = sub().oneshot(request.clone());
-        async move { call.await.map(drop).or_else(|_| Err::<(), _>(Error::from("all is lost"))) }
+        async move { call.await.map(drop).map_err(|_| Error::from("all is lost")) }
     });
     let after = after_model(move |request, _| {
         let call = sub().oneshot(request.clone());
