@@ -30,7 +30,8 @@ fn failing() -> ScriptedModel {
 }
 
 async fn text(layer: impl Layer<ScriptedModel, Service: Model>, model: ScriptedModel) -> String {
-    answer(layer, model).await.unwrap().message().text()
+    let answer = answer(layer, model).await;
+    answer.map_or_else(|error| error.to_string(), |response| response.message().text())
 }
 
 async fn answer(

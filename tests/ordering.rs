@@ -407,3 +407,24 @@ async fn a_layer_between_two_bands_sees_what_the_inner_one_answered() {
         .service(model(&Trace::default()));
     assert_eq!(call(stack).await.unwrap().message().text(), "service inner between outer");
 }
+
+/// Nor has a hook that makes a call of its own.
+#[tokio::test]
+async fn a_hook_that_swallows_an_abort_does_not_undo_it() {
+    let sub =
+        || before_model(|_| Err::<(), _>(Error::abort("enough"))).layer(model(&Trace::default()));
+    let before = before_model(move |request| {
+        let call = sub().oneshot(request.clone());
+        async move { call.await.map(drop).map_err(|_| Error::from("all is lost")) }
+    });
+    let after = after_model(move |request, _| {
+        let call = sub().oneshot(request.clone());
+        async move { call.await.map_or_else(|_| Action::Continue, Action::Respond) }
+    });
+    for result in [
+        call(before.layer(model(&Trace::default()))).await,
+        call(after.layer(model(&Trace::default()))).await,
+    ] {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Aborted);
+    }
+}

@@ -27,7 +27,11 @@ where
         return Err(ended);
     }
     let mut call = Begun::new(request, callbacks);
-    let result = call.run(inner).await;
+    let mut result = call.run(inner).await;
+    // What a hook, or a service inside, made of an abort does not count.
+    if let Some(abort) = call.request.context().aborted() {
+        result = Err(abort.clone());
+    }
     call.end(&result);
     result
 }
@@ -42,7 +46,6 @@ impl<R: Request> Begun<R> {
             None => self.call(inner).await?,
         };
         match self.request.context().ending(R::CALL) {
-            // What a service inside made of an abort does not count.
             Some(ending) if ending.kind() == ErrorKind::Aborted => Err(ending),
             Some(_) => Ok(response),
             None => self.after(response).await,

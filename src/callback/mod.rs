@@ -23,8 +23,9 @@
 //! does not see it. [`Error::abort`], [`Error::interrupt`] and [`Error::end_invocation`] end more
 //! than the call, and are kept in the run's context, where nothing outside can undo them. Raised
 //! in an `after`, an interrupt or an end of the invocation leaves the call its response: it is
-//! the run that ends, and the call has succeeded. A panic in a hook is an error of kind
-//! [`Callback`](crate::ErrorKind::Callback) that names the callback and the hook.
+//! the run that ends, and the call has succeeded; no further `after` of it is asked. A panic in a
+//! hook is an error of kind [`Callback`](crate::ErrorKind::Callback) that names the callback and
+//! the hook.
 //!
 //! # Closures
 //!
@@ -123,6 +124,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     }
 
     /// **When:** after the call has succeeded, also when a `before` or an `on_error` answered it.
+    /// A callback whose `before` was not asked is asked here all the same.
     ///
     /// **Sees:** the request as it was sent and the whole response, streamed or not, as earlier
     /// callbacks left it.
@@ -131,7 +133,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// [`Proceed`](Action::Proceed) to ask no further; [`Respond`](Action::Respond) to put
     /// another response in its place, which the next callback sees.
     ///
-    /// **On error:** the call fails.
+    /// **On error:** the call fails, and no further `after` is asked.
     ///
     /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
     fn after(

@@ -20,9 +20,9 @@ use super::lock;
 /// use tower_layer::Layer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), std::convert::Infallible> {
+/// # async fn main() -> Result<(), tower::BoxError> {
 /// let probe = ProbeLayer::new().with_pending_polls(2);
-/// let mut service = probe.layer(service_fn(async |n: u32| Ok(n + 1)));
+/// let mut service = probe.layer(service_fn(async |n: u32| Ok::<_, tower::BoxError>(n + 1)));
 ///
 /// assert_eq!(service.ready().await?.call(1).await?, 2);
 /// assert_eq!(probe.violations(), 0);

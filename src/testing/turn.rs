@@ -39,13 +39,13 @@ pub struct Turn {
     fault: Option<Fault>,
 }
 
+type Make = dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync;
+
 #[derive(Clone)]
 enum Answer {
     Fixed(ModelResponse),
-    Made(Make),
+    Made(Arc<Make>),
 }
-
-type Make = Arc<dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync>;
 
 /// Where an answer breaks off, and with what; without an error it hangs.
 #[derive(Clone, Debug)]

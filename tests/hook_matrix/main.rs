@@ -11,13 +11,15 @@
 //! | `a!why` | `a`'s `on_error` ran and saw the error `why` |
 //! | `a=done` | `a`'s `on_end` ran and was told so |
 
+#![allow(clippy::expect_used, clippy::panic)]
+
 mod band;
 mod drops;
 mod rows;
 #[path = "../support/mod.rs"]
 mod support;
 
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 use tower_agent::{AgentRequest, ErrorKind, ModelRequest, RunContext, ToolRequest};
 
 use self::band::{STYLES, Style, Traced, band, service};
@@ -121,5 +123,3 @@ fn a_panic_of_the_service_ends_the_call_as_dropped() {
     assert!(panicked.is_err());
     assert_eq!(trace.take(), "a> b> c> a=dropped b=dropped c=dropped");
 }
-
-use tower_layer::Layer;
