@@ -13,6 +13,8 @@ pub mod agent;
 pub mod callback;
 pub mod message;
 pub mod model;
+#[cfg(feature = "openai")]
+pub mod provider;
 pub mod stream;
 pub mod tool;
 
