@@ -107,8 +107,12 @@ impl Decoder {
     }
 
     fn answer(&mut self, json: &[u8], what: &str) -> Result<Said> {
-        let mut answer: Answer =
-            serde_json::from_slice(json).map_err(|error| self.not_an_answer(what, &error, json))?;
+        let mut answer = match serde_json::from_slice::<Answer>(json) {
+            // serde would read an array as the fields in their order.
+            Ok(answer) if json.trim_ascii_start().starts_with(b"{") => answer,
+            Ok(_) => return Err(self.not_an_answer(what, "an array", json)),
+            Err(error) => return Err(self.not_an_answer(what, &error.to_string(), json)),
+        };
         self.head.learn(answer.id.as_deref(), answer.model.as_deref());
         if is_error(answer.error.as_ref()) || answer.object.as_deref() == Some("error") {
             let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
@@ -129,11 +133,11 @@ impl Decoder {
     }
 
     /// JSON that is no answer may still be an error: some servers send it as an array.
-    fn not_an_answer(&self, what: &str, error: &serde_json::Error, json: &[u8]) -> Error {
+    fn not_an_answer(&self, what: &str, found: &str, json: &[u8]) -> Error {
         let whole: Option<Value> = serde_json::from_slice(json).ok();
         match whole.as_ref().filter(|whole| whole.is_array()).and_then(Fault::read) {
             Some(fault) => self.head.fault_inside(&fault),
-            None => self.head.malformed(what, error, json),
+            None => self.head.malformed(what, found, json),
         }
     }
 

@@ -78,8 +78,11 @@ impl Head {
     }
 
     /// A part of the answer is not the JSON that the protocol says.
-    pub(super) fn malformed(&self, what: &str, error: &serde_json::Error, body: &[u8]) -> Error {
-        self.protocol(format!("{what} is not what was expected ({error}): {}", snippet(body)))
+    pub(super) fn malformed(&self, what: &str, found: &str, body: &[u8]) -> Error {
+        self.protocol(format!(
+            "{what} is not the JSON that was expected ({found}): {}",
+            snippet(body)
+        ))
     }
 
     /// The body broke off.

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 use sse_stream::SseByteStream;
@@ -65,10 +65,8 @@ where
             data => send(attempt, decoder.chunk(data)?).await?,
         }
     }
-    if is_done {
-        // The end of the body, if it is here already: then the connection can be used again.
-        let _ = events.next().now_or_never();
-    } else if !decoder.is_finished() {
+    // After `[DONE]` nothing is waited for: some servers keep the connection open.
+    if !is_done && !decoder.is_finished() {
         return Err(head.protocol("the stream ended early: the answer is not whole"));
     }
     let mut last = Vec::new();

@@ -1,0 +1,14 @@
+//! The OpenAI protocol, byte for byte, over real sockets.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod building;
+mod connections;
+mod faults;
+mod layers;
+mod pressure;
+mod requests;
+mod streams;
+mod tool_calls;
