@@ -1,13 +1,9 @@
 //! Servers that nobody here wrote, as child processes.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Write, pipe};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// A server that is ended when this is dropped.
 pub struct Process {
@@ -31,46 +27,38 @@ pub fn is_installed(name: &str, file: &Path) -> bool {
     );
     // Past the capture of the test harness, so that a skipped test is seen.
     let line = format!("skipped: {name} is not installed; run .ci/servers\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }
 
 impl Process {
-    /// Starts a server on a free port of the loopback, and waits until it answers there.
-    pub async fn start(command: impl FnOnce(u16) -> Command) -> Self {
+    /// Starts a server on a free port of the loopback, and waits until it says that it is `ready`.
+    pub fn start(ready: &str, command: impl FnOnce(u16) -> Command) -> Self {
         let port = {
             let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             probe.local_addr().unwrap().port()
         };
+        let (output, input) = pipe().unwrap();
         let child = command(port)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stdout(input.try_clone().unwrap())
+            .stderr(input)
             .spawn()
             .unwrap();
-        let mut process = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !process.answers().await {
-            if process.child.try_wait().unwrap().is_some() || Instant::now() > deadline {
-                let _ = process.child.kill();
-                let mut said = String::new();
-                process.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-                panic!("the server did not start: {said}");
+        let process = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let mut said = String::new();
+        loop {
+            let Some(line) = lines.next() else { panic!("the server did not start: {said}") };
+            said.push_str(&line);
+            said.push('\n');
+            if line.contains(ready) {
+                break;
             }
-            tokio::task::yield_now().await;
         }
-        // Nobody reads it any more, and a full pipe would stop the server.
-        let mut rest = process.child.stderr.take().unwrap();
-        std::thread::spawn(move || std::io::copy(&mut rest, &mut std::io::sink()));
+        // A pipe that nobody empties would stop the server.
+        std::thread::spawn(move || lines.for_each(drop));
         process
-    }
-
-    /// Whether it answers any HTTP request, which is later than that it listens.
-    async fn answers(&self) -> bool {
-        let Ok(mut socket) = TcpStream::connect(self.address).await else { return false };
-        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-        let mut first = [0];
-        socket.write_all(request).await.is_ok() && socket.read_exact(&mut first).await.is_ok()
     }
 }
 
