@@ -1,4 +1,5 @@
 //! The OpenAI protocol, byte for byte, over real sockets.
+#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
 
 #[path = "../support/mod.rs"]
 mod support;
