@@ -158,6 +158,13 @@ async fn a_finish_reason_is_enough_of_an_end() {
 }
 
 #[tokio::test]
+async fn a_reason_is_not_forgotten_over_a_later_chunk() {
+    let chunks = [finished("length"), delta(json!({ "content": "" }))];
+    let (response, _) = streamed(chunked(chunks.iter().map(event))).await;
+    assert_eq!(response.unwrap().finish_reason(), &FinishReason::Length);
+}
+
+#[tokio::test]
 async fn done_is_enough_of_an_end() {
     let (response, _) = streamed(events(&[delta(json!({ "content": "hi" }))])).await;
     assert_eq!(response.unwrap().finish_reason(), &FinishReason::Stop);
