@@ -125,6 +125,8 @@ pub mod agent;
 pub mod callback;
 pub mod message;
 pub mod model;
+#[cfg(feature = "openai")]
+pub mod provider;
 pub mod runner;
 pub mod stream;
 #[cfg(feature = "testing")]

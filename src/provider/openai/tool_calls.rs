@@ -1,0 +1,127 @@
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+
+use super::wire::ToolCallPiece;
+use crate::stream::Delta;
+
+/// Tool calls as they arrive in pieces.
+///
+/// The protocol numbers them and gives id and name with the first piece. Servers leave out the
+/// number, the id or both, give them late or again, or number all calls 0.
+#[derive(Debug, Default)]
+pub(super) struct ToolCalls(Vec<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+    /// The id under which it was announced; until then its arguments wait.
+    announced: Option<Arc<str>>,
+    extra_content: Map<String, Value>,
+}
+
+impl ToolCalls {
+    /// Takes a piece; `deltas` gets what it tells.
+    pub(super) fn push(&mut self, piece: ToolCallPiece, deltas: &mut Vec<Delta>) {
+        let at = self.place_of(&piece);
+        if at == self.0.len() {
+            // A call that another follows gets no id any more.
+            self.announce_all(deltas);
+            self.0.push(Open { index: piece.index, ..Open::default() });
+        }
+        let call = &mut self.0[at];
+        let more = piece.function.arguments;
+        if call.id.is_empty() {
+            call.id = piece.id;
+        }
+        if call.name.is_empty() {
+            call.name = piece.function.name;
+        }
+        call.arguments.push_str(&more);
+        call.extra_content.extend(piece.extra_content.unwrap_or_default());
+        if call.announced.is_some() {
+            send_arguments(at, more, deltas);
+        } else if !call.id.is_empty() && !call.name.is_empty() {
+            self.announce(at, deltas);
+        }
+    }
+
+    /// Nothing follows: announces the calls that have waited for an id. Fails for a call that
+    /// never got a name.
+    pub(super) fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), &'static str> {
+        self.announce_all(deltas);
+        let is_nameless = |call: &Open| {
+            call.name.is_empty() && !(call.id.is_empty() && call.arguments.is_empty())
+        };
+        match self.0.iter().any(is_nameless) {
+            true => Err("the server sent a tool call without a tool's name"),
+            false => Ok(()),
+        }
+    }
+
+    /// What the server added to its calls and must get back, by the call's id.
+    pub(super) fn extra_contents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
+        let announced = self.0.iter().filter(|call| !call.extra_content.is_empty());
+        announced.filter_map(|call| Some((&**call.announced.as_ref()?, &call.extra_content)))
+    }
+
+    /// Which call a piece belongs to; one past the last for a new one.
+    fn place_of(&self, piece: &ToolCallPiece) -> usize {
+        let new = self.0.len();
+        let Some(last) = new.checked_sub(1) else { return new };
+        let name = &piece.function.name;
+        if let Some(index) = piece.index {
+            let found = self.0.iter().rposition(|call| call.index == Some(index));
+            return found.filter(|&at| !self.0[at].is_another(&piece.id, name)).unwrap_or(new);
+        }
+        if !piece.id.is_empty() {
+            let known = self.0.iter().rposition(|call| call.id == piece.id);
+            // Without a name it is a late id, or a new one for each piece.
+            return known.unwrap_or(if name.is_empty() { last } else { new });
+        }
+        if name.is_empty() || !self.0[last].is_complete_beside(name) { last } else { new }
+    }
+
+    fn announce_all(&mut self, deltas: &mut Vec<Delta>) {
+        for at in 0..self.0.len() {
+            if self.0[at].announced.is_none() && !self.0[at].name.is_empty() {
+                self.announce(at, deltas);
+            }
+        }
+    }
+
+    fn announce(&mut self, at: usize, deltas: &mut Vec<Delta>) {
+        let id = &self.0[at].id;
+        let is_taken = self.0.iter().any(|call| call.announced.as_deref() == Some(id));
+        // Results find their calls by id, so each needs one of its own.
+        let id = if id.is_empty() || is_taken { format!("call_{at}") } else { id.clone() };
+        let id: Arc<str> = id.into();
+        let call = &mut self.0[at];
+        call.announced = Some(id.clone());
+        deltas.push(Delta::ToolCall { index: at, id, name: call.name.as_str().into() });
+        send_arguments(at, call.arguments.clone(), deltas);
+    }
+}
+
+impl Open {
+    /// Whether a piece of the same number begins another call.
+    fn is_another(&self, id: &str, name: &str) -> bool {
+        !id.is_empty() && !name.is_empty() && !self.id.is_empty() && self.id != id
+    }
+
+    /// Whether a piece that has nothing but a name, and perhaps arguments, begins another call.
+    fn is_complete_beside(&self, name: &str) -> bool {
+        !self.name.is_empty()
+            && (self.name != name || serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok())
+    }
+}
+
+fn send_arguments(index: usize, json: String, deltas: &mut Vec<Delta>) {
+    if !json.is_empty() {
+        deltas.push(Delta::Arguments { index, json });
+    }
+}

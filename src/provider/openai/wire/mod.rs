@@ -1,0 +1,9 @@
+//! The protocol's JSON.
+
+mod lenient;
+mod message;
+mod request;
+mod response;
+
+pub(super) use self::request::body;
+pub(super) use self::response::{Answer, Said, ToolCallPiece};

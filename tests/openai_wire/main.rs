@@ -1,0 +1,15 @@
+//! The OpenAI protocol, byte for byte, over real sockets.
+#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod building;
+mod connections;
+mod faults;
+mod layers;
+mod pressure;
+mod requests;
+mod streams;
+mod tool_calls;
