@@ -8,10 +8,12 @@
 //! ```
 //!
 //! The answer is on stdout; what the callbacks saw is on stderr. The model is a few rules; see
-//! `rules/grammar.rs` for what it understands.
+//! `rules/grammar.rs` for what it understands. With `OPENAI_API_KEY`, and `OPENAI_BASE_URL` for a
+//! server other than OpenAI's, it is the one named by `OPENAI_MODEL`.
 
 mod callbacks;
 mod rules;
+mod server;
 mod tools;
 
 use std::io::{Write, stdout};
@@ -38,7 +40,10 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), BoxError> {
     let question = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    let agent = calculator(Rules)?;
+    let agent = match server::model()? {
+        Some(model) => calculator(model)?,
+        None => calculator(Rules)?,
+    };
     match &*question {
         "--explain" => print!("{}", agent.explain()),
         "" => ask(&agent, "what is 12.5% of 840, plus 17?").await?,

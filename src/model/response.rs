@@ -3,6 +3,7 @@ use std::fmt;
 
 use crate::call::Origin;
 use crate::message::{Message, Metadata, Usage};
+use crate::stream::Streamed;
 
 /// What a model answers. Cloning is O(1).
 ///
@@ -68,13 +69,6 @@ impl ModelResponse {
         self
     }
 
-    /// The same answer, as streamed by this [attempt](crate::stream::Attempt::number).
-    #[must_use]
-    pub fn with_attempt(mut self, attempt: u32) -> Self {
-        self.attempt = Some(attempt);
-        self
-    }
-
     /// What was said.
     #[must_use]
     pub fn message(&self) -> &Message {
@@ -118,6 +112,12 @@ impl ModelResponse {
 
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
+    }
+}
+
+impl From<Streamed> for ModelResponse {
+    fn from(Streamed { message, attempt, .. }: Streamed) -> Self {
+        Self { attempt, ..Self::new(message) }
     }
 }
 

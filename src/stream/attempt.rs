@@ -9,10 +9,26 @@ use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
 /// One attempt at a streamed answer: it passes deltas on and keeps the whole.
 #[derive(Debug)]
 pub struct Attempt {
-    call: u32,
-    number: u32,
-    queue: mpsc::Sender<Chunk>,
+    reader: Option<Reader>,
     parts: Vec<Building>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    call: u32,
+    attempt: u32,
+    queue: mpsc::Sender<Chunk>,
+}
+
+/// The whole of a streamed answer. A [`ModelResponse`](crate::ModelResponse) is made from it, so
+/// that what is answered is what was shown.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Streamed {
+    /// What the deltas add up to.
+    pub message: Message,
+    /// Which attempt at its call this was, from 0. `None` if nobody watched.
+    pub attempt: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -23,14 +39,14 @@ enum Building {
 }
 
 impl Attempt {
-    pub(super) fn new(call: u32, number: u32, queue: mpsc::Sender<Chunk>) -> Self {
-        Self { call, number, queue, parts: Vec::new() }
+    pub(super) fn new(call: u32, attempt: u32, queue: mpsc::Sender<Chunk>) -> Self {
+        Self { reader: Some(Reader { call, attempt, queue }), parts: Vec::new() }
     }
 
-    /// Which attempt at answering its call this is, from 0.
+    /// An attempt that nobody watches: it only keeps the whole.
     #[must_use]
-    pub fn number(&self) -> u32 {
-        self.number
+    pub fn unseen() -> Self {
+        Self { reader: None, parts: Vec::new() }
     }
 
     /// Passes a delta on, waiting while the queue is full.
@@ -41,21 +57,21 @@ impl Attempt {
     /// [`Protocol`](ErrorKind::Protocol) for arguments of a call that has not begun.
     pub async fn send(&mut self, delta: Delta) -> Result<()> {
         self.keep(&delta)?;
-        let chunk = Chunk { call: self.call, attempt: self.number, delta };
-        self.queue
-            .send(chunk)
-            .await
-            .map_err(|_| Error::new(ErrorKind::Cancelled, "the reader of the stream went away"))
+        let Some(Reader { call, attempt, queue }) = &self.reader else { return Ok(()) };
+        let chunk = Chunk { call: *call, attempt: *attempt, delta };
+        let gone = |_| Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
+        queue.send(chunk).await.map_err(gone)
     }
 
-    /// Ends the attempt and returns the whole message, which the response must carry.
+    /// Ends the attempt and returns the whole, which the response must be made from.
     ///
     /// # Errors
     ///
     /// None today; a later callback on the stream may refuse the message.
     #[expect(clippy::unused_async, reason = "flushing what a callback held back will wait")]
-    pub async fn finish(self) -> Result<Message> {
-        Ok(Message::new(Role::Assistant, self.parts.into_iter().map(Part::from)))
+    pub async fn finish(self) -> Result<Streamed> {
+        let message = Message::new(Role::Assistant, self.parts.into_iter().map(Part::from));
+        Ok(Streamed { message, attempt: self.reader.map(|reader| reader.attempt) })
     }
 
     fn keep(&mut self, delta: &Delta) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Streaming: a sink in the request, so that a streamed call is still one call.
 //!
 //! ```text
-//! Sink  ->  Attempt  ->  Delta*  ->  Message
+//! Sink  ->  Attempt  ->  Delta*  ->  Streamed
 //! ```
 //!
 //! Whoever wants to see an answer while it is written puts a [`Sink`] in the request. A provider
@@ -22,13 +22,14 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::sync::mpsc;
 
-pub use self::attempt::Attempt;
+pub use self::attempt::{Attempt, Streamed};
 pub use self::delta::{Chunk, Delta};
 
 /// Where a streamed answer goes. Clones feed the same reader.
 ///
 /// ```
 /// use futures::StreamExt;
+/// use tower_agent::ModelResponse;
 /// use tower_agent::stream::{self, Delta};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -37,8 +38,8 @@ pub use self::delta::{Chunk, Delta};
 /// let mut attempt = sink.open();
 /// attempt.send(Delta::Text("Hel".into())).await?;
 /// attempt.send(Delta::Text("lo".into())).await?;
-/// let message = attempt.finish().await?;
-/// assert_eq!(message.text(), "Hello");
+/// let response = ModelResponse::from(attempt.finish().await?);
+/// assert_eq!(response.message().text(), "Hello");
 /// assert_eq!(chunks.next().await.unwrap().delta, Delta::Text("Hel".into()));
 /// # Ok(())
 /// # }

@@ -174,10 +174,11 @@ impl Fault {
     }
 }
 
-async fn streamed(mut response: ModelResponse, attempt: Attempt) -> Result<ModelResponse> {
-    let number = attempt.number();
-    *response.message_mut() = attempt.finish().await?;
-    Ok(response.with_attempt(number))
+async fn streamed(response: ModelResponse, attempt: Attempt) -> Result<ModelResponse> {
+    Ok(ModelResponse::from(attempt.finish().await?)
+        .with_finish_reason(response.finish_reason().clone())
+        .with_usage(response.usage())
+        .with_metadata(response.metadata().clone()))
 }
 
 fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) {

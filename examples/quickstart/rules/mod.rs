@@ -89,8 +89,7 @@ async fn stream(message: &Message, sink: &Sink) -> Result<ModelResponse> {
         attempt.send(Delta::ToolCall { index, id, name }).await?;
         attempt.send(Delta::Arguments { index, json: call.arguments_text() }).await?;
     }
-    let number = attempt.number();
-    Ok(ModelResponse::new(attempt.finish().await?).with_attempt(number))
+    Ok(attempt.finish().await?.into())
 }
 
 fn words(message: &Message) -> u64 {

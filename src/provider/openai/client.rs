@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::{self, BoxFuture};
-use futures::{FutureExt, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
@@ -20,7 +20,7 @@ use super::read::read;
 use super::{connection, wire};
 use crate::error::{BoxError, Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
-use crate::stream::{Sink, channel};
+use crate::stream::Sink;
 
 /// A model that is reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
 ///
@@ -130,19 +130,8 @@ where
         return Err(head.refused(&body));
     }
     let is_stream = is_stream(&parts.headers, sink.is_some());
-    if let Some(sink) = sink {
-        let (response, attempt) = read(head, body, is_stream, sink).await?;
-        return Ok(response.with_attempt(attempt));
-    }
-    // Nobody watches: the deltas are put together all the same, and thrown away.
-    let (sink, deltas) = channel(UNSEEN);
-    let unseen = deltas.for_each(|_| future::ready(()));
-    let (answer, ()) = future::join(read(head, body, is_stream, sink), unseen).await;
-    answer.map(|(response, _)| response)
+    read(head, body, is_stream, sink).await
 }
-
-/// How many deltas may wait to be thrown away.
-const UNSEEN: usize = 32;
 
 /// Whether the body is a stream: by its type, and where that says nothing, by what was asked for.
 fn is_stream(headers: &HeaderMap, was_asked_for: bool) -> bool {

@@ -6,9 +6,9 @@ use super::head::Head;
 use super::tool_calls::ToolCalls;
 use super::wire::{Answer, Said};
 use crate::error::{Error, Result};
-use crate::message::{Message, Part, Usage};
+use crate::message::{Part, Usage};
 use crate::model::{FinishReason, ModelResponse};
-use crate::stream::Delta;
+use crate::stream::{Delta, Streamed};
 
 /// Turns answers and chunks into deltas, and keeps what is said beside them.
 #[derive(Debug)]
@@ -77,10 +77,11 @@ impl Decoder {
         self.calls.end(deltas).map_err(|message| self.head.protocol(message))
     }
 
-    /// The response that carries `message`, which the deltas add up to.
-    pub(super) fn response(self, mut message: Message) -> ModelResponse {
+    /// The response made of what the deltas add up to.
+    pub(super) fn response(self, streamed: Streamed) -> ModelResponse {
+        let mut response = ModelResponse::from(streamed);
         for (id, extra) in self.calls.extra_contents() {
-            for part in message.parts_mut() {
+            for part in response.message_mut().parts_mut() {
                 match part {
                     Part::ToolCall(call) if *call.id == *id => {
                         call.provider.set(PROVIDER, json!({ "extra_content": extra }));
@@ -89,7 +90,6 @@ impl Decoder {
                 }
             }
         }
-        let response = ModelResponse::new(message);
         // Some servers say `stop` beside tool calls: then the message itself tells.
         let reason = match self.finish_reason.as_deref() {
             None | Some("stop") if self.is_refusal => Some(FinishReason::Other("refusal".into())),

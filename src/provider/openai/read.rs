@@ -13,31 +13,30 @@ use crate::error::{BoxError, Error, Result};
 use crate::model::ModelResponse;
 use crate::stream::{Attempt, Delta, Sink};
 
-/// The answer, and the attempt that it was sent through.
+/// The answer, shown to whoever watches. An answer that is refused opens no attempt.
 pub(super) async fn read<B>(
     head: Head,
     body: B,
     is_stream: bool,
-    sink: Sink,
-) -> Result<(ModelResponse, u32)>
+    sink: Option<Sink>,
+) -> Result<ModelResponse>
 where
     B: Body<Error: Into<BoxError>>,
 {
+    let open = || sink.as_ref().map_or_else(Attempt::unseen, Sink::open);
     let mut decoder = Decoder::new(head);
     let (mut attempt, last) = if is_stream {
-        let mut attempt = sink.open();
+        let mut attempt = open();
         let last = streamed(&mut decoder, body, &mut attempt).await?;
         (attempt, last)
     } else {
         let broke = |error: B::Error| decoder.head().broke(error.into());
         let body = body.collect().await.map_err(broke)?.to_bytes();
         let deltas = decoder.plain(&body)?;
-        (sink.open(), deltas)
+        (open(), deltas)
     };
     send(&mut attempt, last).await?;
-    let number = attempt.number();
-    let message = attempt.finish().await?;
-    Ok((decoder.response(message), number))
+    Ok(decoder.response(attempt.finish().await?))
 }
 
 /// Reads a body of server-sent events, as fast as the sink takes what is in it.
