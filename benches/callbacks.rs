@@ -3,6 +3,8 @@
 //! Bands of 0, 1, 10 and 100 callbacks around a service that only answers, and around the calls
 //! of an agent. The callbacks do nothing, so this is the price of being asked.
 
+#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
+
 mod support;
 
 use std::hint::black_box;

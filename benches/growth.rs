@@ -1,5 +1,7 @@
 //! What a step costs as a conversation grows.
 
+#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
+
 mod support;
 
 use tower_agent::{AgentRequest, Message, Messages};

@@ -110,10 +110,9 @@ impl<'a> Running<'a> {
     async fn ask(&mut self) -> Result<()> {
         self.turn = self.context().at_iteration(self.iterations);
         self.iterations += 1;
-        let mut request = ModelRequest::new(self.messages.clone())
-            .with_context(self.turn.clone())
-            .with_tools(self.config.tool_set.declarations().clone())
-            .with_settings(self.settings.clone())
+        let tools = self.config.tool_set.declarations().clone();
+        let (messages, settings) = (self.messages.clone(), self.settings.clone());
+        let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings)
             .with_sink(self.request.sink().map(|sink| sink.for_call(self.turn.iteration())));
         request.set_instructions(self.config.instructions.clone());
 
@@ -164,9 +163,8 @@ impl<'a> Running<'a> {
             return Ok(None);
         }
         let declaration = self.config.tool_set.declaration(&call.name).cloned();
-        let request = ToolRequest::new(call.clone())
-            .with_declaration(declaration)
-            .with_context(context.clone());
+        let request =
+            ToolRequest::in_run(context.clone(), call.clone()).with_declaration(declaration);
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| {
             let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));

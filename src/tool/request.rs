@@ -33,13 +33,12 @@ impl ToolRequest {
     /// A request in a run of its own.
     #[must_use]
     pub fn new(call: ToolCall) -> Self {
-        Self {
-            arguments: call.arguments.clone(),
-            call,
-            declaration: None,
-            extensions: Extensions::new(),
-            context: RunContext::default(),
-        }
+        Self::in_run(RunContext::default(), call)
+    }
+
+    pub(crate) fn in_run(context: RunContext, call: ToolCall) -> Self {
+        let arguments = call.arguments.clone();
+        Self { call, arguments, declaration: None, extensions: Extensions::new(), context }
     }
 
     /// The same request as part of a run.
