@@ -134,11 +134,13 @@ impl<'a> Running<'a> {
 
     /// Runs the tools that the model asked for, and tells it their answers in its order.
     async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
-        let answers = match &calls[..] {
-            [call] => vec![self.run_tool(call).await?],
-            calls => self.run_side_by_side(calls).await?,
-        };
-        answers.into_iter().flatten().for_each(|answer| self.messages.push(answer));
+        if let [call] = &calls[..] {
+            let answer = self.run_tool(call).await?;
+            self.messages.extend(answer);
+        } else {
+            let answers = self.run_side_by_side(&calls).await?;
+            self.messages.extend(answers.into_iter().flatten());
+        }
         Ok(())
     }
 
@@ -242,8 +244,10 @@ fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
 
 /// Gives tool calls that have no id, or another's, one of their own: answers are matched by it.
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    let mut seen = HashSet::new();
-    if message.tool_calls().all(|call| !call.id.is_empty() && seen.insert(call.id.clone())) {
+    let taken = |(index, call): (usize, &ToolCall)| {
+        call.id.is_empty() || message.tool_calls().take(index).any(|other| other.id == call.id)
+    };
+    if !message.tool_calls().enumerate().any(taken) {
         return;
     }
     let mut seen = HashSet::new();
