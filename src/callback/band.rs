@@ -72,7 +72,7 @@ impl<R: Request> Begun<R> {
                 Action::Proceed => break,
                 Action::Respond(mut response) => {
                     R::mark(&mut response, Origin::Before);
-                    return Ok(Some(response));
+                    return Ok(Some(*response));
                 }
             }
         }
@@ -154,7 +154,7 @@ impl<R: Request> Begun<R> {
                 Ok(Action::Proceed) => break,
                 Ok(Action::Respond(mut other)) => {
                     R::mark(&mut other, Origin::After);
-                    *response = other;
+                    *response = *other;
                 }
                 Err(error) => {
                     let error = self.raised(error, index, "after");
