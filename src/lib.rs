@@ -134,7 +134,7 @@ pub mod testing;
 pub mod tool;
 
 pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
-pub use self::boxed::Boxed;
+pub use self::boxed::{Boxed, BoxedFuture};
 pub use self::call::{CallKind, Origin};
 #[doc(inline)]
 pub use self::callback::{

@@ -20,7 +20,8 @@ use crate::request::Request;
 const MAX_RETRIES: u32 = 3;
 
 /// Runs one call inside a band. `inner` has been polled ready.
-#[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice")]
+//
+// Not an async fn, which would keep its arguments twice.
 pub(super) fn run<R, S>(
     callbacks: Callbacks<R>,
     request: R,
