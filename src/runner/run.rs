@@ -165,10 +165,10 @@ impl<'a> Running<'a> {
             return Ok(None);
         }
         let declaration = self.config.tool_set.declaration(&call.name).cloned();
-        let request =
-            ToolRequest::in_run(context.clone(), call.clone()).with_declaration(declaration);
+        let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| {
+            let context = self.turn.in_tool_call(&call.id);
             let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
             context.latch(CallKind::Tool, &error);
             error
