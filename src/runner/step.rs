@@ -17,10 +17,10 @@ pub(super) enum Step {
 ///
 /// Only the last turn counts: the last thing the model said, and the answers since.
 pub(super) fn next(messages: &Messages) -> Step {
-    let Some(last) = messages.iter().rposition(|message| message.role() != Role::Tool) else {
+    let mut latest = messages.iter().enumerate().rev();
+    let Some((last, said)) = latest.find(|(_, message)| message.role() != Role::Tool) else {
         return Step::Model;
     };
-    let said = &messages[last];
     if said.role() != Role::Assistant {
         // Somebody has spoken since: calls they left open stay unanswered.
         return Step::Model;
