@@ -11,6 +11,7 @@ mod work;
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use serde_json::json;
@@ -85,6 +86,7 @@ fn a_hook_left_at_its_default_allocates_nothing() {
     impl Callback<ModelRequest> for Nothing {}
 
     assert_eq!(a_call(Callbacks::from_iter([Nothing])).count, 1, "the band");
+    assert_eq!(a_call(Callbacks::from_iter([Arc::new(Nothing)])).count, 1, "the band");
 }
 
 #[test]

@@ -73,16 +73,24 @@ impl<R: Request> Callback<R> for Shared<R> {
 /// One callback with state can stand in several places.
 #[deny(clippy::missing_trait_methods)]
 impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
-    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        (**self).before(request).await
+    fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
+        (**self).before(request)
     }
 
-    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        (**self).after(request, response).await
+    fn after(
+        &self,
+        request: &R,
+        response: &R::Response,
+    ) -> impl Future<Output = Result<Action<R::Response>>> + Send {
+        (**self).after(request, response)
     }
 
-    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
-        (**self).on_error(request, error).await
+    fn on_error(
+        &self,
+        request: &mut R,
+        error: &Error,
+    ) -> impl Future<Output = Result<Recovery<R::Response>>> + Send {
+        (**self).on_error(request, error)
     }
 
     fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
