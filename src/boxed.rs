@@ -1,11 +1,13 @@
 //! The erased handle of a call's service.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::TryFutureExt;
-use futures::future::BoxFuture;
+use pin_project_lite::pin_project;
+use sync_wrapper::SyncWrapper;
 use tower::Service;
 
 use crate::error::{BoxError, Error, Result};
@@ -13,9 +15,9 @@ use crate::request::Request;
 
 /// A service for `R` with its type erased, its error made [`Error`], and its readiness kept.
 ///
-/// It differs from [`BoxCloneSyncService`](tower::util::BoxCloneSyncService) in that a clone costs
-/// a reference count: the service itself is cloned when the handle is first asked for readiness,
-/// so handles that only pass a stack along are free.
+/// It differs from [`BoxCloneSyncService`](tower::util::BoxCloneSyncService) in what it costs: a
+/// clone a reference count, and a call one box, which holds first the service while it gets ready
+/// and then its future. So each call is made on a clone of its own of the service.
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
@@ -33,7 +35,7 @@ use crate::request::Request;
 /// ```
 pub struct Boxed<R: Request> {
     template: Arc<dyn Template<R>>,
-    live: Option<Box<dyn Live<R>>>,
+    live: Option<Pin<Box<dyn Live<R>>>>,
 }
 
 impl<R: Request> Boxed<R> {
@@ -59,25 +61,27 @@ impl<R: Request> Boxed<R> {
             + 'static,
     {
         let template = Arc::new(Of(service.clone()));
-        Self { template, live: Some(Box::new(Of(service))) }
+        Self { template, live: Some(Box::pin(live(service))) }
     }
 
-    fn live(&mut self) -> &mut Box<dyn Live<R>> {
-        self.live.get_or_insert_with(|| self.template.instantiate())
+    fn live(&mut self) -> Pin<&mut dyn Live<R>> {
+        self.live.get_or_insert_with(|| self.template.instantiate()).as_mut()
     }
 }
 
 impl<R: Request> Service<R> for Boxed<R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = BoxFuture<'static, Result<R::Response>>;
+    type Future = BoxedFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.live().poll_ready(cx)
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        self.live().call(request)
+    fn call(&mut self, request: R) -> BoxedFuture<R> {
+        let mut live = self.live.take().unwrap_or_else(|| self.template.instantiate());
+        live.as_mut().start(request);
+        BoxedFuture(live)
     }
 }
 
@@ -94,13 +98,26 @@ impl<R: Request> fmt::Debug for Boxed<R> {
     }
 }
 
-trait Template<R: Request>: Send + Sync {
-    fn instantiate(&self) -> Box<dyn Live<R>>;
+/// The future of a [`Boxed`] service.
+#[must_use = "a call does nothing until it is awaited"]
+pub struct BoxedFuture<R: Request>(Pin<Box<dyn Live<R>>>);
+
+impl<R: Request> Future for BoxedFuture<R> {
+    type Output = Result<R::Response>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
 }
 
-trait Live<R: Request>: Send + Sync {
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>>;
-    fn call(&mut self, request: R) -> BoxFuture<'static, Result<R::Response>>;
+impl<R: Request> fmt::Debug for BoxedFuture<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxedFuture").field("call", &R::CALL).finish_non_exhaustive()
+    }
+}
+
+trait Template<R: Request>: Send + Sync {
+    fn instantiate(&self) -> Pin<Box<dyn Live<R>>>;
 }
 
 struct Of<S>(S);
@@ -114,23 +131,60 @@ where
         + Sync
         + 'static,
 {
-    fn instantiate(&self) -> Box<dyn Live<R>> {
-        Box::new(Self(self.0.clone()))
+    fn instantiate(&self) -> Pin<Box<dyn Live<R>>> {
+        Box::pin(live(self.0.clone()))
     }
 }
 
-impl<R, S> Live<R> for Of<S>
+/// One call: a service on its way to be ready, then its future. A [`Boxed`] holds the first, a
+/// [`BoxedFuture`] the second.
+trait Live<R: Request>: Send + Sync {
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
+    fn start(self: Pin<&mut Self>, request: R);
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<R::Response>>;
+}
+
+pin_project! {
+    #[project = Projected]
+    enum State<S, F> {
+        Service { service: S },
+        Called { #[pin] future: F },
+    }
+}
+
+/// Futures need not be `Sync`, and none is looked at through a shared reference.
+fn live<R: Request, S: Service<R>>(service: S) -> SyncWrapper<State<S, S::Future>> {
+    SyncWrapper::new(State::Service { service })
+}
+
+impl<R, S> Live<R> for SyncWrapper<State<S, S::Future>>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
-        + Send
-        + Sync,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.0.poll_ready(cx).map_err(|error| Error::from(error.into()))
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.get_pin_mut().project() {
+            Projected::Service { service } => service.poll_ready(cx).map_err(ours),
+            Projected::Called { .. } => Poll::Pending,
+        }
     }
 
-    fn call(&mut self, request: R) -> BoxFuture<'static, Result<R::Response>> {
-        Box::pin(self.0.call(request).map_err(|error| Error::from(error.into())))
+    fn start(self: Pin<&mut Self>, request: R) {
+        let mut state = self.get_pin_mut();
+        if let Projected::Service { service } = state.as_mut().project() {
+            let future = service.call(request);
+            state.set(State::Called { future });
+        }
     }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<R::Response>> {
+        match self.get_pin_mut().project() {
+            Projected::Service { .. } => Poll::Pending,
+            Projected::Called { future } => future.poll(cx).map_err(ours),
+        }
+    }
+}
+
+fn ours(error: impl Into<BoxError>) -> Error {
+    Error::from(error.into())
 }

@@ -109,6 +109,7 @@
 
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
 
 mod boxed;
 mod call;
@@ -134,7 +135,7 @@ pub mod testing;
 pub mod tool;
 
 pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
-pub use self::boxed::Boxed;
+pub use self::boxed::{Boxed, BoxedFuture};
 pub use self::call::{CallKind, Origin};
 #[doc(inline)]
 pub use self::callback::{

@@ -14,6 +14,26 @@ pub enum Action<T> {
     Respond(T),
 }
 
+impl<T> Action<T> {
+    pub(super) fn boxed(self) -> Action<Box<T>> {
+        self.map(Box::new)
+    }
+
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Action<U> {
+        match self {
+            Self::Continue => Action::Continue,
+            Self::Proceed => Action::Proceed,
+            Self::Respond(response) => Action::Respond(change(response)),
+        }
+    }
+}
+
+impl<T> Action<Box<T>> {
+    pub(super) fn unboxed(self) -> Action<T> {
+        self.map(|response| *response)
+    }
+}
+
 /// What an `on_error` decides.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -1,7 +1,9 @@
 //! What a band does with a call.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use tower::Service;
 
@@ -11,45 +13,54 @@ use super::{Action, Callbacks, Recovery};
 use crate::call::Origin;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
-use crate::panic::{CatchPanic, catch};
+use crate::panic::catch;
 use crate::request::Request;
 
 /// How often the `on_error`s of a band may have one call made again.
 const MAX_RETRIES: u32 = 3;
 
 /// Runs one call inside a band. `inner` has been polled ready.
-pub(super) async fn run<R, S>(callbacks: Callbacks<R>, request: R, inner: S) -> Result<R::Response>
+//
+// Not an async fn, which would keep its arguments twice.
+pub(super) fn run<R, S>(
+    callbacks: Callbacks<R>,
+    request: R,
+    mut inner: S,
+) -> impl Future<Output = Result<R::Response>>
 where
     R: Request,
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
-    if let Some(ended) = request.context().refusal(R::CALL) {
-        return Err(ended);
-    }
     let mut call = Begun::new(request, callbacks);
-    let mut result = call.run(inner).await;
-    // What a hook, or a service inside, made of an abort does not count.
-    if let Some(abort) = call.request.context().aborted() {
-        result = Err(abort.clone());
+    async move {
+        let mut result = match call.request.context().refusal(R::CALL) {
+            Some(ended) => Err(ended),
+            None => call.run(&mut inner).await,
+        };
+        // What a hook, or a service inside, made of an abort does not count.
+        if let Some(abort) = call.request.context().aborted() {
+            result = Err(abort.clone());
+        }
+        call.end(&result);
+        result
     }
-    call.end(&result);
-    result
 }
 
 impl<R: Request> Begun<R> {
-    async fn run<S>(&mut self, inner: S) -> Result<R::Response>
+    async fn run<S>(&mut self, inner: &mut S) -> Result<R::Response>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
     {
-        let response = match self.before().await? {
+        let mut response = match self.before().await? {
             Some(response) => response,
             None => self.call(inner).await?,
         };
         match self.request.context().ending(R::CALL) {
-            Some(ending) if ending.kind() == ErrorKind::Aborted => Err(ending),
-            Some(_) => Ok(response),
-            None => self.after(response).await,
+            Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending),
+            Some(_) => {}
+            None => self.after(&mut response).await?,
         }
+        Ok(response)
     }
 
     async fn before(&mut self) -> Result<Option<R::Response>> {
@@ -65,14 +76,14 @@ impl<R: Request> Begun<R> {
                 Action::Proceed => break,
                 Action::Respond(mut response) => {
                     R::mark(&mut response, Origin::Before);
-                    return Ok(Some(response));
+                    return Ok(Some(*response));
                 }
             }
         }
         Ok(None)
     }
 
-    async fn call<S>(&mut self, mut inner: S) -> Result<R::Response>
+    async fn call<S>(&mut self, inner: &mut S) -> Result<R::Response>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
     {
@@ -137,17 +148,17 @@ impl<R: Request> Begun<R> {
         Err(error)
     }
 
-    async fn after(&mut self, mut response: R::Response) -> Result<R::Response> {
+    async fn after(&mut self, response: &mut R::Response) -> Result<()> {
         for index in 0..self.callbacks.len() {
             self.enter(index);
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
-            match hook(|| callback.after(request, &response)).await {
+            match hook(|| callback.after(request, response)).await {
                 Ok(Action::Continue) => {}
                 Ok(Action::Proceed) => break,
                 Ok(Action::Respond(mut other)) => {
                     R::mark(&mut other, Origin::After);
-                    response = other;
+                    *response = *other;
                 }
                 Err(error) => {
                     let error = self.raised(error, index, "after");
@@ -159,7 +170,7 @@ impl<R: Request> Begun<R> {
                 }
             }
         }
-        Ok(response)
+        Ok(())
     }
 
     /// An error of a hook, with the names of the call, the callback and the hook.
@@ -180,15 +191,29 @@ enum Recovered<T> {
     Fallback(T),
 }
 
-/// Runs a hook; a panic, also one before the first await, is an error.
-async fn hook<'a, T>(start: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Result<T> {
-    let result = match catch(start) {
-        Ok(MaybeFuture::Ready(Some(result))) => return result,
-        Ok(future) => CatchPanic::new(future).await,
-        Err(panic) => Err(panic),
-    };
-    result
-        .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Callback, format!("panicked: {panic}"))))
+/// Starts a hook; a panic, also one before the first await, is an error.
+fn hook<'a, T>(start: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Hook<'a, T> {
+    Hook(catch(start).unwrap_or_else(|panic| MaybeFuture::ready(Err(panicked(panic)))))
+}
+
+/// A running hook.
+struct Hook<'a, T>(MaybeFuture<'a, Result<T>>);
+
+impl<T> Future for Hook<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        match &mut self.0 {
+            // A hook that had its answer at once.
+            answered @ MaybeFuture::Ready(_) => Pin::new(answered).poll(cx),
+            MaybeFuture::Boxed(future) => catch(|| future.as_mut().poll(cx))
+                .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))),
+        }
+    }
+}
+
+fn panicked(panic: String) -> Error {
+    Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
 }
 
 /// A callback's name, even if asking for it panics.

@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use futures::TryFutureExt;
+
 use super::{Action, Callback, Outcome, Recovery};
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
@@ -44,11 +46,11 @@ impl<R: Request> fmt::Debug for Shared<R> {
 #[deny(clippy::missing_trait_methods)]
 impl<R: Request> Callback<R> for Shared<R> {
     async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        self.0.before(request).await
+        self.0.before(request).await.map(Action::unboxed)
     }
 
     async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        self.0.after(request, response).await
+        self.0.after(request, response).await.map(Action::unboxed)
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
@@ -71,16 +73,24 @@ impl<R: Request> Callback<R> for Shared<R> {
 /// One callback with state can stand in several places.
 #[deny(clippy::missing_trait_methods)]
 impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
-    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        (**self).before(request).await
+    fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
+        (**self).before(request)
     }
 
-    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        (**self).after(request, response).await
+    fn after(
+        &self,
+        request: &R,
+        response: &R::Response,
+    ) -> impl Future<Output = Result<Action<R::Response>>> + Send {
+        (**self).after(request, response)
     }
 
-    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
-        (**self).on_error(request, error).await
+    fn on_error(
+        &self,
+        request: &mut R,
+        error: &Error,
+    ) -> impl Future<Output = Result<Recovery<R::Response>>> + Send {
+        (**self).on_error(request, error)
     }
 
     fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
@@ -96,18 +106,18 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
     }
 }
 
+/// What a `before` or an `after` decides, as it comes out of an erased hook: nearly always
+/// `Continue`, so a response, which is large, travels by pointer.
+pub(super) type Decision<'a, T> = MaybeFuture<'a, Result<Action<Box<T>>>>;
+
 /// [`Callback`] without its generics, so that callbacks of different types share a list.
 pub(super) trait Erased<R: Request>: Send + Sync {
-    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         let _ = request;
         MaybeFuture::ready(Ok(Action::Continue))
     }
 
-    fn after<'a>(
-        &'a self,
-        request: &'a R,
-        response: &'a R::Response,
-    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
         let _ = (request, response);
         MaybeFuture::ready(Ok(Action::Continue))
     }
@@ -131,27 +141,25 @@ pub(super) trait Erased<R: Request>: Send + Sync {
 struct Implemented<C>(C);
 
 impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
-    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         if captures_nothing(|callback: &'a C, request: &'a mut R| callback.before(request))
             && let Some(answer) = now(self.0.before(&mut *request))
         {
-            return MaybeFuture::ready(answer);
+            return MaybeFuture::ready(answer.map(Action::boxed));
         }
-        MaybeFuture::Boxed(Box::pin(self.0.before(request)))
+        MaybeFuture::Boxed(Box::pin(self.0.before(request).map_ok(Action::boxed)))
     }
 
-    fn after<'a>(
-        &'a self,
-        request: &'a R,
-        response: &'a R::Response,
-    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
         let future = self.0.after(request, response);
         if size_of_val(&future) > 1 {
-            return MaybeFuture::Boxed(Box::pin(future));
+            return MaybeFuture::Boxed(Box::pin(future.map_ok(Action::boxed)));
         }
         match now(future) {
-            Some(answer) => MaybeFuture::ready(answer),
-            None => MaybeFuture::Boxed(Box::pin(self.0.after(request, response))),
+            Some(answer) => MaybeFuture::ready(answer.map(Action::boxed)),
+            None => {
+                MaybeFuture::Boxed(Box::pin(self.0.after(request, response).map_ok(Action::boxed)))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Closures as callbacks.
 
 use std::borrow::Cow;
+use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::erased::Erased;
+use super::erased::{Decision, Erased};
 use super::{Action, Callback, CallbackService, Callbacks, Recovery, Shared};
 use crate::error::{Error, Result};
 use crate::function::{Later, Now};
@@ -93,20 +94,20 @@ impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
 )]
 pub trait IntoHook<T, M> {
     /// Makes the future.
-    fn into_hook(self) -> MaybeFuture<'static, Result<Action<T>>>;
+    fn into_hook(self) -> Decision<'static, T>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
-    fn into_hook(self) -> MaybeFuture<'static, Result<Action<T>>> {
-        MaybeFuture::ready(self.into_action())
+    fn into_hook(self) -> Decision<'static, T> {
+        MaybeFuture::ready(self.into_action().map(Action::boxed))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
-    fn into_hook(self) -> MaybeFuture<'static, Result<Action<T>>> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action() }))
+    fn into_hook(self) -> Decision<'static, T> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action().map(Action::boxed) }))
     }
 }
 
@@ -336,7 +337,7 @@ function_callback! {
         F: Fn(&mut R) -> O + Send + Sync,
         O: IntoHook<R::Response, M>,
     }
-    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         (self.named.function)(request).into_hook()
     }
 }
@@ -352,7 +353,7 @@ function_callback! {
         &'a self,
         request: &'a R,
         response: &'a R::Response,
-    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    ) -> Decision<'a, R::Response> {
         (self.named.function)(request, response).into_hook()
     }
 }
@@ -381,9 +382,9 @@ function_callback! {
     where {
         F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
     }
-    fn before<'a>(&'a self, request: &'a mut R) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action() }))
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
     }
 }
 
@@ -398,9 +399,9 @@ function_callback! {
         &'a self,
         request: &'a R,
         response: &'a R::Response,
-    ) -> MaybeFuture<'a, Result<Action<R::Response>>> {
+    ) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request, response);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action() }))
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
     }
 }
 
@@ -423,13 +424,13 @@ function_callback! {
 
 /// Each of them is a callback whose other hooks do nothing.
 macro_rules! impl_callback {
-    ($($name:ident <$($param:ident),*> where { $($bounds:tt)* } $method:ident($($arg:ident: $ty:ty),*) -> $out:ident;)*) => {$(
+    ($($name:ident <$($param:ident),*> where { $($bounds:tt)* } $method:ident($($arg:ident: $ty:ty),*) -> $out:ident, $open:expr;)*) => {$(
         impl<R: Request, $($param: 'static),*> Callback<R> for $name<R, $($param),*>
         where
             $($bounds)*
         {
             async fn $method(&self, $($arg: $ty),*) -> Result<$out<R::Response>> {
-                Erased::$method(self, $($arg),*).await
+                Erased::$method(self, $($arg),*).await.map($open)
             }
 
             fn name(&self) -> Cow<'static, str> {
@@ -445,15 +446,15 @@ macro_rules! impl_callback {
 
 impl_callback! {
     Before<F, O, M> where { F: Fn(&mut R) -> O + Send + Sync, O: IntoHook<R::Response, M>, }
-        before(request: &mut R) -> Action;
+        before(request: &mut R) -> Action, Action::unboxed;
     After<F, O, M> where { F: Fn(&R, &R::Response) -> O + Send + Sync, O: IntoHook<R::Response, M>, }
-        after(request: &R, response: &R::Response) -> Action;
+        after(request: &R, response: &R::Response) -> Action, Action::unboxed;
     OnError<F, O, M> where { F: Fn(&mut R, &Error) -> O + Send + Sync, O: IntoRecoveryHook<R::Response, M>, }
-        on_error(request: &mut R, error: &Error) -> Recovery;
+        on_error(request: &mut R, error: &Error) -> Recovery, identity;
     BeforeAsync<F> where { F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>, }
-        before(request: &mut R) -> Action;
+        before(request: &mut R) -> Action, Action::unboxed;
     AfterAsync<F> where { F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>, }
-        after(request: &R, response: &R::Response) -> Action;
+        after(request: &R, response: &R::Response) -> Action, Action::unboxed;
     OnErrorAsync<F> where { F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>, }
-        on_error(request: &mut R, error: &Error) -> Recovery;
+        on_error(request: &mut R, error: &Error) -> Recovery, identity;
 }

@@ -40,7 +40,7 @@ use crate::request::Request;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Callbacks<R: Request>(Arc<Vec<Shared<R>>>);
+pub struct Callbacks<R: Request>(Option<Arc<Vec<Shared<R>>>>);
 
 impl<R: Request> Callbacks<R> {
     /// No callbacks.
@@ -58,28 +58,28 @@ impl<R: Request> Callbacks<R> {
 
     /// Adds a callback at the end.
     pub fn push(&mut self, callback: impl Callback<R>) {
-        Arc::make_mut(&mut self.0).push(callback.erase());
+        self.extend([callback]);
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.as_slice().len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.as_slice().is_empty()
     }
 
     /// Their names, first to last.
     pub fn names(&self) -> impl Iterator<Item = Cow<'static, str>> {
-        self.0.iter().map(Callback::name)
+        self.as_slice().iter().map(Callback::name)
     }
 
     pub(super) fn as_slice(&self) -> &[Shared<R>] {
-        &self.0
+        self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -93,7 +93,8 @@ impl<S, R: Request> Layer<S> for Callbacks<R> {
 
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
-        Arc::make_mut(&mut self.0).extend(callbacks.into_iter().map(Callback::erase));
+        let list = Arc::make_mut(self.0.get_or_insert_default());
+        list.extend(callbacks.into_iter().map(Callback::erase));
     }
 }
 
@@ -107,7 +108,7 @@ impl<R: Request, C: Callback<R>> FromIterator<C> for Callbacks<R> {
 
 impl<R: Request> Default for Callbacks<R> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(None)
     }
 }
 

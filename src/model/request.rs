@@ -37,6 +37,17 @@ impl ModelRequest {
         Self { messages: messages.into(), ..Self::default() }
     }
 
+    /// A request of a run, with nothing made only to be replaced.
+    pub(crate) fn in_run(
+        context: RunContext,
+        messages: Messages,
+        tools: Arc<Vec<Arc<ToolDeclaration>>>,
+        settings: Arc<Settings>,
+    ) -> Self {
+        let (instructions, sink, extensions) = (None, None, Extensions::new());
+        Self { instructions, messages, tools, settings, sink, extensions, context }
+    }
+
     /// The same request as part of a run.
     #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {

@@ -110,10 +110,9 @@ impl<'a> Running<'a> {
     async fn ask(&mut self) -> Result<()> {
         self.turn = self.context().at_iteration(self.iterations);
         self.iterations += 1;
-        let mut request = ModelRequest::new(self.messages.clone())
-            .with_context(self.turn.clone())
-            .with_tools(self.config.tool_set.declarations().clone())
-            .with_settings(self.settings.clone())
+        let tools = self.config.tool_set.declarations().clone();
+        let (messages, settings) = (self.messages.clone(), self.settings.clone());
+        let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings)
             .with_sink(self.request.sink().map(|sink| sink.for_call(self.turn.iteration())));
         request.set_instructions(self.config.instructions.clone());
 
@@ -135,11 +134,13 @@ impl<'a> Running<'a> {
 
     /// Runs the tools that the model asked for, and tells it their answers in its order.
     async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
-        let answers = match &calls[..] {
-            [call] => vec![self.run_tool(call).await?],
-            calls => self.run_side_by_side(calls).await?,
-        };
-        answers.into_iter().flatten().for_each(|answer| self.messages.push(answer));
+        if let [call] = &calls[..] {
+            let answer = self.run_tool(call).await?;
+            self.messages.extend(answer);
+        } else {
+            let answers = self.run_side_by_side(&calls).await?;
+            self.messages.extend(answers.into_iter().flatten());
+        }
         Ok(())
     }
 
@@ -164,11 +165,10 @@ impl<'a> Running<'a> {
             return Ok(None);
         }
         let declaration = self.config.tool_set.declaration(&call.name).cloned();
-        let request = ToolRequest::new(call.clone())
-            .with_declaration(declaration)
-            .with_context(context.clone());
+        let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| {
+            let context = self.turn.in_tool_call(&call.id);
             let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
             context.latch(CallKind::Tool, &error);
             error
@@ -244,8 +244,10 @@ fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
 
 /// Gives tool calls that have no id, or another's, one of their own: answers are matched by it.
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    let mut seen = HashSet::new();
-    if message.tool_calls().all(|call| !call.id.is_empty() && seen.insert(call.id.clone())) {
+    let taken = |(index, call): (usize, &ToolCall)| {
+        call.id.is_empty() || message.tool_calls().take(index).any(|other| other.id == call.id)
+    };
+    if !message.tool_calls().enumerate().any(taken) {
         return;
     }
     let mut seen = HashSet::new();

@@ -1,6 +1,6 @@
 //! What to do next: a pure function of the transcript.
 
-use crate::message::{Messages, Role, ToolCall};
+use crate::message::{Message, Messages, Role, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
@@ -17,25 +17,24 @@ pub(super) enum Step {
 ///
 /// Only the last turn counts: the last thing the model said, and the answers since.
 pub(super) fn next(messages: &Messages) -> Step {
-    let mut answered = Vec::new();
-    for message in messages.iter().rev() {
-        match message.role() {
-            Role::Tool => answered.extend(message.tool_results().map(|result| &*result.call_id)),
-            Role::Assistant => {
-                let mut calls = message.tool_calls().peekable();
-                let asked = calls.peek().is_some();
-                let open: Vec<_> = calls.filter(|call| !answered.contains(&&*call.id)).collect();
-                return match (open.is_empty(), asked) {
-                    (false, _) => Step::Tools(open.into_iter().cloned().collect()),
-                    (true, true) => Step::Model,
-                    (true, false) => Step::Done,
-                };
-            }
-            // Somebody has spoken since: calls they left open stay unanswered.
-            _ => break,
-        }
+    let mut latest = messages.iter().enumerate().rev();
+    let Some((last, said)) = latest.find(|(_, message)| message.role() != Role::Tool) else {
+        return Step::Model;
+    };
+    if said.role() != Role::Assistant {
+        // Somebody has spoken since: calls they left open stay unanswered.
+        return Step::Model;
     }
-    Step::Model
+    let answered = |call: &ToolCall| {
+        let mut answers = messages.range(last + 1).flat_map(Message::tool_results);
+        answers.any(|answer| answer.call_id == call.id)
+    };
+    let open: Vec<_> = said.tool_calls().filter(|call| !answered(call)).cloned().collect();
+    match said.tool_calls().next() {
+        None => Step::Done,
+        Some(_) if open.is_empty() => Step::Model,
+        Some(_) => Step::Tools(open),
+    }
 }
 
 #[cfg(test)]
@@ -43,7 +42,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::{Message, Part, ToolResult};
+    use crate::message::{Part, ToolResult};
 
     fn call(id: &str) -> ToolCall {
         ToolCall::new(id, "add", json!({}))

@@ -46,14 +46,18 @@ where
 
 /// Parses the arguments and calls the function with them and the request.
 pub(super) struct Function<F, A> {
-    function: Arc<F>,
-    schema: Arc<Value>,
+    inner: Arc<Inner<F>>,
     arguments: PhantomData<fn() -> A>,
+}
+
+struct Inner<F> {
+    function: F,
+    schema: Value,
 }
 
 impl<F, A> Function<F, A> {
     pub(super) fn new(function: F, schema: Value) -> Self {
-        Self { function: Arc::new(function), schema: Arc::new(schema), arguments: PhantomData }
+        Self { inner: Arc::new(Inner { function, schema }), arguments: PhantomData }
     }
 }
 
@@ -71,8 +75,9 @@ where
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        match arguments::parse(&request, &self.schema) {
-            Ok(arguments) => (self.function)(arguments, request),
+        let Inner { function, schema } = &*self.inner;
+        match arguments::parse(&request, schema) {
+            Ok(arguments) => function(arguments, request),
             Err(error) => MaybeFuture::ready(Err(error)),
         }
     }
@@ -80,11 +85,7 @@ where
 
 impl<F, A> Clone for Function<F, A> {
     fn clone(&self) -> Self {
-        Self {
-            function: self.function.clone(),
-            schema: self.schema.clone(),
-            arguments: PhantomData,
-        }
+        Self { inner: self.inner.clone(), arguments: PhantomData }
     }
 }
 

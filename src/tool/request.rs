@@ -23,7 +23,8 @@ use crate::request::Request;
 #[derive(Clone, Debug)]
 pub struct ToolRequest {
     call: ToolCall,
-    arguments: Arc<Value>,
+    /// Those of the call, until they are changed.
+    arguments: Option<Arc<Value>>,
     declaration: Option<Arc<ToolDeclaration>>,
     extensions: Extensions,
     context: RunContext,
@@ -33,13 +34,12 @@ impl ToolRequest {
     /// A request in a run of its own.
     #[must_use]
     pub fn new(call: ToolCall) -> Self {
-        Self {
-            arguments: call.arguments.clone(),
-            call,
-            declaration: None,
-            extensions: Extensions::new(),
-            context: RunContext::default(),
-        }
+        Self::in_run(RunContext::default(), call)
+    }
+
+    pub(crate) fn in_run(context: RunContext, call: ToolCall) -> Self {
+        let (arguments, declaration) = (None, None);
+        Self { call, arguments, declaration, extensions: Extensions::new(), context }
     }
 
     /// The same request as part of a run.
@@ -77,12 +77,12 @@ impl ToolRequest {
     /// The arguments that the tool will be given.
     #[must_use]
     pub fn arguments(&self) -> &Value {
-        &self.arguments
+        self.arguments.as_ref().unwrap_or(&self.call.arguments)
     }
 
     /// The arguments that the tool will be given, to change.
     pub fn arguments_mut(&mut self) -> &mut Value {
-        Arc::make_mut(&mut self.arguments)
+        Arc::make_mut(self.arguments.get_or_insert_with(|| self.call.arguments.clone()))
     }
 
     /// What the model was told of the tool. `None` for a tool that does not exist.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -39,7 +39,7 @@ pub struct ToolSet(Arc<Tools>);
 #[derive(Clone, Debug, Default)]
 struct Tools {
     declarations: Arc<Vec<Arc<ToolDeclaration>>>,
-    services: HashMap<Arc<str>, (usize, BoxTool)>,
+    services: BTreeMap<Arc<str>, (usize, BoxTool)>,
 }
 
 /// Two tools have the same name, so no call could tell them apart.

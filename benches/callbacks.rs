@@ -1,0 +1,148 @@
+//! What a callback costs a call.
+//!
+//! Bands of 0, 1, 10 and 100 callbacks around a service that only answers, and around the calls
+//! of an agent. The callbacks do nothing, so this is the price of being asked.
+
+#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
+
+mod support;
+
+use std::hint::black_box;
+
+use tower::{ServiceExt, service_fn};
+use tower_agent::{
+    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, ModelRequest,
+    ModelResponse, ModelService, Request, Result, after_model, before_model, before_model_async,
+    before_tool,
+};
+use tower_layer::Layer;
+
+use self::support::{Measured, Race, finish, work};
+
+const COUNTS: [usize; 4] = [0, 1, 10, 100];
+
+/// Async in both phases, and in need of its arguments.
+struct Hooks;
+
+impl<R: Request> Callback<R> for Hooks {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        std::future::ready(()).await;
+        black_box(request);
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
+        std::future::ready(()).await;
+        black_box((request, response));
+        Ok(Action::Continue)
+    }
+}
+
+async fn before(request: &mut ModelRequest) {
+    std::future::ready(()).await;
+    black_box(request);
+}
+
+type Fill = fn(&mut Callbacks<ModelRequest>);
+
+/// How a callback is made, and how many hooks it has.
+const KINDS: [(&str, usize, Fill); 4] = [
+    ("sync `before_model`", 1, |band| band.push(before_model(|_| {}))),
+    ("sync `after_model`", 1, |band| band.push(after_model(|_, _| {}))),
+    ("`before_model_async`", 1, |band| band.push(before_model_async(before))),
+    ("`Callback` with async before and after", 2, |band| band.push(Hooks)),
+];
+
+fn main() {
+    for (kind, hooks, fill) in KINDS {
+        let bands = COUNTS.map(|count| {
+            let mut band = Callbacks::new();
+            (0..count).for_each(|_| fill(&mut band));
+            (count, band)
+        });
+        a_band(kind, hooks, &bands);
+    }
+    agents();
+}
+
+/// A band around a static service, per call.
+fn a_band(kind: &str, hooks: usize, bands: &[(usize, Callbacks<ModelRequest>)]) {
+    let response = ModelResponse::text("done");
+    let service = service_fn(move |_: ModelRequest| {
+        let response = response.clone();
+        async { Ok::<_, BoxError>(response) }
+    });
+    let request = ModelRequest::new([Message::user("hello")]);
+
+    let mut race = Race::default();
+    race.enter("no band", || call(&service, &request));
+    for (count, band) in bands {
+        let service = band.layer(service.clone());
+        let request = &request;
+        race.enter(count.to_string(), move || call(&service, request));
+    }
+    let results = race.run();
+    let [bare, none, ..] = &results[..] else { unreachable!() };
+
+    println!("\n{kind}, around a service\n");
+    println!("| callbacks | ns a call | ns a callback | ns a hook | allocations a call |");
+    println!("|--:|--:|--:|--:|--:|");
+    println!("| no band | {:.0} | | | {} |", bare.nanoseconds(), bare.allocations.count);
+    for (measured, (count, _)) in results[1..].iter().zip(bands) {
+        row(measured, none, *count, hooks, 1.0);
+    }
+}
+
+fn call<S: ModelService>(service: &S, request: &ModelRequest) -> ModelResponse {
+    let result = finish(service.clone().oneshot(request.clone()));
+    result.unwrap_or_else(|_| ModelResponse::text("failed"))
+}
+
+/// The same around the 39 calls of an agent.
+fn agents() {
+    for (kind, hooks, with) in [
+        ("sync `before_model` and `before_tool`", 1, sync as fn(usize) -> Agent),
+        ("`Callback` with async before and after", 2, asynchronous),
+    ] {
+        let agents = COUNTS.map(with);
+        let mut race = Race::default();
+        for (count, agent) in COUNTS.iter().zip(&agents) {
+            race.enter(count.to_string(), move || {
+                finish(agent.run(AgentRequest::new("Count to 19."))).unwrap()
+            });
+        }
+        let results = race.run();
+        println!("\n{kind}, in an agent\n");
+        println!("| callbacks | ns a call | ns a callback | ns a hook | allocations a call |");
+        println!("|--:|--:|--:|--:|--:|");
+        for (measured, count) in results.iter().zip(COUNTS) {
+            row(measured, &results[0], count, hooks, 39.0);
+        }
+    }
+}
+
+fn sync(count: usize) -> Agent {
+    let builder = (0..count).fold(work::agent(19), |builder, _| {
+        builder.on_model(before_model(|_| {})).on_tool(before_tool(|_| {}))
+    });
+    builder.build().unwrap()
+}
+
+fn asynchronous(count: usize) -> Agent {
+    let builder =
+        (0..count).fold(work::agent(19), |builder, _| builder.on_model(Hooks).on_tool(Hooks));
+    builder.build().unwrap()
+}
+
+fn row(measured: &Measured, none: &Measured, count: usize, hooks: usize, calls: f64) {
+    let each = measured.over(none) / calls / count as f64;
+    let (each, hook) = match count {
+        0 => (String::new(), String::new()),
+        _ => (format!("{each:.0}"), format!("{:.0}", each / hooks as f64)),
+    };
+    println!(
+        "| {count} | {:.0} | {each} | {hook} | {:.1} |",
+        measured.nanoseconds() / calls,
+        measured.allocations.count as f64 / calls,
+    );
+}

@@ -1,0 +1,68 @@
+//! What a step costs as a conversation grows.
+
+#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
+
+mod support;
+
+use tower_agent::{AgentRequest, Message, Messages};
+
+use self::support::{Race, finish, work};
+
+fn main() {
+    steps();
+    appends();
+}
+
+/// Runs of more and more steps; one step is one model call and, but for the last, one tool call.
+fn steps() {
+    const STEPS: [usize; 3] = [10, 100, 1000];
+
+    let agents = STEPS.map(|steps| work::agent(steps - 1).build().unwrap());
+    let mut race = Race::default();
+    for (steps, agent) in STEPS.iter().zip(&agents) {
+        race.enter(steps.to_string(), move || {
+            finish(agent.run(AgentRequest::new("Count."))).unwrap()
+        });
+    }
+    println!("| steps a run | ns a step | allocations a step | bytes a step |");
+    println!("|--:|--:|--:|--:|");
+    for (measured, steps) in race.run().iter().zip(STEPS) {
+        let steps = steps as f64;
+        println!(
+            "| {} | {:.0} | {:.1} | {:.0} |",
+            measured.name,
+            measured.nanoseconds() / steps,
+            measured.allocations.count as f64 / steps,
+            measured.allocations.bytes as f64 / steps,
+        );
+    }
+}
+
+/// Appending to a history that somebody else holds as well.
+fn appends() {
+    const LENGTHS: [usize; 4] = [10, 100, 1000, 10_000];
+
+    let message = Message::assistant("done");
+    let histories = LENGTHS
+        .map(|length| (0..length).map(|i| Message::user(i.to_string())).collect::<Messages>());
+    let mut race = Race::default();
+    for history in &histories {
+        let message = &message;
+        race.enter(history.len().to_string(), move || {
+            let mut longer = history.clone();
+            longer.push(message.clone());
+            longer
+        });
+    }
+    println!("\n| messages shared | ns an append | allocations | bytes |");
+    println!("|--:|--:|--:|--:|");
+    for measured in race.run() {
+        println!(
+            "| {} | {:.0} | {} | {} |",
+            measured.name,
+            measured.nanoseconds(),
+            measured.allocations.count,
+            measured.allocations.bytes,
+        );
+    }
+}

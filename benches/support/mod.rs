@@ -1,0 +1,130 @@
+//! A small harness. Contestants take turns in one process, a millisecond each, so that whatever
+//! disturbs the machine disturbs them alike; what counts is the median over all rounds, and
+//! differences are taken within a round.
+
+#![allow(dead_code, reason = "every bench is a program of its own and uses a part of this")]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod allocations;
+pub mod work;
+
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use self::allocations::Allocations;
+
+const TURN: Duration = Duration::from_millis(1);
+
+/// Runs a future to its end. Nothing in the benches waits for the world.
+pub fn finish<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+    }
+}
+
+/// Things to compare.
+#[derive(Default)]
+pub struct Race<'a>(Vec<Contestant<'a>>);
+
+struct Contestant<'a> {
+    run: Box<dyn FnMut() + 'a>,
+    per_turn: u32,
+    measured: Measured,
+}
+
+/// What a contestant took.
+pub struct Measured {
+    pub name: String,
+    /// Of one run, warm.
+    pub allocations: Allocations,
+    /// Of one run, by round.
+    nanoseconds: Vec<f64>,
+}
+
+impl<'a> Race<'a> {
+    /// Adds a contestant.
+    pub fn enter<T>(&mut self, name: impl Into<String>, mut run: impl FnMut() -> T + 'a) {
+        let mut run: Box<dyn FnMut() + 'a> = Box::new(move || drop(black_box(run())));
+        run();
+        let allocations = allocations::of(&mut run);
+        let measured = Measured { name: name.into(), allocations, nanoseconds: Vec::new() };
+        self.0.push(Contestant { run, per_turn: 1, measured });
+    }
+
+    /// Runs them all, in turn. The order changes from round to round.
+    pub fn run(self) -> Vec<Measured> {
+        let Self(mut contestants) = self;
+        let rounds = rounds();
+        if rounds > 1 {
+            contestants.iter_mut().for_each(Contestant::calibrate);
+        }
+        for round in 0..rounds {
+            for place in 0..contestants.len() {
+                let next = (place + round) % contestants.len();
+                contestants[next].turn();
+            }
+        }
+        contestants.into_iter().map(|contestant| contestant.measured).collect()
+    }
+}
+
+impl Contestant<'_> {
+    fn calibrate(&mut self) {
+        let start = Instant::now();
+        let mut runs = 0;
+        while start.elapsed() < 20 * TURN {
+            (self.run)();
+            runs += 1;
+        }
+        self.per_turn = (runs / 20).max(1);
+    }
+
+    fn turn(&mut self) {
+        let start = Instant::now();
+        for _ in 0..self.per_turn {
+            (self.run)();
+        }
+        let nanoseconds = start.elapsed().as_nanos() as f64 / f64::from(self.per_turn);
+        self.measured.nanoseconds.push(nanoseconds);
+    }
+}
+
+impl Measured {
+    /// The median time of a run, in nanoseconds.
+    pub fn nanoseconds(&self) -> f64 {
+        median(self.nanoseconds.iter().copied())
+    }
+
+    /// How many nanoseconds a run takes more than one of `base`.
+    pub fn over(&self, base: &Self) -> f64 {
+        median(self.rounds_beside(base).map(|(mine, its)| mine - its))
+    }
+
+    /// How many times as long as a run of `base` a run takes.
+    pub fn ratio(&self, base: &Self) -> f64 {
+        median(self.rounds_beside(base).map(|(mine, its)| mine / its))
+    }
+
+    fn rounds_beside(&self, base: &Self) -> impl Iterator<Item = (f64, f64)> {
+        self.nanoseconds.iter().copied().zip(base.nanoseconds.iter().copied())
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// One under `cargo test`, which only wants to know that the benches run.
+fn rounds() -> usize {
+    let benches = std::env::args().any(|argument| argument == "--bench");
+    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    if benches { rounds.unwrap_or(301) } else { 1 }
+}
