@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{join, ready};
@@ -427,4 +430,51 @@ async fn a_hook_that_swallows_an_abort_does_not_undo_it() {
     ] {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Aborted);
     }
+}
+
+/// Ready, then broken, then ready again; its first call fails.
+#[derive(Clone, Default)]
+struct Flaky {
+    polls: Arc<AtomicU32>,
+    calls: Arc<AtomicU32>,
+}
+
+impl Service<ModelRequest> for Flaky {
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = std::future::Ready<Result<ModelResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.polls.fetch_add(1, Ordering::SeqCst) {
+            1 => Poll::Ready(Err(Error::new(ErrorKind::Connection, "lost"))),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, _: ModelRequest) -> Self::Future {
+        std::future::ready(match self.calls.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(Error::new(ErrorKind::Provider, "down")),
+            _ => Ok(ModelResponse::text("up")),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_retry_that_finds_the_service_not_ready_is_a_failure_like_any_other() {
+    let seen = Trace::default();
+    let flaky = Flaky::default();
+    let model = on_model_error({
+        let seen = seen.clone();
+        move |_, error| {
+            seen.push(error.message());
+            Recovery::Retry
+        }
+    })
+    .layer(flaky.clone());
+
+    let response = model.oneshot(ModelRequest::default()).await.unwrap();
+
+    assert_eq!(response.message().text(), "up");
+    assert_eq!(seen.take(), "down lost");
+    assert_eq!(flaky.calls.load(Ordering::SeqCst), 2);
 }

@@ -89,7 +89,13 @@ impl<R: Request> Begun<R> {
     {
         let mut retries = 0;
         loop {
-            let error = match inner.call(self.request.clone()).await {
+            let attempt = async {
+                if retries > 0 {
+                    poll_fn(|cx| inner.poll_ready(cx)).await?;
+                }
+                inner.call(self.request.clone()).await
+            };
+            let error = match attempt.await {
                 Ok(response) => return Ok(response),
                 Err(error) => self.failed(error.into())?,
             };
@@ -100,9 +106,6 @@ impl<R: Request> Begun<R> {
             if let Some(ended) = self.request.context().refusal(R::CALL) {
                 return Err(ended);
             }
-            poll_fn(|cx| inner.poll_ready(cx))
-                .await
-                .or_else(|e| self.failed(e.into()).and_then(Err))?;
         }
     }
 
