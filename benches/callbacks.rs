@@ -4,8 +4,6 @@
 //! of an agent. The callbacks do nothing, so this is the price of being asked. The first callback
 //! of a band pays for the band, so the others are counted from there.
 
-#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
-
 mod support;
 
 use std::hint::black_box;
