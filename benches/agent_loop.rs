@@ -4,8 +4,6 @@
 //! parse the arguments into the tool's type with a path in the error, catch the tool's panics,
 //! count tokens, and stop when a token is cancelled.
 
-#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
-
 mod support;
 
 use std::panic::AssertUnwindSafe;

@@ -1,7 +1,5 @@
 //! What a step costs as a conversation grows.
 
-#![allow(clippy::unwrap_used, reason = "a bench that fails should stop")]
-
 mod support;
 
 use tower_agent::{AgentRequest, Message, Messages};

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 /// Runs `f`; a panic becomes its message.
 ///
 /// Unwind safety is asserted: what `f` borrows is dropped, or only read, after a panic.
+#[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| message(&*payload))
 }

@@ -1,7 +1,5 @@
 //! What the crate allocates, counted: a regression shows as a number, on any machine.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
-
 #[path = "../benches/support/allocations.rs"]
 #[allow(unreachable_pub, reason = "shared with the benches")]
 mod allocations;

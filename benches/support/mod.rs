@@ -3,7 +3,7 @@
 //! differences are taken within a round.
 
 #![allow(dead_code, reason = "every bench is a program of its own and uses a part of this")]
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(missing_docs, unreachable_pub)]
 
 pub mod allocations;
 pub mod work;

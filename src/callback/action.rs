@@ -15,10 +15,12 @@ pub enum Action<T> {
 }
 
 impl<T> Action<T> {
+    #[inline]
     pub(super) fn boxed(self) -> Action<Box<T>> {
         self.map(Box::new)
     }
 
+    #[inline]
     fn map<U>(self, change: impl FnOnce(T) -> U) -> Action<U> {
         match self {
             Self::Continue => Action::Continue,

@@ -195,6 +195,7 @@ enum Recovered<T> {
 }
 
 /// Starts a hook; a panic, also one before the first await, is an error.
+#[inline]
 fn hook<'a, T>(start: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Hook<'a, T> {
     Hook(catch(start).unwrap_or_else(|panic| MaybeFuture::ready(Err(panicked(panic)))))
 }
@@ -205,6 +206,7 @@ struct Hook<'a, T>(MaybeFuture<'a, Result<T>>);
 impl<T> Future for Hook<'_, T> {
     type Output = Result<T>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         match &mut self.0 {
             // A hook that had its answer at once.
