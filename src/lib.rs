@@ -6,9 +6,9 @@
 //!
 //! | call | is a `Service` of | made by |
 //! |---|---|---|
-//! | [agent](agent) | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`], the loop |
-//! | [model](model) | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
-//! | [tool](tool) | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
+//! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`], the loop |
+//! | [model] | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
+//! | [tool] | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
 //!
 //! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them; a call of
 //! your own joins by implementing [`Request`].
