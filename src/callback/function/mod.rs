@@ -1,246 +1,25 @@
 //! Closures as callbacks.
 
+mod answer;
+mod borrowing;
+
 use std::borrow::Cow;
 use std::convert::identity;
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
 use tower_layer::Layer;
 
+pub use self::answer::{IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook};
+pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
+
 use super::erased::{Decision, Erased};
 use super::{Action, Callback, CallbackService, Callbacks, Recovery, Shared};
 use crate::error::{Error, Result};
-use crate::function::{Later, Now};
 use crate::maybe_future::MaybeFuture;
 use crate::request::Request;
-
-/// What a `before` or `after` function may decide with: nothing, an [`Action`], or a `Result` of
-/// either.
-#[diagnostic::on_unimplemented(
-    message = "a callback cannot return `{Self}`",
-    label = "neither `()`, `Action<{T}>` nor a `Result` of one",
-    note = "return nothing, an `Action<{T}>`, or a `Result<_, tower_agent::Error>` of either"
-)]
-pub trait IntoAction<T> {
-    /// The decision.
-    ///
-    /// # Errors
-    ///
-    /// When the callback failed.
-    fn into_action(self) -> Result<Action<T>>;
-}
-
-impl<T> IntoAction<T> for () {
-    fn into_action(self) -> Result<Action<T>> {
-        Ok(Action::Continue)
-    }
-}
-
-impl<T> IntoAction<T> for Action<T> {
-    fn into_action(self) -> Result<Action<T>> {
-        Ok(self)
-    }
-}
-
-impl<T, A: IntoAction<T>> IntoAction<T> for Result<A> {
-    fn into_action(self) -> Result<Action<T>> {
-        self?.into_action()
-    }
-}
-
-/// What an `on_error` function may decide with: nothing, a [`Recovery`], or a `Result` of either.
-#[diagnostic::on_unimplemented(
-    message = "an error callback cannot return `{Self}`",
-    label = "neither `()`, `Recovery<{T}>` nor a `Result` of one",
-    note = "return nothing, a `Recovery<{T}>`, or a `Result<_, tower_agent::Error>` of either"
-)]
-pub trait IntoRecovery<T> {
-    /// The decision.
-    ///
-    /// # Errors
-    ///
-    /// When the callback failed.
-    fn into_recovery(self) -> Result<Recovery<T>>;
-}
-
-impl<T> IntoRecovery<T> for () {
-    fn into_recovery(self) -> Result<Recovery<T>> {
-        Ok(Recovery::Propagate)
-    }
-}
-
-impl<T> IntoRecovery<T> for Recovery<T> {
-    fn into_recovery(self) -> Result<Recovery<T>> {
-        Ok(self)
-    }
-}
-
-impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
-    fn into_recovery(self) -> Result<Recovery<T>> {
-        self?.into_recovery()
-    }
-}
-
-/// What a `before` or `after` function may return: a decision, or a future of one that owns what
-/// it uses. `M` tells the two apart.
-#[diagnostic::on_unimplemented(
-    message = "a callback cannot return `{Self}`",
-    label = "neither a decision nor a `Send + 'static` future of one",
-    note = "return nothing, an `Action<{T}>`, a `Result` of either, or an `async move` block of one of these that borrows nothing",
-    note = "a function whose future borrows the request takes the constructor whose name ends in `_async`, such as `before_model_async`"
-)]
-pub trait IntoHook<T, M> {
-    /// Makes the future.
-    fn into_hook(self) -> Decision<'static, T>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
-    fn into_hook(self) -> Decision<'static, T> {
-        MaybeFuture::ready(self.into_action().map(Action::boxed))
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
-    fn into_hook(self) -> Decision<'static, T> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action().map(Action::boxed) }))
-    }
-}
-
-/// What an `on_error` function may return: a decision, or a future of one that owns what it uses.
-/// `M` tells the two apart.
-#[diagnostic::on_unimplemented(
-    message = "an error callback cannot return `{Self}`",
-    label = "neither a decision nor a `Send + 'static` future of one",
-    note = "return nothing, a `Recovery<{T}>`, a `Result` of either, or an `async move` block of one of these that borrows nothing",
-    note = "a function whose future borrows the request takes the constructor whose name ends in `_async`, such as `on_model_error_async`"
-)]
-pub trait IntoRecoveryHook<T, M> {
-    /// Makes the future.
-    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
-    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::ready(self.into_recovery())
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
-    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery() }))
-    }
-}
-
-/// A function whose future borrows the request.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an async function of a borrowed request",
-    label = "not `async fn(&mut {R}) -> _` with a `Send` future",
-    note = "an async closure must name its parameter's type, `async |request: &mut ModelRequest| ..`, and capture nothing",
-    note = "to capture, clone inside a plain closure and return `async move`: `before_model(move |request| {{ let name = name.clone(); async move {{ .. }} }})`; or implement `Callback`"
-)]
-pub trait BorrowingBefore<'a, R>: Send + Sync {
-    /// What the future makes.
-    type Output;
-
-    /// Calls the function.
-    fn run(&self, request: &'a mut R) -> impl Future<Output = Self::Output> + Send + 'a;
-}
-
-#[diagnostic::do_not_recommend]
-impl<'a, R, F, Fut> BorrowingBefore<'a, R> for F
-where
-    R: 'a,
-    F: Fn(&'a mut R) -> Fut + Send + Sync,
-    Fut: Future + Send + 'a,
-{
-    type Output = Fut::Output;
-
-    fn run(&self, request: &'a mut R) -> impl Future<Output = Self::Output> + Send + 'a {
-        self(request)
-    }
-}
-
-/// A function whose future borrows the request and the response.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an async function of a borrowed request and response",
-    label = "not `async fn(&{R}, &{T}) -> _` with a `Send` future",
-    note = "an async closure must name its parameters' types and capture nothing",
-    note = "to capture, clone inside a plain closure and return `async move`, or implement `Callback`"
-)]
-pub trait BorrowingAfter<'a, R, T>: Send + Sync {
-    /// What the future makes.
-    type Output;
-
-    /// Calls the function.
-    fn run(
-        &self,
-        request: &'a R,
-        response: &'a T,
-    ) -> impl Future<Output = Self::Output> + Send + 'a;
-}
-
-#[diagnostic::do_not_recommend]
-impl<'a, R, T, F, Fut> BorrowingAfter<'a, R, T> for F
-where
-    R: 'a,
-    T: 'a,
-    F: Fn(&'a R, &'a T) -> Fut + Send + Sync,
-    Fut: Future + Send + 'a,
-{
-    type Output = Fut::Output;
-
-    fn run(
-        &self,
-        request: &'a R,
-        response: &'a T,
-    ) -> impl Future<Output = Self::Output> + Send + 'a {
-        self(request, response)
-    }
-}
-
-/// A function whose future borrows the request and the error.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an async function of a borrowed request and error",
-    label = "not `async fn(&mut {R}, &Error) -> _` with a `Send` future",
-    note = "an async closure must name its parameters' types and capture nothing",
-    note = "to capture, clone inside a plain closure and return `async move`, or implement `Callback`"
-)]
-pub trait BorrowingOnError<'a, R>: Send + Sync {
-    /// What the future makes.
-    type Output;
-
-    /// Calls the function.
-    fn run(
-        &self,
-        request: &'a mut R,
-        error: &'a Error,
-    ) -> impl Future<Output = Self::Output> + Send + 'a;
-}
-
-#[diagnostic::do_not_recommend]
-impl<'a, R, F, Fut> BorrowingOnError<'a, R> for F
-where
-    R: 'a,
-    F: Fn(&'a mut R, &'a Error) -> Fut + Send + Sync,
-    Fut: Future + Send + 'a,
-{
-    type Output = Fut::Output;
-
-    fn run(
-        &self,
-        request: &'a mut R,
-        error: &'a Error,
-    ) -> impl Future<Output = Self::Output> + Send + 'a {
-        self(request, error)
-    }
-}
 
 /// A function, and what to call it.
 struct Named<F> {
