@@ -109,7 +109,6 @@
 
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
-#![forbid(unsafe_code)]
 
 mod boxed;
 mod call;
