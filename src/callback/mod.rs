@@ -34,6 +34,14 @@
 //! an [`Action`], or a `Result` of one. A function whose future borrows the request takes the
 //! second name, such as [`before_model_async`]. Standing alone, each is a layer as well. For a call
 //! of your own there are [`before`], [`after`], [`on_error`] and [`wrap`].
+//!
+//! Where the compiler cannot say what is wrong:
+//!
+//! | it says | because | write |
+//! |---|---|---|
+//! | `type annotations needed` at `Err(..)` | the closure only ever fails | `Err::<(), _>(..)` |
+//! | `type annotations needed` at an `async` closure's parameter | it cannot be inferred there | `async \|request: &mut ModelRequest\| ..` |
+//! | `lifetime may not live long enough` at `async move` | the future borrows the request | take what it needs before the `async move`, or use the second name |
 
 mod action;
 mod any_call;

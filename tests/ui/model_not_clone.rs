@@ -3,7 +3,7 @@ use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 
 use tower::Service;
-use tower_agent::{Error, ModelRequest, ModelResponse, ModelService};
+use tower_agent::{Agent, Error, ModelRequest, ModelResponse};
 
 struct Fixed;
 
@@ -21,8 +21,6 @@ impl Service<ModelRequest> for Fixed {
     }
 }
 
-fn needs_model<S: ModelService>(_: S) {}
-
 fn main() {
-    needs_model(Fixed);
+    let _ = Agent::builder(Fixed);
 }
