@@ -156,7 +156,9 @@ pub use self::model::{
     ResponseFormat, Settings, ToolChoice,
 };
 pub use self::request::Request;
-pub use self::runner::{Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress};
+pub use self::runner::{
+    Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, TeamBuilder,
+};
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,
     ToolDeclaration, ToolRequest, ToolResponse, ToolService, ToolSet,

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -7,12 +8,12 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
-use super::{AgentBuilder, Explanation, Seam};
+use super::{AgentBuilder, Explanation, Seam, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Messages;
+use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
 use crate::request::Request;
 
@@ -62,7 +63,10 @@ pub struct Agent(Arc<Composed>);
 
 pub(super) struct Composed {
     pub(super) name: Arc<str>,
+    pub(super) description: Arc<str>,
     pub(super) max_iterations: u32,
+    /// The tools of this agent and of those that work for it, which tell whose an open call is.
+    pub(super) tools: BTreeSet<Arc<str>>,
     pub(super) stack: Seam<AgentRequest>,
     pub(super) explanation: Explanation,
 }
@@ -73,8 +77,43 @@ impl Agent {
         AgentBuilder::new(model)
     }
 
+    /// A team whose members take turns: each goes on with the conversation as those before it
+    /// left it. See [`TeamBuilder`].
+    pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::sequential(name.into())
+    }
+
+    /// A team whose members all answer the same conversation at the same time. See
+    /// [`TeamBuilder`].
+    pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::parallel(name.into())
+    }
+
+    /// A team whose members take turns, round after round, `max_rounds` times at most. See
+    /// [`TeamBuilder`].
+    pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
+        TeamBuilder::repeat(name.into(), max_rounds)
+    }
+
     pub(super) fn new(composed: Composed) -> Self {
         Self(Arc::new(composed))
+    }
+
+    /// Calls the agent for a team: its future, and the context in which it runs.
+    pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
+        let context = request.context().enter_member(&self.0.name, self.0.max_iterations);
+        let run = run(self.0.stack.clone(), request.with_context(context.clone()));
+        (context, ResponseFuture(Box::pin(run)))
+    }
+
+    /// The tools of this agent and of those that work for it.
+    pub(super) fn tools(&self) -> &BTreeSet<Arc<str>> {
+        &self.0.tools
+    }
+
+    /// Whether one of these calls is this agent's to answer, or of one that works for it.
+    pub(super) fn answers(&self, calls: &[ToolCall]) -> bool {
+        calls.iter().any(|call| self.0.tools.contains(&call.name))
     }
 
     /// Runs the agent: `agent.run("text").await`, or a whole [`AgentRequest`].
@@ -92,6 +131,12 @@ impl Agent {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// What the agent is for, as other agents' models are told; empty unless it was said.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.0.description
     }
 
     /// What each call passes through, from the outside in.
