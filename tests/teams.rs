@@ -1,0 +1,675 @@
+//! Agents made of agents: one after another, side by side, round after round.
+
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::team::{Trace, agent, saying, slow, texts};
+use tokio_util::sync::CancellationToken;
+use tower::timeout::TimeoutLayer;
+use tower::{ServiceBuilder, ServiceExt};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentRequest, AgentResponse, BuildError, End, Error, ErrorKind, Message,
+    Messages, Pending, Recovery, Request, Result, State, Tool, ToolRequest, Usage, after_agent,
+    before_agent, before_tool, on_agent_error, stream,
+};
+
+#[tokio::test]
+async fn members_continue_the_conversation_one_after_another() {
+    let models = ["draft", "review", "final"].map(|text| ScriptedModel::new([Turn::text(text)]));
+    let [a, b, c] = &models;
+    let team = Agent::sequential("pipeline")
+        .agents([agent("a", a), agent("b", b), agent("c", c)])
+        .build()
+        .unwrap();
+
+    let request = AgentRequest::new("Write!").with_history([Message::user("Hello")]);
+    let response = team.run(request).await.unwrap();
+
+    let heard = |model: &ScriptedModel| {
+        let requests = model.requests();
+        requests[0].messages().iter().map(Message::text).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(heard(a), "Hello|Write!");
+    assert_eq!(heard(b), "Hello|Write!|draft");
+    assert_eq!(heard(c), "Hello|Write!|draft|review");
+    models.iter().for_each(ScriptedModel::assert_done);
+    assert_eq!(texts(&response), ["draft", "review", "final"]);
+    assert_eq!(response.messages().len(), 5);
+    assert_eq!((response.text(), response.end()), ("final".to_owned(), &End::Finished));
+}
+
+#[tokio::test]
+async fn a_team_is_one_run_with_one_state_and_one_count() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let visit = || {
+        let seen = seen.clone();
+        Tool::function_with("visit", "", move |_: Value, request: ToolRequest| {
+            let context = request.context();
+            let visits = context.state().get("visits").and_then(|v| v.as_u64()).unwrap_or(0) + 1;
+            context.state().set("visits", visits);
+            let call = (context.path().to_owned(), context.run_id().to_owned());
+            seen.lock().unwrap().push(call);
+            visits
+        })
+    };
+    let member = |name: &str| {
+        let usage = |turn: Turn| turn.with_usage(Usage::new(10, 1));
+        let turns = [usage(Turn::tool("visit", json!(null))), usage(Turn::text("done"))];
+        Agent::builder(ScriptedModel::new(turns)).name(name).tool(visit()).build().unwrap()
+    };
+    let inner = Agent::parallel("fan").agents([member("b"), member("c")]).build().unwrap();
+    let totals = Arc::new(Mutex::new(None));
+    let team = Agent::sequential("pipeline")
+        .agents([member("a"), inner])
+        .on_agent(after_agent({
+            let totals = totals.clone();
+            move |request, response| {
+                let run = request.context().usage();
+                *totals.lock().unwrap() = Some((run, response.usage(), response.iterations()));
+            }
+        }))
+        .build()
+        .unwrap();
+
+    let state = State::from_iter([("visits".to_owned(), json!(7))]);
+    let response = team.run(AgentRequest::new("?").with_state(state)).await.unwrap();
+
+    let (paths, ids): (Vec<_>, Vec<_>) = seen.lock().unwrap().iter().cloned().unzip();
+    assert_eq!(paths, ["pipeline/a", "pipeline/fan/b", "pipeline/fan/c"]);
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(response.state().get("visits"), Some(json!(10)));
+    assert_eq!((response.usage(), response.iterations()), (Usage::new(60, 6), 6));
+    assert_eq!(*totals.lock().unwrap(), Some((Usage::new(60, 6), Usage::new(60, 6), 6)));
+}
+
+#[tokio::test]
+async fn callbacks_stand_around_every_kind_of_agent() {
+    for kind in ["sequential", "parallel", "repeat"] {
+        let trace = Trace::default();
+        let builder = match kind {
+            "sequential" => Agent::sequential("team"),
+            "parallel" => Agent::parallel("team"),
+            _ => Agent::repeat("team", 1),
+        };
+        let member = |name: &str| {
+            let model = ScriptedModel::new([Turn::text(name)]);
+            Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
+        };
+        let team = builder
+            .on_agent(trace.named("x"))
+            .on_agent(trace.named("y"))
+            .agent_layer(TimeoutLayer::new(Duration::from_secs(60)))
+            .on_agent(trace.named("z"))
+            .agents([member("a"), member("b")])
+            .build()
+            .unwrap();
+
+        // A team is a service as every agent is.
+        let service = ServiceBuilder::new().concurrency_limit(1).service(team);
+        service.oneshot(AgentRequest::new("?")).await.unwrap();
+
+        let expected = match kind {
+            "parallel" => "x> y> z> a> <a a=done b> <b b=done <z z=done <x <y x=done y=done",
+            _ => "x> y> z> a> <a a=done b> <b b=done <z z=done <x <y x=done y=done",
+        };
+        assert_eq!(trace.take(), expected, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_team_may_be_answered_for_and_its_answer_replaced() {
+    let model = ScriptedModel::new([]);
+    let team = Agent::sequential("team")
+        .agent(agent("a", &model))
+        .on_agent(before_agent(|_| {
+            Action::Respond(AgentResponse::new([Message::assistant("cached")]))
+        }))
+        .on_agent(after_agent(|_, response| {
+            let text = format!("{}!", response.text());
+            Action::Respond(response.clone().with_message(Message::assistant(text)))
+        }))
+        .build()
+        .unwrap();
+
+    assert_eq!(team.run("?").await.unwrap().text(), "cached!");
+    model.assert_done();
+
+    // A member that is answered for has had its turn; the next one goes on.
+    let skipped = Agent::builder(model.clone())
+        .name("a")
+        .on_agent(before_agent(|_| {
+            Action::Respond(AgentResponse::new([Message::assistant("skipped")]))
+        }))
+        .build()
+        .unwrap();
+    let next = ScriptedModel::new([Turn::text("next")]);
+    let team = Agent::sequential("team").agents([skipped, agent("b", &next)]).build().unwrap();
+    let response = team.run("?").await.unwrap();
+    assert_eq!(texts(&response), ["skipped", "next"]);
+    assert_eq!(next.requests()[0].messages().len(), 2);
+    model.assert_done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn side_by_side_answers_stand_in_the_members_order() {
+    let start = tokio::time::Instant::now();
+    let models: Vec<_> =
+        [3, 2, 1].map(|secs| ScriptedModel::new([slow(&format!("after {secs}"), secs)])).into();
+    let members = models.iter().zip(["a", "b", "c"]).map(|(model, name)| agent(name, model));
+    let trace = Trace::default();
+    let members = members.collect::<Vec<_>>();
+    let team = Agent::parallel("fan").agents(members).on_agent(trace.named("fan")).build().unwrap();
+
+    let response = team.run("?").await.unwrap();
+
+    assert_eq!(start.elapsed(), Duration::from_secs(3));
+    assert_eq!(texts(&response), ["after 3", "after 2", "after 1"]);
+    assert_eq!(response.messages().len(), 4);
+    for model in &models {
+        assert_eq!(model.requests()[0].messages().len(), 1, "they do not hear one another");
+    }
+    assert_eq!(trace.take(), "fan> <fan fan=done");
+}
+
+/// Two fast members in a sequence, beside a slow one (ADK's branches).
+#[tokio::test(start_paused = true)]
+async fn teams_nest() {
+    let pair = Agent::sequential("pair")
+        .agents([agent("x", &saying("x", 1)), agent("y", &saying("y", 1))])
+        .build()
+        .unwrap();
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let single = Agent::builder(saying("z", 5))
+        .name("z")
+        .on_model(tower_agent::before_model({
+            let paths = paths.clone();
+            move |request| paths.lock().unwrap().push(request.context().path().to_owned())
+        }))
+        .build()
+        .unwrap();
+    let team = Agent::parallel("fan").agents([single, pair]).build().unwrap();
+
+    let response = team.run("?").await.unwrap();
+
+    assert_eq!(texts(&response), ["z", "x", "y"]);
+    assert_eq!(*paths.lock().unwrap(), ["fan/z"]);
+    assert_eq!(response.iterations(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
+    let trace = Trace::default();
+    let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    let member = |name: &str, turn: Turn| {
+        let model = ScriptedModel::new([turn]);
+        Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
+    };
+
+    let fan = Agent::parallel("fan")
+        .on_agent(trace.named("fan"))
+        .agents([
+            member("a", slow("quick", 1)),
+            member("b", busy().with_latency(Duration::from_secs(2))),
+            member("c", Turn::pending()),
+        ])
+        .build()
+        .unwrap();
+    let error = fan.run("?").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Overloaded);
+    assert_eq!(&*error.call().unwrap().agent, "fan/b");
+    let ends = "fan> a> b> c> <a a=done b=overloaded c=dropped fan=overloaded";
+    assert_eq!(trace.take(), ends);
+
+    let never = ScriptedModel::new([]);
+    let pipeline = Agent::sequential("pipeline")
+        .agents([member("a", Turn::text("a")), member("b", busy()), agent("c", &never)])
+        .on_agent(on_agent_error(|_, error| {
+            Recovery::Fallback(AgentResponse::new([Message::assistant(error.to_string())]))
+        }))
+        .build()
+        .unwrap();
+    let text = pipeline.run("?").await.unwrap().text();
+    assert!(text.starts_with("model call of agent `pipeline/b`: overloaded: busy"), "{text}");
+    never.assert_done();
+    assert_eq!(trace.take(), "a> <a a=done b> b=overloaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_ends_everything_with_its_type_and_path() {
+    let trace = Trace::default();
+    let stop = Tool::function("stop", "", |_: Value| Err::<(), _>(Error::abort("budget is gone")));
+    let worker = Agent::builder(ScriptedModel::new([Turn::tool("stop", json!(null))]))
+        .name("worker")
+        .tool(stop)
+        .build()
+        .unwrap();
+    let asks =
+        Turn::tool("worker", json!({ "request": "Work!" })).with_latency(Duration::from_secs(1));
+    let boss = Agent::builder(ScriptedModel::new([asks]))
+        .name("boss")
+        .tool(worker.into_tool("Works."))
+        .build()
+        .unwrap();
+    let never = ScriptedModel::new([]);
+    let pair = Agent::sequential("pair")
+        .agents([boss, agent("next", &never)])
+        .on_agent(trace.named("pair"))
+        .build()
+        .unwrap();
+    let beside = Agent::builder(ScriptedModel::new([Turn::pending()]))
+        .name("beside")
+        .on_agent(trace.named("beside"))
+        .build()
+        .unwrap();
+    let fan = Agent::parallel("fan")
+        .on_agent(on_agent_error(|_, _| {
+            Recovery::Fallback(AgentResponse::new([Message::assistant("all is well")]))
+        }))
+        .on_agent(trace.named("fan"))
+        .agents([beside, pair])
+        .build()
+        .unwrap();
+
+    let error = fan.run("?").await.unwrap_err();
+
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "budget is gone"));
+    let call = error.call().unwrap();
+    assert_eq!((&*call.agent, call.name.as_deref()), ("fan/pair/boss/worker", Some("stop")));
+    never.assert_done();
+    assert_eq!(trace.take(), "fan> beside> pair> pair=aborted beside=dropped fan=aborted");
+}
+
+/// A member that asks for permission, and what it did once it had it.
+fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
+    let model = ScriptedModel::new([
+        Turn::tool(format!("wipe_{name}"), json!(null)),
+        Turn::text(format!("{name} wiped")),
+    ]);
+    let granted = granted.clone();
+    let agent = Agent::builder(model.clone())
+        .name(name)
+        .tool(Tool::function(format!("wipe_{name}"), "", |_: Value| "wiped"))
+        .on_tool(before_tool(move |request| {
+            if *granted.lock().unwrap() {
+                return Ok(());
+            }
+            Err(Error::interrupt(Pending::new(request.name(), "confirmation")))
+        }))
+        .build()
+        .unwrap();
+    (agent, model)
+}
+
+fn waits(response: &AgentResponse) -> Vec<&str> {
+    response.pending().iter().map(|pending| &*pending.id).collect()
+}
+
+async fn resume(team: &Agent, first: &AgentResponse) -> AgentResponse {
+    let saved = serde_json::to_string(first.messages()).unwrap();
+    let conversation: Messages = serde_json::from_str(&saved).unwrap();
+    team.run(conversation).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
+    let granted = Arc::new(Mutex::new(false));
+    let first = ScriptedModel::new([Turn::text("begin")]);
+    let last = ScriptedModel::new([Turn::text("end")]);
+    let (asks, model) = asking("b", &granted);
+    let trace = Trace::default();
+    let team = Agent::sequential("pipeline")
+        .on_agent(trace.named("team"))
+        .agents([agent("a", &first), asks, agent("c", &last)])
+        .build()
+        .unwrap();
+
+    let stopped = team.run("?").await.unwrap();
+
+    assert_eq!(waits(&stopped), ["wipe_b"]);
+    assert_eq!(stopped.pending()[0].tool_call_id.as_deref(), Some("call_1"));
+    assert_eq!(stopped.new_messages().len(), 2);
+    assert_eq!(trace.take(), "team> team=done", "no after_agent yet");
+    assert!(last.requests().is_empty());
+
+    *granted.lock().unwrap() = true;
+    let response = resume(&team, &stopped).await;
+
+    [first, model, last].iter().for_each(ScriptedModel::assert_done);
+    assert_eq!(texts(&response), ["wiped", "b wiped", "end"]);
+    assert_eq!(response.end(), &End::Finished);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interruption_lets_the_members_beside_it_finish() {
+    let granted = Arc::new(Mutex::new(false));
+    let (asks, model) = asking("a", &granted);
+    let (also, _) = asking("c", &granted);
+    let beside = saying("b", 5);
+    let of = |members: Vec<Agent>| {
+        // A race is off as soon as somebody has to be asked.
+        Agent::parallel("fan").agents(members).until(|r| r.text() == "b").build().unwrap()
+    };
+    let both = of(vec![asks.clone(), agent("b", &saying("b", 5)), also]);
+    assert_eq!(waits(&both.run("?").await.unwrap()), ["wipe_a", "wipe_c"]);
+
+    let (asks, model) = {
+        let _ = (asks, model);
+        asking("a", &granted)
+    };
+    let team = of(vec![asks, agent("b", &beside)]);
+    let stopped = team.run("?").await.unwrap();
+    assert_eq!(waits(&stopped), ["wipe_a"]);
+    assert_eq!(texts(&stopped), ["b", ""], "the open call stands last");
+
+    *granted.lock().unwrap() = true;
+    let response = resume(&team, &stopped).await;
+
+    model.assert_done();
+    beside.assert_done();
+    assert_eq!(texts(&response), ["wiped", "a wiped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_race_is_over_with_the_first_response_that_will_do() {
+    let trace = Trace::default();
+    let member = |name: &str, turn: Turn| {
+        let model = ScriptedModel::new([turn.with_usage(Usage::new(1, 1))]);
+        Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
+    };
+    let race = Agent::parallel("race")
+        .agents([
+            member("a", slow("good", 2)),
+            member("b", slow("good too", 3)),
+            member("c", slow("bad", 1)),
+        ])
+        .until(|response| response.text().starts_with("good"))
+        .build()
+        .unwrap();
+
+    let response = race.run("?").await.unwrap();
+
+    assert_eq!(trace.take(), "a> b> c> <c c=done <a a=done b=dropped");
+    assert_eq!(response.end(), &End::Stopped);
+    assert_eq!(texts(&response), ["bad", "good"], "the winner has the last word");
+    assert_eq!((response.usage(), response.iterations()), (Usage::new(2, 2), 2));
+}
+
+#[tokio::test]
+async fn until_ends_a_sequence_early() {
+    let never = ScriptedModel::new([]);
+    let team = Agent::sequential("cascade")
+        .agents([agent("small", &saying("unsure", 0)), agent("large", &saying("42", 0))])
+        .agent(agent("huge", &never))
+        .until(|response| response.text() != "unsure")
+        .build()
+        .unwrap();
+
+    let response = team.run("?").await.unwrap();
+
+    assert_eq!((response.text(), response.end()), ("42".to_owned(), &End::Stopped));
+    never.assert_done();
+}
+
+#[tokio::test]
+async fn a_repetition_is_bounded() {
+    let [writer, critic] = ["draft", "not yet"]
+        .map(|text| ScriptedModel::new([Turn::text(text), Turn::text(text), Turn::text(text)]));
+    let team = Agent::repeat("refine", 3)
+        .agents([agent("writer", &writer), agent("critic", &critic)])
+        .build()
+        .unwrap();
+
+    let response = team.run("?").await.unwrap();
+
+    [&writer, &critic].into_iter().for_each(ScriptedModel::assert_done);
+    assert_eq!((response.end(), response.iterations()), (&End::Finished, 6));
+    assert_eq!(response.new_messages().len(), 6);
+    assert_eq!(writer.requests()[2].messages().len(), 5);
+}
+
+#[tokio::test]
+async fn until_ends_a_repetition() {
+    let writer = ScriptedModel::new([Turn::text("draft"), Turn::text("final")]);
+    let critic = ScriptedModel::new([Turn::text("again")]);
+    let team = Agent::repeat("refine", 10)
+        .agents([agent("writer", &writer), agent("critic", &critic)])
+        .until(|response| response.text() == "final")
+        .build()
+        .unwrap();
+
+    let response = team.run("?").await.unwrap();
+
+    [writer, critic].iter().for_each(ScriptedModel::assert_done);
+    assert_eq!(texts(&response), ["draft", "again", "final"]);
+    assert_eq!(response.end(), &End::Stopped);
+}
+
+/// An agent whose tool says that enough is enough; it has the last word itself.
+fn escalating(name: &str) -> Agent {
+    let model = ScriptedModel::new([Turn::tool("exit", json!(null)), Turn::text("enough")]);
+    let exit = Tool::function_with("exit", "", |_: Value, request: ToolRequest| {
+        request.context().escalate();
+    });
+    Agent::builder(model).name(name).tool(exit).build().unwrap()
+}
+
+#[tokio::test]
+async fn an_escalation_ends_the_nearest_team_only() {
+    let never = ScriptedModel::new([]);
+    let inner = Agent::repeat("inner", 5)
+        .agents([agent("a", &saying("a", 0)), escalating("b"), agent("c", &never)])
+        .build()
+        .unwrap();
+    let ends = Arc::new(Mutex::new(None));
+    let inner = Agent::sequential("shell")
+        .agents([inner, agent("d", &saying("d", 0))])
+        .on_agent(after_agent({
+            let ends = ends.clone();
+            move |_, response| *ends.lock().unwrap() = Some(response.end().clone())
+        }))
+        .build()
+        .unwrap();
+    let outer =
+        Agent::sequential("outer").agents([inner, agent("e", &saying("e", 0))]).build().unwrap();
+
+    let response = outer.run("?").await.unwrap();
+
+    never.assert_done();
+    assert_eq!(texts(&response), ["a", "", "null", "enough", "d", "e"]);
+    assert_eq!(response.end(), &End::Finished);
+    assert_eq!(*ends.lock().unwrap(), Some(End::Finished));
+
+    // Without a team around it nothing happens; the agent answers.
+    assert_eq!(escalating("alone").run("?").await.unwrap().end(), &End::Finished);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_escalation_side_by_side_waits_for_its_member_and_drops_the_others() {
+    let trace = Trace::default();
+    let model = ScriptedModel::new([slow("enough", 2)]);
+    let escalates = Agent::builder(model)
+        .name("b")
+        .on_agent(before_agent(|request| request.context().escalate()))
+        .build()
+        .unwrap();
+    let endless = Agent::builder(ScriptedModel::new([Turn::pending()]))
+        .name("c")
+        .on_agent(trace.named("c"))
+        .build()
+        .unwrap();
+    let team = Agent::parallel("fan")
+        .agents([agent("a", &saying("quick", 1)), escalates, endless])
+        .build()
+        .unwrap();
+
+    let response = team.run("?").await.unwrap();
+
+    assert_eq!(texts(&response), ["quick", "enough"]);
+    assert_eq!(response.end(), &End::Stopped);
+    assert_eq!(trace.take(), "c> c=dropped");
+}
+
+#[tokio::test]
+async fn the_end_of_an_invocation_is_the_members_alone() {
+    let ended = Agent::builder(ScriptedModel::new([]))
+        .name("a")
+        .on_agent(before_agent(|_| Err::<(), _>(Error::end_invocation())))
+        .build()
+        .unwrap();
+    let team =
+        Agent::sequential("team").agents([ended, agent("b", &saying("b", 0))]).build().unwrap();
+    let response = team.run("?").await.unwrap();
+    assert_eq!((texts(&response), response.end()), (vec!["b".to_owned()], &End::Finished));
+
+    let never = ScriptedModel::new([]);
+    let team = Agent::sequential("team")
+        .agent(agent("a", &never))
+        .on_agent(before_agent(|_| Err::<(), _>(Error::end_invocation())))
+        .build()
+        .unwrap();
+    assert_eq!(team.run("?").await.unwrap().end(), &End::Ended);
+    never.assert_done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_or_dropping_a_run_drops_the_members() {
+    let trace = Trace::default();
+    let member = |name: &str| {
+        Agent::builder(ScriptedModel::always(Turn::pending()))
+            .name(name)
+            .on_agent(trace.named(name))
+            .build()
+            .unwrap()
+    };
+    let team = Agent::parallel("fan")
+        .agents([member("a"), member("b")])
+        .on_agent(trace.named("fan"))
+        .build()
+        .unwrap();
+
+    let token = CancellationToken::new();
+    let run = team.run(AgentRequest::new("?").with_cancellation(token.clone()));
+    let (result, ()) = tokio::join!(run, async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        token.cancel();
+    });
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::Cancelled);
+    let all_dropped = |trace: String| {
+        assert!(trace.starts_with("fan> a> b> "), "{trace}");
+        ["a=", "b=", "fan="].iter().for_each(|end| assert!(trace.contains(end), "{trace}"));
+        assert!(!trace.contains("done"), "{trace}");
+    };
+    all_dropped(trace.take());
+
+    let mut run = Box::pin(team.run("?"));
+    assert!(futures::poll!(&mut run).is_pending());
+    drop(run);
+    let dropped = trace.take();
+    assert_eq!(dropped.matches("=dropped").count(), 3, "{dropped}");
+    all_dropped(dropped);
+}
+
+#[tokio::test]
+async fn runs_on_one_team_do_not_meet() {
+    let model = ScriptedModel::always(Turn::text("a").with_usage(Usage::new(1, 1)));
+    let calls = Arc::new(AtomicU32::new(0));
+    let exit = Agent::builder(model.clone())
+        .name("b")
+        .on_agent(before_agent({
+            let calls = calls.clone();
+            move |request| {
+                // Every other run escalates.
+                if calls.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                    request.context().escalate();
+                }
+            }
+        }))
+        .build()
+        .unwrap();
+    let team = Agent::sequential("team").agents([exit, agent("c", &model)]).build().unwrap();
+
+    let runs = futures::future::join_all((0..4).map(|_| team.run("?"))).await;
+    let counts: Result<Vec<_>> =
+        runs.into_iter().map(|run| run.map(|r| (r.iterations(), r.usage().total()))).collect();
+    assert_eq!(counts.unwrap(), [(1, 2), (2, 4), (1, 2), (2, 4)]);
+}
+
+#[tokio::test]
+async fn streamed_calls_of_members_are_told_apart() {
+    use futures::StreamExt;
+
+    let team = Agent::parallel("fan")
+        .agents([agent("a", &saying("one", 0)), agent("b", &saying("two", 0))])
+        .build()
+        .unwrap();
+    let (sink, chunks) = stream::channel(16);
+    let run = team.run(AgentRequest::new("?").with_sink(sink));
+    let (response, chunks) = tokio::join!(run, chunks.collect::<Vec<_>>());
+
+    assert_eq!(texts(&response.unwrap()), ["one", "two"]);
+    let calls: Vec<_> = chunks.iter().map(|chunk| (chunk.call, chunk.attempt)).collect();
+    assert_eq!(calls, [(0, 0), (1, 0)]);
+}
+
+#[test]
+fn a_team_that_cannot_work_is_not_built() {
+    let member = || agent("a", &ScriptedModel::new([]));
+    assert_eq!(
+        Agent::sequential("team").build().unwrap_err(),
+        BuildError::NoMembers("team".into())
+    );
+    assert_eq!(
+        Agent::parallel("team").agents([member(), member()]).build().unwrap_err(),
+        BuildError::DuplicateAgent("a".into())
+    );
+    assert_eq!(
+        Agent::repeat("team", 0).agent(member()).build().unwrap_err(),
+        BuildError::NoRounds("team".into())
+    );
+    assert_eq!(
+        Agent::repeat("a/b", 1).agent(member()).build().unwrap_err(),
+        BuildError::Name("a/b".into())
+    );
+}
+
+#[test]
+fn explain_shows_the_members() {
+    let trace = Trace::default();
+    let refine = Agent::repeat("refine", 3)
+        .agent(agent("critic", &ScriptedModel::new([])))
+        .until(|_| true)
+        .build()
+        .unwrap();
+    let team = Agent::parallel("fan")
+        .on_agent(trace.named("audit"))
+        .agent_layer(TimeoutLayer::new(Duration::from_secs(1)))
+        .agents([agent("writer", &ScriptedModel::new([])), refine])
+        .build()
+        .unwrap();
+    assert_eq!(
+        team.explain().to_string(),
+        "\
+agent `fan`
+  audit
+    [TimeoutLayer]
+      side by side
+        agent `writer`
+          loop of at most 25 model calls
+            model call
+              ScriptedModel
+            tool calls, 8 at a time
+        agent `refine`
+          one after another, 3 rounds at most, until told
+            agent `critic`
+              loop of at most 25 model calls
+                model call
+                  ScriptedModel
+                tool calls, 8 at a time
+"
+    );
+}
