@@ -578,7 +578,7 @@ async fn runs_on_one_team_do_not_meet() {
             let calls = calls.clone();
             move |request| {
                 // Every other run escalates.
-                if calls.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                if calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
                     request.context().escalate();
                 }
             }
