@@ -7,9 +7,11 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
+use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::CallKind;
+use crate::callback::{Bundle, Carried};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Messages;
@@ -63,7 +65,9 @@ pub struct Agent(Arc<Composed>);
 pub(super) struct Composed {
     pub(super) name: Arc<str>,
     pub(super) max_iterations: u32,
-    pub(super) stack: Seam<AgentRequest>,
+    pub(super) global: Bundle,
+    pub(super) semantics: Semantics,
+    pub(super) stack: Carried<Seam<AgentRequest>>,
     pub(super) explanation: Explanation,
 }
 
@@ -111,23 +115,51 @@ impl Service<AgentRequest> for Agent {
     }
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
-        let context = request.context().enter(&self.0.name, self.0.max_iterations);
-        let request = request.with_context(context);
-        ResponseFuture(Box::pin(run(self.0.stack.clone(), request)))
+        ResponseFuture(Box::pin(run(self.0.clone(), request)))
     }
 }
 
-async fn run(stack: Seam<AgentRequest>, request: AgentRequest) -> Result<AgentResponse> {
-    let context = request.context().clone();
+async fn run(agent: Arc<Composed>, mut request: AgentRequest) -> Result<AgentResponse> {
+    let mut carried = request.context().carries().clone();
+    agent.global.carry(&mut carried.global);
+    if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
+        callbacks.carry(&mut carried.run);
+    }
+    let context = request.context().enter(&agent.name, agent.max_iterations, carried);
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);
     }
+    let request = request.with_context(context.clone());
+    let stack = agent.stack.clone();
     let token = context.cancellation().clone();
     let result = token
         .run_until_cancelled(stack.oneshot(request))
         .await
         .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
+    let result = result.map(|response| match agent.semantics.run.after_agent_respond {
+        AfterAgentRespond::Replace => response,
+        AfterAgentRespond::Transform => response.only_given(),
+    });
     settle(&context, result).map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
+}
+
+/// Callbacks given with a run.
+#[derive(Clone)]
+struct OfRun(Bundle);
+
+impl AgentRequest {
+    /// The same request with callbacks for its run, inside those that agents have of their own.
+    ///
+    /// They travel with the run, to sub-agents and agents as tools too.
+    #[must_use]
+    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
+        let mut all = callbacks.into();
+        if let Some(OfRun(earlier)) = self.extensions_mut().remove().as_deref() {
+            all = earlier.clone().and(all);
+        }
+        self.extensions_mut().insert(OfRun(all));
+        self
+    }
 }
 
 /// The result of a run, whatever the layers made of an ending that was latched in it.

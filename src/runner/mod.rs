@@ -14,13 +14,19 @@ mod explain;
 mod meter;
 mod progress;
 mod run;
+mod semantics;
 mod stack;
 mod step;
+mod tools;
 
 pub use self::agent::Agent;
-pub use self::builder::{AgentBuilder, AtLimit, BuildError};
+pub use self::builder::{AgentBuilder, BuildError};
 pub use self::explain::Explanation;
 pub use self::progress::Progress;
+pub use self::semantics::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics, Semantics,
+    ToolCalls, ToolFailure, UnknownTool,
+};
 pub use self::stack::Seam;
 
 /// Futures of the services in this module.
