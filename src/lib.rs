@@ -123,6 +123,7 @@ mod type_name;
 
 pub mod agent;
 pub mod callback;
+pub mod guide;
 pub mod message;
 pub mod model;
 #[cfg(feature = "openai")]
@@ -138,11 +139,12 @@ pub use self::boxed::{Boxed, BoxedFuture};
 pub use self::call::{CallKind, Origin};
 #[doc(inline)]
 pub use self::callback::{
-    Action, Callback, CallbackService, Callbacks, Next, Outcome, Recovery, after_agent,
-    after_agent_async, after_model, after_model_async, after_tool, after_tool_async, before_agent,
-    before_agent_async, before_model, before_model_async, before_tool, before_tool_async,
-    on_agent_error, on_agent_error_async, on_model_error, on_model_error_async, on_tool_error,
-    on_tool_error_async, wrap_agent, wrap_model, wrap_tool,
+    Action, BandSemantics, Bundle, Callback, CallbackService, Callbacks, Hooks, Next, Outcome,
+    Recovery, Several, ToolAnswer, after_agent, after_agent_async, after_model, after_model_async,
+    after_tool, after_tool_async, before_agent, before_agent_async, before_model,
+    before_model_async, before_tool, before_tool_async, on_agent_error, on_agent_error_async,
+    on_model_error, on_model_error_async, on_tool_error, on_tool_error_async, wrap_agent,
+    wrap_model, wrap_tool,
 };
 pub use self::context::{RunContext, State, StateDelta, ValueTypeError, Values};
 pub use self::error::{BoxError, CallSite, Error, ErrorKind, Pending, RaisedBy, Result};
@@ -157,7 +159,8 @@ pub use self::model::{
 };
 pub use self::request::Request;
 pub use self::runner::{
-    Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, TeamBuilder,
+    Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, RunSemantics, Semantics,
+    TeamBuilder,
 };
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,

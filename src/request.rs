@@ -69,9 +69,18 @@ pub trait Request: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Notes on a response where it came from. Ignored unless overridden.
-    fn mark(response: &mut Self::Response, origin: Origin) {
-        let _ = (response, origin);
+    /// Notes on a response of this call where it came from, and carries over from the one it
+    /// `replaced` what must not be lost. Does nothing unless overridden.
+    ///
+    /// A band calls it for every response; one of [`Origin::Service`] may have been marked by a
+    /// band inside, whose mark must stay.
+    fn mark(
+        &self,
+        response: &mut Self::Response,
+        replaced: Option<&Self::Response>,
+        origin: Origin,
+    ) {
+        let _ = (response, replaced, origin);
     }
 }
 

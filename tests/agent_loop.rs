@@ -7,11 +7,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tower_agent::runner::AtLimit;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AtLimit, BoxError, BuildError, End, ErrorKind, InvalidArguments, Message,
-    ModelRequest, ModelResponse, Part, Request, Role, Settings, State, Tool, ToolDeclaration,
-    ToolRequest, ToolResponse, Usage, after_tool, before_model, before_tool, stream,
+    Agent, AgentRequest, BoxError, BuildError, End, ErrorKind, InvalidArguments, Message,
+    ModelRequest, ModelResponse, Part, Request, Role, Semantics, Settings, State, Tool,
+    ToolDeclaration, ToolRequest, ToolResponse, Usage, after_tool, before_model, before_tool,
+    stream,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -332,10 +334,12 @@ async fn the_iterations_are_bounded() {
          raise `max_iterations`, or stop earlier with `stop_when`"
     );
 
+    let mut ends_at_limit = Semantics::default();
+    ends_at_limit.run.at_limit = AtLimit::End;
     let agent = Agent::builder(endless())
         .tool(add())
         .max_iterations(3)
-        .at_limit(AtLimit::End)
+        .semantics(ends_at_limit)
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();

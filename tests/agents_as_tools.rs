@@ -360,6 +360,18 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
 }
 
 #[tokio::test]
+async fn an_open_call_of_a_tool_that_both_have_is_the_parents() {
+    let note = |who: &'static str| Tool::function("note", "", move |_: Value| who);
+    let never = ScriptedModel::new([]);
+    let sub = Agent::builder(never.clone()).name("sub").tool(note("sub")).build().unwrap();
+    let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::text("done")]);
+    let agent = Agent::builder(model).tool(note("parent")).sub_agent(sub).build().unwrap();
+
+    assert_eq!(texts(&agent.run("?").await.unwrap()), ["", "parent", "done"]);
+    never.assert_done();
+}
+
+#[tokio::test]
 async fn the_next_question_goes_to_the_parent_again() {
     let model = ScriptedModel::new([transfer("billing"), Turn::text("desk here")]);
     let desk = desk(&model, &saying("billing here", 0)).build().unwrap();

@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 5] = [
     &["agent", "model", "tool"],
     &["callback"],
     &["runner"],
-    &["provider", "testing"],
+    &["guide", "provider", "testing"],
 ];
 
 fn floor(room: &str) -> usize {

@@ -13,7 +13,7 @@ use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, BuildError, End, Error, ErrorKind, Message,
+    Action, Agent, AgentRequest, AgentResponse, BuildError, Bundle, End, Error, ErrorKind, Message,
     Messages, Pending, Recovery, Request, Result, State, Tool, ToolRequest, Usage, after_agent,
     before_agent, before_tool, on_agent_error, stream,
 };
@@ -117,6 +117,29 @@ async fn callbacks_stand_around_every_kind_of_agent() {
         let expected = "x> y> z> a> <a a=done b> <b b=done <z z=done <x <y x=done y=done";
         assert_eq!(trace.take(), expected, "{kind}");
     }
+}
+
+#[tokio::test]
+async fn a_teams_bundle_and_a_runs_callbacks_reach_the_members() {
+    let trace = Trace::default();
+    let bundle = |name: &str| {
+        Bundle::new().on_agent(trace.named(name)).on_model(trace.named(&format!("{name}:model")))
+    };
+    let member = Agent::builder(saying("a", 0)).name("a").on_agent(trace.named("a"));
+    let inner = Agent::parallel("fan").agent(member.build().unwrap()).build().unwrap();
+    let team = Agent::sequential("team")
+        .on_agent(trace.named("team"))
+        .agent(inner)
+        .global(bundle("g"))
+        .build()
+        .unwrap();
+
+    team.run(AgentRequest::new("?").with_callbacks(bundle("r"))).await.unwrap();
+
+    let befores = trace.take();
+    let befores: Vec<_> = befores.split(' ').take_while(|what| what.ends_with('>')).collect();
+    // The team, the team in it, the member, the member's model.
+    assert_eq!(befores.join(" "), "g> team> r> g> r> g> a> r> g:model> r:model>");
 }
 
 #[tokio::test]

@@ -156,8 +156,14 @@ impl Request for AgentRequest {
         &self.context
     }
 
-    fn mark(response: &mut AgentResponse, origin: Origin) {
-        response.set_origin(origin);
+    fn mark(&self, response: &mut AgentResponse, replaced: Option<&AgentResponse>, origin: Origin) {
+        if origin != Origin::Service {
+            response.set_origin(origin);
+        }
+        match replaced {
+            Some(replaced) => response.stand_for(replaced),
+            None => response.continue_from(&self.messages),
+        }
     }
 }
 

@@ -23,6 +23,10 @@ pub struct AgentResponse {
     end: End,
     state: State,
     origin: Origin,
+    /// Made by a callback, and not yet placed in a conversation.
+    is_bare: bool,
+    /// What a callback gave in place of what the agent had said.
+    given: Option<Messages>,
 }
 
 /// Why an agent ended.
@@ -43,6 +47,9 @@ pub enum End {
 
 impl AgentResponse {
     /// An answer made of these new messages.
+    ///
+    /// Given by a callback, it is placed in the conversation: from `before_agent` after the
+    /// request's messages, from `after_agent` in the place of the last thing that the agent said.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
@@ -53,6 +60,8 @@ impl AgentResponse {
             end: End::Finished,
             state: State::default(),
             origin: Origin::default(),
+            is_bare: true,
+            given: None,
         }
     }
 
@@ -133,8 +142,44 @@ impl AgentResponse {
         self
     }
 
+    /// An agent's own answer: a whole conversation, of which it said what follows `new_from`.
     pub(crate) fn since(mut self, new_from: usize) -> Self {
-        self.new_from = new_from;
+        (self.new_from, self.is_bare) = (new_from, false);
+        self
+    }
+
+    /// Places a callback's answer after the conversation that was asked about.
+    pub(super) fn continue_from(&mut self, asked: &Messages) {
+        if std::mem::take(&mut self.is_bare) {
+            let said = std::mem::replace(&mut self.messages, asked.clone());
+            self.new_from = asked.len();
+            self.messages.extend(said.iter().cloned());
+        }
+    }
+
+    /// Places a callback's answer where the agent's last words were.
+    pub(super) fn stand_for(&mut self, replaced: &Self) {
+        if std::mem::take(&mut self.is_bare) {
+            let given = std::mem::take(&mut self.messages);
+            let origin = self.origin;
+            *self = replaced.clone();
+            if self.messages.last().is_some_and(|last| last.role() == Role::Assistant)
+                && self.messages.len() > self.new_from
+            {
+                self.messages.pop();
+            }
+            self.messages.extend(given.iter().cloned());
+            (self.origin, self.given) = (origin, Some(given));
+        }
+    }
+
+    /// The same answer, of which nothing remains but what a callback gave.
+    pub(crate) fn only_given(mut self) -> Self {
+        if let Some(given) = self.given.take() {
+            let mut asked: Messages = self.messages.iter().take(self.new_from).cloned().collect();
+            asked.extend(given.iter().cloned());
+            self.messages = asked;
+        }
         self
     }
 

@@ -18,6 +18,11 @@ impl<R: Request> Begun<R> {
         Self { request, callbacks, entered: 0, ended: false }
     }
 
+    /// A call of which only a phase is run: nobody is told of an end.
+    pub(super) fn unended(request: R, callbacks: Callbacks<R>) -> Self {
+        Self { request, callbacks, entered: 0, ended: true }
+    }
+
     /// A hook of the callback at `index` is about to run.
     pub(super) fn enter(&mut self, index: usize) {
         self.entered = self.entered.max(index + 1);

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::{Callback, CallbackService, Shared};
+use super::ending::Begun;
+use super::phases::Recovered;
+use super::{BandSemantics, Callback, CallbackService, Recovery, Shared};
+use crate::error::{Error, Result};
 use crate::request::Request;
 
 /// A band: an ordered list of callbacks for one call, and the layer that runs them.
@@ -40,7 +43,12 @@ use crate::request::Request;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Callbacks<R: Request>(Option<Arc<Vec<Shared<R>>>>);
+pub struct Callbacks<R: Request>(Option<Arc<List<R>>>);
+
+struct List<R: Request> {
+    callbacks: Vec<Shared<R>>,
+    semantics: BandSemantics,
+}
 
 impl<R: Request> Callbacks<R> {
     /// No callbacks.
@@ -61,6 +69,11 @@ impl<R: Request> Callbacks<R> {
         self.extend([callback]);
     }
 
+    /// Adds another list's callbacks at the end. The semantics stay.
+    pub fn append(&mut self, other: &Self) {
+        self.extend(other.as_slice().iter().cloned());
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -78,8 +91,78 @@ impl<R: Request> Callbacks<R> {
         self.as_slice().iter().map(Callback::name)
     }
 
+    /// The same list with other [semantics](BandSemantics).
+    #[must_use]
+    pub fn with_semantics(mut self, semantics: BandSemantics) -> Self {
+        self.list().semantics = semantics;
+        self
+    }
+
+    /// How it answers what frameworks answer differently.
+    #[must_use]
+    pub fn semantics(&self) -> BandSemantics {
+        self.0.as_ref().map_or(BandSemantics::DEFAULT, |list| list.semantics)
+    }
+
+    /// Asks the `before`s, without a service: the response in the call's place, if one gave any.
+    ///
+    /// ```
+    /// use tower_agent::{Action, Callbacks, ModelRequest, ModelResponse, before_model};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tower_agent::Result<()> {
+    /// let callbacks = Callbacks::new()
+    ///     .with(before_model(|request| request.add_instructions("Be brief.")))
+    ///     .with(before_model(|_| Action::Respond(ModelResponse::text("pong"))));
+    /// let mut request = ModelRequest::default();
+    /// let response = callbacks.run_before(&mut request).await?;
+    /// assert_eq!(response.unwrap().message().text(), "pong");
+    /// assert_eq!(request.instructions(), Some("Be brief."));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of a hook, which names it.
+    pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
+        let mut call = Begun::unended(request.clone(), self.clone());
+        let response = call.before().await;
+        request.clone_from(&call.request);
+        response
+    }
+
+    /// Asks the `after`s about a response, without a service, and returns what they made of it.
+    ///
+    /// # Errors
+    ///
+    /// That of a hook, which names it.
+    pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
+        let mut call = Begun::unended(request.clone(), self.clone());
+        call.after(&mut response).await?;
+        Ok(response)
+    }
+
+    /// Asks the `on_error`s about a failure, without a service: [`Recovery::Retry`],
+    /// [`Recovery::Fallback`], or [`Recovery::Fail`] with the error that is left, which
+    /// is a hook's own where one failed.
+    pub async fn run_on_error(&self, request: &mut R, error: Error) -> Recovery<R::Response> {
+        let mut call = Begun::unended(request.clone(), self.clone());
+        let recovered = call.on_error(error, true).await;
+        request.clone_from(&call.request);
+        match recovered {
+            Ok(Recovered::Retry) => Recovery::Retry,
+            Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
+            Err(error) => Recovery::Fail(error),
+        }
+    }
+
     pub(super) fn as_slice(&self) -> &[Shared<R>] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
+        self.0.as_ref().map_or(&[], |list| &list.callbacks)
+    }
+
+    fn list(&mut self) -> &mut List<R> {
+        Arc::make_mut(self.0.get_or_insert_default())
     }
 }
 
@@ -93,8 +176,7 @@ impl<S, R: Request> Layer<S> for Callbacks<R> {
 
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
-        let list = Arc::make_mut(self.0.get_or_insert_default());
-        list.extend(callbacks.into_iter().map(Callback::erase));
+        self.list().callbacks.extend(callbacks.into_iter().map(Callback::erase));
     }
 }
 
@@ -115,6 +197,18 @@ impl<R: Request> Default for Callbacks<R> {
 impl<R: Request> Clone for Callbacks<R> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<R: Request> Default for List<R> {
+    fn default() -> Self {
+        Self { callbacks: Vec::new(), semantics: BandSemantics::DEFAULT }
+    }
+}
+
+impl<R: Request> Clone for List<R> {
+    fn clone(&self) -> Self {
+        Self { callbacks: self.callbacks.clone(), semantics: self.semantics }
     }
 }
 

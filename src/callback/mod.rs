@@ -46,12 +46,19 @@
 mod action;
 mod any_call;
 mod band;
+mod bundle;
+mod carried;
 mod constructors;
 mod ending;
 mod erased;
 mod function;
+mod hook;
+mod hooks;
 mod list;
+mod phases;
+mod semantics;
 mod service;
+mod tool_messages;
 mod wrap;
 
 use std::borrow::Cow;
@@ -59,14 +66,22 @@ use std::future::Future;
 
 pub use self::action::{Action, Outcome, Recovery};
 pub use self::any_call::*;
+pub use self::bundle::Bundle;
+pub(crate) use self::carried::Carried;
 pub use self::constructors::*;
 pub use self::erased::Shared;
 pub use self::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
+pub use self::hooks::Hooks;
 pub use self::list::Callbacks;
+pub use self::semantics::{
+    BandSemantics, ByCall, HookFailure, RespondIn, Retries, Several, SeveralAfter, SeveralOnError,
+};
 pub use self::service::CallbackService;
+pub(crate) use self::tool_messages::ShowTool;
+pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use self::wrap::{Next, Wrap, WrapService};
 
 /// Futures of the layers in this module.

@@ -42,7 +42,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         if self.callbacks.is_empty() {
-            return ResponseFuture { state: State::Passed { future: self.inner.call(request) } };
+            return ResponseFuture::passed(self.inner.call(request));
         }
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
@@ -80,6 +80,13 @@ pin_project! {
     enum State<F, R: Request> {
         Passed { #[pin] future: F },
         Banded { future: BoxFuture<'static, Result<R::Response>> },
+    }
+}
+
+impl<F, R: Request> ResponseFuture<F, R> {
+    /// The future of a call that no callback stands around.
+    pub(super) fn passed(future: F) -> Self {
+        Self { state: State::Passed { future } }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The run that a call belongs to.
 
+mod carried;
 mod latch;
 mod run;
 mod state;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::carried::{Carried, Place};
 pub use self::state::{State, StateDelta};
 pub use self::values::{ValueTypeError, Values};
 
@@ -159,14 +161,25 @@ impl RunContext {
         self.scope.usage()
     }
 
+    /// What the run carries at a place.
+    pub(crate) fn carried<T: Send + Sync + 'static>(&self, place: Place) -> Option<&T> {
+        self.scope.carried.at(place).get()
+    }
+
+    /// All that the run carries.
+    pub(crate) fn carries(&self) -> &Carried {
+        &self.scope.carried
+    }
+
     /// The handle for an agent called with this one.
-    pub(crate) fn enter(&self, agent: &str, max_iterations: u32) -> Self {
-        Self::of(Scope::child(&self.scope, agent, max_iterations), self.tool_call.clone())
+    pub(crate) fn enter(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
+        let scope = Scope::child(&self.scope, agent, max_iterations, carried);
+        Self::of(scope, self.tool_call.clone())
     }
 
     /// The handle for an agent that a team calls with this one.
-    pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32) -> Self {
-        let scope = Scope::child(&self.scope, agent, max_iterations).of_member();
+    pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
+        let scope = Scope::child(&self.scope, agent, max_iterations, carried).of_member();
         Self::of(scope, self.tool_call.clone())
     }
 

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
+use super::carried::Carried;
 use super::latch::Latch;
 use super::{State, Values};
 use crate::call::CallKind;
@@ -37,6 +38,7 @@ pub(super) struct Scope {
     pub(super) path: Arc<str>,
     pub(super) max_iterations: u32,
     pub(super) latch: Latch,
+    pub(super) carried: Carried,
     parent: Option<Arc<Scope>>,
     usage: Mutex<Usage>,
     texts: Mutex<Vec<Arc<str>>>,
@@ -53,23 +55,30 @@ impl Default for Scope {
 
 impl Scope {
     pub(super) fn root(run: Run) -> Self {
-        Self::new(Arc::new(run), Arc::from(""), 0, None)
+        Self::new(Arc::new(run), Arc::from(""), None)
     }
 
-    pub(super) fn child(parent: &Arc<Self>, agent: &str, max_iterations: u32) -> Self {
+    pub(super) fn child(
+        parent: &Arc<Self>,
+        agent: &str,
+        max_iterations: u32,
+        carried: Carried,
+    ) -> Self {
         let path = match &*parent.path {
             "" => Arc::from(agent),
             path => Arc::from(format!("{path}/{agent}")),
         };
-        Self::new(parent.run.clone(), path, max_iterations, Some(parent.clone()))
+        let run = parent.run.clone();
+        Self { max_iterations, carried, ..Self::new(run, path, Some(parent.clone())) }
     }
 
-    fn new(run: Arc<Run>, path: Arc<str>, max_iterations: u32, parent: Option<Arc<Self>>) -> Self {
+    fn new(run: Arc<Run>, path: Arc<str>, parent: Option<Arc<Self>>) -> Self {
         Self {
             run,
             path,
-            max_iterations,
+            max_iterations: 0,
             latch: Latch::default(),
+            carried: Carried::default(),
             parent,
             usage: Mutex::default(),
             texts: Mutex::default(),

@@ -31,6 +31,16 @@ struct Entry {
     value: Arc<dyn Any + Send + Sync>,
 }
 
+impl Entry {
+    fn new<T: Default + Send + Sync + 'static>() -> Self {
+        Self { name: type_name::<T>(), value: Arc::new(T::default()) }
+    }
+
+    fn is_no<T>(&self, key: &str) -> ValueTypeError {
+        ValueTypeError { key: key.to_owned(), expected: type_name::<T>(), found: self.name }
+    }
+}
+
 /// The value under a key has another type than the one asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value under `{key}` is a `{found}`, not a `{expected}`")]
@@ -67,12 +77,45 @@ impl Values {
         key: &str,
     ) -> Result<Option<Arc<T>>, ValueTypeError> {
         let entry = lock(&self.0).as_ref().and_then(|map| map.get(key)).cloned();
-        let Some(Entry { name, value }) = entry else { return Ok(None) };
-        value.downcast().map(Some).map_err(|_| ValueTypeError {
-            key: key.to_owned(),
-            expected: type_name::<T>(),
-            found: name,
-        })
+        let Some(entry) = entry else { return Ok(None) };
+        entry.value.clone().downcast().map(Some).map_err(|_| entry.is_no::<T>(key))
+    }
+
+    /// Changes the value under `key`, beginning with the default where there is none, and returns
+    /// what `change` returns. No other change comes between; `change` must not use these values.
+    ///
+    /// ```
+    /// use tower_agent::RunContext;
+    ///
+    /// # fn main() -> Result<(), tower_agent::ValueTypeError> {
+    /// let context = RunContext::default();
+    /// let calls = context.values().update("calls", |calls: &mut u32| { *calls += 1; *calls })?;
+    /// assert_eq!(calls, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the value there is not a `T`.
+    pub fn update<T, U>(
+        &self,
+        key: &str,
+        change: impl FnOnce(&mut T) -> U,
+    ) -> Result<U, ValueTypeError>
+    where
+        T: Clone + Default + Send + Sync + 'static,
+    {
+        let mut values = lock(&self.0);
+        let entry =
+            values.get_or_insert_default().entry(key.to_owned()).or_insert_with(Entry::new::<T>);
+        let mut value = match entry.value.downcast_ref::<T>() {
+            Some(value) => value.clone(),
+            None => return Err(entry.is_no::<T>(key)),
+        };
+        let result = change(&mut value);
+        entry.value = Arc::new(value);
+        Ok(result)
     }
 
     /// Forgets the value under `key`; says whether there was one.

@@ -36,6 +36,13 @@ impl Messages {
         self.0.push_back_mut(message);
     }
 
+    /// Takes the last message off.
+    pub fn pop(&mut self) -> Option<Message> {
+        let last = self.0.last().cloned();
+        self.0.drop_last_mut();
+        last
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

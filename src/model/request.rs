@@ -154,7 +154,9 @@ impl Request for ModelRequest {
         &self.context
     }
 
-    fn mark(response: &mut ModelResponse, origin: Origin) {
-        response.set_origin(origin);
+    fn mark(&self, response: &mut ModelResponse, _: Option<&ModelResponse>, origin: Origin) {
+        if origin != Origin::Service {
+            response.set_origin(origin);
+        }
     }
 }

@@ -8,10 +8,12 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
+use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, Seam, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::CallKind;
-use crate::context::RunContext;
+use crate::callback::{Bundle, Carried};
+use crate::context::{self, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
@@ -67,7 +69,9 @@ pub(super) struct Composed {
     pub(super) max_iterations: u32,
     /// The tools of this agent and of those that work for it, which tell whose an open call is.
     pub(super) tools: BTreeSet<Arc<str>>,
-    pub(super) stack: Seam<AgentRequest>,
+    pub(super) global: Bundle,
+    pub(super) semantics: Semantics,
+    pub(super) stack: Carried<Seam<AgentRequest>>,
     pub(super) explanation: Explanation,
 }
 
@@ -101,9 +105,9 @@ impl Agent {
 
     /// Calls the agent for a team: its future, and the context in which it runs.
     pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
-        let context = request.context().enter_member(&self.0.name, self.0.max_iterations);
-        let run = run(self.0.stack.clone(), request.with_context(context.clone()));
-        (context, ResponseFuture(Box::pin(run)))
+        let request = self.0.enter(request, RunContext::enter_member);
+        let context = request.context().clone();
+        (context, ResponseFuture(Box::pin(run(self.0.clone(), request))))
     }
 
     /// The tools of this agent and of those that work for it.
@@ -156,23 +160,66 @@ impl Service<AgentRequest> for Agent {
     }
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
-        let context = request.context().enter(&self.0.name, self.0.max_iterations);
-        let request = request.with_context(context);
-        ResponseFuture(Box::pin(run(self.0.stack.clone(), request)))
+        let agent = self.0.clone();
+        ResponseFuture(Box::pin(async move {
+            let request = agent.enter(request, RunContext::enter);
+            run(agent, request).await
+        }))
     }
 }
 
-async fn run(stack: Seam<AgentRequest>, request: AgentRequest) -> Result<AgentResponse> {
+impl Composed {
+    /// The request in the agent's own part of the run, with what that carries.
+    fn enter(
+        &self,
+        mut request: AgentRequest,
+        enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
+    ) -> AgentRequest {
+        let mut carried = request.context().carries().clone();
+        self.global.carry(&mut carried.global);
+        if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
+            callbacks.carry(&mut carried.run);
+        }
+        let context = enter(request.context(), &self.name, self.max_iterations, carried);
+        request.with_context(context)
+    }
+}
+
+async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
     let context = request.context().clone();
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);
     }
+    let stack = agent.stack.clone();
     let token = context.cancellation().clone();
     let result = token
         .run_until_cancelled(stack.oneshot(request))
         .await
         .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
+    let result = result.map(|response| match agent.semantics.run.after_agent_respond {
+        AfterAgentRespond::Replace => response,
+        AfterAgentRespond::Transform => response.only_given(),
+    });
     settle(&context, result).map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
+}
+
+/// Callbacks given with a run.
+#[derive(Clone)]
+struct OfRun(Bundle);
+
+impl AgentRequest {
+    /// The same request with callbacks for its run, inside those that agents have of their own.
+    ///
+    /// They travel with the run, to sub-agents and agents as tools too.
+    #[must_use]
+    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
+        let mut all = callbacks.into();
+        if let Some(OfRun(earlier)) = self.extensions_mut().remove().as_deref() {
+            all = earlier.clone().and(all);
+        }
+        self.extensions_mut().insert(OfRun(all));
+        self
+    }
 }
 
 /// The result of a run, whatever the layers made of an ending that was latched in it.

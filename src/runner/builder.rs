@@ -9,10 +9,12 @@ use super::explain::Explanation;
 use super::meter::Metered;
 use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
+use super::semantics::Semantics;
 use super::stack::{Seam, Stack};
 use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
-use crate::callback::Callback;
+use crate::callback::{Bundle, Callback, Carried, IntoToolMessages, ShowTool, ToolAnswer};
+use crate::context::Place;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::tool::{BoxTool, DuplicateTool, Tool, ToolRequest, ToolService, ToolSet};
 use crate::type_name::short_type_name;
@@ -34,22 +36,13 @@ pub struct AgentBuilder {
     settings: Settings,
     max_iterations: u32,
     tool_concurrency: usize,
-    at_limit: AtLimit,
+    semantics: Semantics,
+    show_tool: Option<ShowTool>,
+    global: Bundle,
     stop_when: Option<StopWhen>,
     model_stack: Stack<ModelRequest>,
     tool_stack: Stack<ToolRequest>,
     agent_stack: Stack<AgentRequest>,
-}
-
-/// How an agent ends that has made as many model calls as it may.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AtLimit {
-    /// With an error of kind [`MaxIterations`](crate::ErrorKind::MaxIterations).
-    #[default]
-    Fail,
-    /// With what it has, as [`End::Limit`](crate::End::Limit).
-    End,
 }
 
 /// The agent cannot be built as described.
@@ -100,7 +93,7 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model: BoxModel::new(Metered(model)),
+            model: BoxModel::new(Carried::new(Metered(model), Place::Innermost)),
             model_name: short_type_name::<S>(),
             tools: Vec::new(),
             sub_agents: Vec::new(),
@@ -108,7 +101,9 @@ impl AgentBuilder {
             settings: Settings::default(),
             max_iterations: 25,
             tool_concurrency: 8,
-            at_limit: AtLimit::default(),
+            semantics: Semantics::default(),
+            show_tool: None,
+            global: Bundle::new(),
             stop_when: None,
             model_stack: Stack::new(),
             tool_stack: Stack::new(),
@@ -186,9 +181,9 @@ impl AgentBuilder {
         self
     }
 
-    /// How a run ends that has made as many model calls as it may; with an error unless told.
-    pub fn at_limit(mut self, at_limit: AtLimit) -> Self {
-        self.at_limit = at_limit;
+    /// How the agent answers what frameworks answer differently, for all its callbacks.
+    pub fn semantics(mut self, semantics: Semantics) -> Self {
+        self.semantics = semantics;
         self
     }
 
@@ -263,6 +258,52 @@ impl AgentBuilder {
         self
     }
 
+    /// Decides what the model is shown of a tool's answer, after every callback and layer. One
+    /// function does; the last one given stands.
+    ///
+    /// It may show several messages, pictures included. Where none of them answers the call, the
+    /// default does so before them. A failure is what the model is told instead.
+    ///
+    /// ```
+    /// use tower_agent::{Message, Part, ToolAnswer, ToolResult};
+    /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+    /// # let model = tower::service_fn(|_: ModelRequest| async {
+    /// #     Ok::<_, BoxError>(ModelResponse::text("done"))
+    /// # });
+    ///
+    /// let builder = Agent::builder(model).tool_result_messages(|answer: ToolAnswer| {
+    ///     let lines = answer.response.value().as_array()?;
+    ///     let text: Vec<_> = lines.iter().map(|line| line.to_string()).collect();
+    ///     let result = ToolResult::new(&answer.call, [Part::text(text.join("\n"))]);
+    ///     Some(vec![Message::tool(result)])
+    /// });
+    /// # drop(builder);
+    /// ```
+    pub fn tool_result_messages<F, O, M>(mut self, function: F) -> Self
+    where
+        F: Fn(ToolAnswer) -> O + Send + Sync + 'static,
+        O: IntoToolMessages<M>,
+    {
+        self.show_tool = Some(ShowTool::new(function));
+        self
+    }
+
+    /// Registers a bundle: its callbacks for each call, after those registered before.
+    pub fn bundle(mut self, bundle: impl Into<Bundle>) -> Self {
+        let bundle = bundle.into();
+        self.agent_stack.callbacks(bundle.agent());
+        self.model_stack.callbacks(bundle.model());
+        self.tool_stack.callbacks(bundle.tool());
+        self
+    }
+
+    /// Registers a bundle for this agent and all agents that work for it: sub-agents and agents as
+    /// tools. In each it stands around everything of the agent's own.
+    pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
+        self.global = self.global.and(bundle);
+        self
+    }
+
     /// Composes the agent.
     ///
     /// # Errors
@@ -277,27 +318,38 @@ impl AgentBuilder {
         }
         self.tools.extend(transfer::tool(&self.sub_agents));
         let explanation = self.explain();
-        let mut tools: BTreeSet<Arc<str>> =
+        let mut tool_names: BTreeSet<Arc<str>> =
             self.tools.iter().map(|tool| tool.declaration().name().into()).collect();
-        tools.extend(self.sub_agents.iter().flat_map(Agent::tools).cloned());
+        tool_names.extend(self.sub_agents.iter().flat_map(Agent::tools).cloned());
         let mut tool_set = ToolSet::new();
         for tool in self.tools {
             tool_set.insert(tool)?;
         }
+        let band = self.semantics.band;
+        let tools = BoxTool::new(Carried::new(tool_set.clone(), Place::Innermost));
         let config = Config {
-            model: self.model_stack.around(self.model),
-            tools: self.tool_stack.around(BoxTool::new(tool_set.clone())),
+            model: Carried::new(self.model_stack.around(self.model, band), Place::Outermost),
+            tools: Carried::new(self.tool_stack.around(tools, band), Place::Outermost),
             tool_set,
             instructions: self.instructions,
             settings: Arc::new(self.settings),
             tool_concurrency: self.tool_concurrency,
-            at_limit: self.at_limit,
+            semantics: self.semantics.run,
+            show_tool: self.show_tool,
             stop_when: self.stop_when,
             sub_agents: self.sub_agents,
         };
-        let stack = self.agent_stack.around(BoxAgent::new(Loop(Arc::new(config))));
-        let Self { name, description, max_iterations, .. } = self;
-        Ok(Agent::new(Composed { name, description, max_iterations, tools, stack, explanation }))
+        let inmost = BoxAgent::new(Carried::new(Loop(Arc::new(config)), Place::Innermost));
+        Ok(Agent::new(Composed {
+            name: self.name,
+            description: self.description,
+            max_iterations: self.max_iterations,
+            tools: tool_names,
+            global: self.global.with_semantics(band),
+            semantics: self.semantics,
+            stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
+            explanation,
+        }))
     }
 
     fn explain(&self) -> Explanation {

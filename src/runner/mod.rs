@@ -29,16 +29,22 @@ mod explain;
 mod meter;
 mod progress;
 mod run;
+mod semantics;
 mod stack;
 mod step;
 mod tally;
 mod team;
+mod tools;
 mod transfer;
 
 pub use self::agent::Agent;
-pub use self::builder::{AgentBuilder, AtLimit, BuildError};
+pub use self::builder::{AgentBuilder, BuildError};
 pub use self::explain::Explanation;
 pub use self::progress::Progress;
+pub use self::semantics::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics, Semantics,
+    ToolCalls, ToolFailure, UnknownTool,
+};
 pub use self::stack::Seam;
 pub use self::team::TeamBuilder;
 

@@ -4,17 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream;
 use tower::{Service, ServiceExt};
 
-use super::builder::AtLimit;
+use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
 use super::step::{self, Step};
 use super::transfer::{self, take_over};
 use super::{Agent, Progress, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
-use crate::call::CallKind;
+use crate::call::{CallKind, Origin};
+use crate::callback::{Carried, ShowTool};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
@@ -28,13 +27,14 @@ use crate::tool::{ToolRequest, ToolSet};
 pub(super) struct Loop(pub(super) Arc<Config>);
 
 pub(super) struct Config {
-    pub(super) model: Seam<ModelRequest>,
-    pub(super) tools: Seam<ToolRequest>,
+    pub(super) model: Carried<Seam<ModelRequest>>,
+    pub(super) tools: Carried<Seam<ToolRequest>>,
     pub(super) tool_set: ToolSet,
     pub(super) instructions: Option<Arc<str>>,
     pub(super) settings: Arc<Settings>,
     pub(super) tool_concurrency: usize,
-    pub(super) at_limit: AtLimit,
+    pub(super) semantics: RunSemantics,
+    pub(super) show_tool: Option<ShowTool>,
     pub(super) stop_when: Option<StopWhen>,
     pub(super) sub_agents: Vec<Agent>,
 }
@@ -57,15 +57,15 @@ impl Service<AgentRequest> for Loop {
 }
 
 /// One run of the loop.
-struct Running<'a> {
-    config: &'a Config,
+pub(super) struct Running<'a> {
+    pub(super) config: &'a Config,
     request: AgentRequest,
     settings: Arc<Settings>,
-    messages: Messages,
+    pub(super) messages: Messages,
     new_from: usize,
     iterations: u32,
     /// The context of the current turn.
-    turn: RunContext,
+    pub(super) turn: RunContext,
 }
 
 impl<'a> Running<'a> {
@@ -100,7 +100,7 @@ impl<'a> Running<'a> {
             let done = match step {
                 Step::Done => Ok(Some(End::Finished)),
                 Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
-                Step::Model => self.ask().await.map(|()| None),
+                Step::Model => self.ask().await,
                 Step::Tools(calls) => self.run_tools(calls).await.map(|()| self.stopped()),
             };
             match done {
@@ -121,8 +121,8 @@ impl<'a> Running<'a> {
         self.request.takes_turn() && self.messages.len() == self.new_from
     }
 
-    /// Asks the model.
-    async fn ask(&mut self) -> Result<()> {
+    /// Asks the model. Its answer ends the run if a callback gave it to do so.
+    async fn ask(&mut self) -> Result<Option<End>> {
         self.turn = self.context().at_iteration(self.iterations);
         self.iterations += 1;
         let tools = self.config.tool_set.declarations().clone();
@@ -143,65 +143,28 @@ impl<'a> Running<'a> {
         if !text.is_empty() {
             self.turn.push_text(text);
         }
+        let ends_run = self.ends_run(response.origin());
+        if ends_run || self.is_final(response.origin()) {
+            drop_tool_calls(response.message_mut());
+        }
         self.messages.push(response.message().clone());
-        Ok(())
+        Ok(ends_run.then_some(End::Finished))
     }
 
-    /// Runs the tools that the model asked for, and tells it their answers in its order.
-    async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
-        if let [call] = &calls[..] {
-            let answer = self.run_tool(call).await?;
-            self.messages.extend(answer);
-        } else {
-            let answers = self.run_side_by_side(&calls).await?;
-            self.messages.extend(answers.into_iter().flatten());
-        }
-        Ok(())
+    /// Whether an answer ends the run, tool calls or not.
+    fn ends_run(&self, origin: Origin) -> bool {
+        let semantics = self.config.semantics.after_model_respond;
+        origin == Origin::After && semantics == AfterModelRespond::EndRun
     }
 
-    async fn run_side_by_side(&self, calls: &[ToolCall]) -> Result<Vec<Option<Message>>> {
-        let mut running = Vec::with_capacity(calls.len());
-        for (index, call) in calls.iter().enumerate() {
-            running.push(async move { (index, self.run_tool(call).await) });
-        }
-        let mut running = stream::iter(running).buffer_unordered(self.config.tool_concurrency);
-        let mut answers = vec![None; calls.len()];
-        while let Some((index, answer)) = running.next().await {
-            // An abort drops the calls beside it.
-            answers[index] = answer?;
-        }
-        Ok(answers)
-    }
-
-    /// One tool call's answer; `None` if it has none because the agent waits or has ended.
-    async fn run_tool(&self, call: &ToolCall) -> Result<Option<Message>> {
-        let context = self.turn.in_tool_call(&call.id);
-        if context.refusal(CallKind::Tool).is_some() {
-            return Ok(None);
-        }
-        let declaration = self.config.tool_set.declaration(&call.name).cloned();
-        let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
-        let result = self.config.tools.clone().oneshot(request).await;
-        let result = result.map_err(|error| {
-            let context = self.turn.in_tool_call(&call.id);
-            let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
-            context.latch(CallKind::Tool, &error);
-            error
-        });
-        self.survived()?;
-        match result {
-            Ok(response) => {
-                let result = ToolResult::new(call, response.parts());
-                let result = if response.is_error() { result.failed() } else { result };
-                Ok(Some(Message::tool(result)))
-            }
-            Err(error) if error.is_ending() => Ok(None),
-            Err(error) => Ok(Some(refusal(call, format!("{}: {}", error.kind(), error.message())))),
-        }
+    /// Whether an answer's tool calls are not run.
+    fn is_final(&self, origin: Origin) -> bool {
+        let semantics = self.config.semantics.answered_tool_calls;
+        matches!(origin, Origin::Before | Origin::Fallback) && semantics == AnsweredToolCalls::Drop
     }
 
     /// An abort ends the run, whatever a layer made of it.
-    fn survived(&self) -> Result<()> {
+    pub(super) fn survived(&self) -> Result<()> {
         self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
     }
 
@@ -217,7 +180,7 @@ impl<'a> Running<'a> {
     }
 
     fn limit(&self) -> Result<Option<End>> {
-        match self.config.at_limit {
+        match self.config.semantics.at_limit {
             AtLimit::End => Ok(Some(End::Limit)),
             AtLimit::Fail => {
                 let message = format!("{} model calls and no answer", self.iterations);
@@ -252,8 +215,14 @@ impl<'a> Running<'a> {
     }
 }
 
+fn drop_tool_calls(message: &mut Message) {
+    if message.tool_calls().next().is_some() {
+        message.parts_mut().retain(|part| !matches!(part, Part::ToolCall(_)));
+    }
+}
+
 /// What the model is told of a call that has no answer.
-fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
+pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
     Message::tool(ToolResult::new(call, [Part::text(why)]).failed())
 }
 

@@ -3,7 +3,7 @@
 use tower_layer::Layer;
 
 use crate::boxed::Boxed;
-use crate::callback::{Callback, CallbackService, Callbacks};
+use crate::callback::{BandSemantics, Callback, CallbackService, Callbacks};
 use crate::request::Request;
 use crate::type_name::short_type_name;
 
@@ -25,10 +25,15 @@ impl<R: Request> Stack<R> {
 
     /// Adds to the band at the end, or begins one.
     pub(super) fn callback(&mut self, callback: impl Callback<R>) {
-        if let Some(Part::Band(band)) = self.0.last_mut() {
-            band.push(callback);
-        } else {
-            self.0.push(Part::Band(Callbacks::new().with(callback)));
+        self.callbacks(&Callbacks::new().with(callback));
+    }
+
+    /// Adds a list's callbacks to the band at the end, or begins one.
+    pub(super) fn callbacks(&mut self, callbacks: &Callbacks<R>) {
+        match self.0.last_mut() {
+            _ if callbacks.is_empty() => {}
+            Some(Part::Band(band)) => band.append(callbacks),
+            _ => self.0.push(Part::Band(callbacks.clone())),
         }
     }
 
@@ -50,13 +55,13 @@ impl<R: Request> Stack<R> {
         names.collect()
     }
 
-    /// Puts `service` inside.
-    pub(super) fn around(self, service: Boxed<R>) -> Seam<R> {
+    /// Puts `service` inside. The bands have these semantics.
+    pub(super) fn around(self, service: Boxed<R>, semantics: BandSemantics) -> Seam<R> {
         let mut service = service;
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
-                Part::Band(callbacks) => band = callbacks,
+                Part::Band(callbacks) => band = callbacks.with_semantics(semantics),
                 Part::Layer { apply, .. } => {
                     service = apply(CallbackService::new(service, std::mem::take(&mut band)));
                 }

@@ -115,7 +115,11 @@ impl Request for ToolRequest {
         Some(&self.call.name)
     }
 
-    fn mark(response: &mut ToolResponse, origin: Origin) {
-        response.set_origin(origin);
+    fn mark(&self, response: &mut ToolResponse, replaced: Option<&ToolResponse>, origin: Origin) {
+        if origin != Origin::Service {
+            response.set_origin(origin);
+        }
+        let inner = replaced.and_then(|response| response.changed_arguments().cloned());
+        response.note_arguments(inner.or_else(|| self.arguments.clone()));
     }
 }

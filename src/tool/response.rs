@@ -26,6 +26,8 @@ pub struct ToolResponse {
     shown: Option<Arc<[Part]>>,
     is_error: bool,
     origin: Origin,
+    /// What the tool was given, where a callback had changed it.
+    arguments: Option<Arc<Value>>,
 }
 
 impl ToolResponse {
@@ -37,6 +39,7 @@ impl ToolResponse {
             shown: None,
             is_error: false,
             origin: Origin::default(),
+            arguments: None,
         }
     }
 
@@ -83,6 +86,16 @@ impl ToolResponse {
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// The arguments as callbacks changed them. `None` where the model's own were used.
+    pub(crate) fn changed_arguments(&self) -> Option<&Arc<Value>> {
+        self.arguments.as_ref()
+    }
+
+    /// The band nearest to the tool knows best.
+    pub(super) fn note_arguments(&mut self, arguments: Option<Arc<Value>>) {
+        self.arguments = self.arguments.take().or(arguments);
     }
 
     pub(super) fn set_origin(&mut self, origin: Origin) {

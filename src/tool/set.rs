@@ -84,7 +84,8 @@ impl ToolSet {
         self.0.declarations.get(*index)
     }
 
-    fn unknown(&self, name: &str) -> Error {
+    /// The error of a call of a tool that is not here.
+    pub(crate) fn unknown(&self, name: &str) -> Error {
         let known: Vec<_> = self.0.declarations.iter().map(|tool| tool.name()).collect();
         let message = match &known[..] {
             [] => format!("there is no tool `{name}`: there are no tools"),

@@ -123,8 +123,10 @@ impl Request for Embed {
         &self.context
     }
 
-    fn mark(response: &mut Embedding, origin: Origin) {
-        response.origin = origin;
+    fn mark(&self, response: &mut Embedding, _: Option<&Embedding>, origin: Origin) {
+        if origin != Origin::Service {
+            response.origin = origin;
+        }
     }
 }
 

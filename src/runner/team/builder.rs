@@ -5,10 +5,12 @@ use tower_layer::Layer;
 
 use super::{Config, Plan, Team, Until};
 use crate::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent};
-use crate::callback::Callback;
+use crate::callback::{Bundle, Callback, Carried};
+use crate::context::Place;
 use crate::runner::agent::{Agent, Composed};
 use crate::runner::builder::{BuildError, check_members, check_name};
 use crate::runner::explain::Explanation;
+use crate::runner::semantics::Semantics;
 use crate::runner::stack::{Seam, Stack};
 
 /// Composes an agent of agents; [`Agent::sequential`], [`Agent::parallel`] and [`Agent::repeat`]
@@ -69,6 +71,8 @@ pub struct TeamBuilder {
     plan: Plan,
     members: Vec<Agent>,
     until: Option<Until>,
+    semantics: Semantics,
+    global: Bundle,
     stack: Stack<AgentRequest>,
 }
 
@@ -86,8 +90,16 @@ impl TeamBuilder {
     }
 
     fn new(name: Arc<str>, plan: Plan) -> Self {
-        let (members, until, stack) = (Vec::new(), None, Stack::new());
-        Self { name, description: "".into(), plan, members, until, stack }
+        Self {
+            name,
+            description: "".into(),
+            plan,
+            members: Vec::new(),
+            until: None,
+            semantics: Semantics::default(),
+            global: Bundle::new(),
+            stack: Stack::new(),
+        }
     }
 
     /// Says what the team is for, to the models of agents that may hand over to it.
@@ -138,6 +150,20 @@ impl TeamBuilder {
         self
     }
 
+    /// Registers a bundle for the team and all agents in it. In each it stands around everything
+    /// of the agent's own.
+    pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
+        self.global = self.global.and(bundle);
+        self
+    }
+
+    /// How the team's own callbacks answer what frameworks answer differently. Members have
+    /// semantics of their own.
+    pub fn semantics(mut self, semantics: Semantics) -> Self {
+        self.semantics = semantics;
+        self
+    }
+
     /// Composes the team.
     ///
     /// # Errors
@@ -154,16 +180,20 @@ impl TeamBuilder {
             return Err(BuildError::NoRounds(self.name));
         }
         let explanation = self.explain();
-        let Self { name, description, plan, members, until, stack } = self;
+        let Self { name, description, plan, members, until, semantics, global, stack } = self;
         let tools = members.iter().flat_map(Agent::tools).cloned().collect();
         let team = Team(Arc::new(Config { plan, members, until }));
+        let inmost = BoxAgent::new(Carried::new(team, Place::Innermost));
+        let stack = stack.around(inmost, semantics.band);
         Ok(Agent::new(Composed {
             name,
             description,
             // Its members have limits of their own.
             max_iterations: u32::MAX,
             tools,
-            stack: stack.around(BoxAgent::new(team)),
+            global: global.with_semantics(semantics.band),
+            semantics,
+            stack: Carried::new(stack, Place::Outermost),
             explanation,
         }))
     }

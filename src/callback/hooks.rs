@@ -1,0 +1,149 @@
+//! One object with every hook.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+
+use super::{Action, Callback, Outcome, Recovery};
+use crate::agent::{AgentRequest, AgentResponse};
+use crate::error::{Error, Result};
+use crate::model::{ModelRequest, ModelResponse};
+use crate::tool::{ToolRequest, ToolResponse};
+use crate::type_name::short_type_name;
+
+macro_rules! hooks {
+    ($(
+        $call:literal $R:ty => $T:ty {
+            $before:ident $after:ident $on_error:ident $on_end:ident
+        }
+    )*) => {
+        /// Every hook of every call by its name, for one object that has them together.
+        ///
+        /// Every method has a default that does nothing, and means what the method of [`Callback`]
+        /// means that it is named after. A [`Bundle`](super::Bundle) is made of one, and an agent
+        /// takes it by [`bundle`](crate::AgentBuilder::bundle), each call's hooks as one callback
+        /// of that call.
+        ///
+        /// ```
+        /// use tower_agent::{
+        ///     Action, Error, Hooks, ModelRequest, ModelResponse, Request, Result, ToolRequest,
+        ///     ToolResponse,
+        /// };
+        ///
+        /// /// Stops a run that calls its model too often, and keeps it from some tools.
+        /// struct Policy {
+        ///     max_calls: u32,
+        ///     blocked: Vec<String>,
+        /// }
+        ///
+        /// impl Hooks for Policy {
+        ///     async fn before_model(
+        ///         &self,
+        ///         request: &mut ModelRequest,
+        ///     ) -> Result<Action<ModelResponse>> {
+        ///         match request.context().iteration() {
+        ///             n if n >= self.max_calls => Err(Error::abort("too many model calls")),
+        ///             _ => Ok(Action::Continue),
+        ///         }
+        ///     }
+        ///
+        ///     async fn before_tool(
+        ///         &self,
+        ///         request: &mut ToolRequest,
+        ///     ) -> Result<Action<ToolResponse>> {
+        ///         match self.blocked.iter().any(|tool| tool == request.name()) {
+        ///             true => Ok(Action::Respond(ToolResponse::error("not allowed"))),
+        ///             false => Ok(Action::Continue),
+        ///         }
+        ///     }
+        /// }
+        /// ```
+        pub trait Hooks: Send + Sync + 'static {
+            $(
+                #[doc = concat!("[`Callback::before`] of ", $call, " calls.")]
+                fn $before(
+                    &self,
+                    request: &mut $R,
+                ) -> impl Future<Output = Result<Action<$T>>> + Send {
+                    let _ = request;
+                    async { Ok(Action::Continue) }
+                }
+
+                #[doc = concat!("[`Callback::after`] of ", $call, " calls.")]
+                fn $after(
+                    &self,
+                    request: &$R,
+                    response: &$T,
+                ) -> impl Future<Output = Result<Action<$T>>> + Send {
+                    let _ = (request, response);
+                    async { Ok(Action::Continue) }
+                }
+
+                #[doc = concat!("[`Callback::on_error`] of ", $call, " calls.")]
+                fn $on_error(
+                    &self,
+                    request: &mut $R,
+                    error: &Error,
+                ) -> impl Future<Output = Result<Recovery<$T>>> + Send {
+                    let _ = (request, error);
+                    async { Ok(Recovery::Propagate) }
+                }
+
+                #[doc = concat!("[`Callback::on_end`] of ", $call, " calls.")]
+                fn $on_end(&self, request: &$R, outcome: Outcome<'_, $T>) {
+                    let _ = (request, outcome);
+                }
+            )*
+
+            /// Names the object in errors, traces and [`explain`](crate::Agent::explain). The
+            /// type's name unless overridden.
+            fn name(&self) -> Cow<'static, str> {
+                Cow::Borrowed(short_type_name::<Self>())
+            }
+        }
+
+        $(
+            impl<H: Hooks> Callback<$R> for OfHooks<H> {
+                fn before(
+                    &self,
+                    request: &mut $R,
+                ) -> impl Future<Output = Result<Action<$T>>> + Send {
+                    self.0.$before(request)
+                }
+
+                fn after(
+                    &self,
+                    request: &$R,
+                    response: &$T,
+                ) -> impl Future<Output = Result<Action<$T>>> + Send {
+                    self.0.$after(request, response)
+                }
+
+                fn on_error(
+                    &self,
+                    request: &mut $R,
+                    error: &Error,
+                ) -> impl Future<Output = Result<Recovery<$T>>> + Send {
+                    self.0.$on_error(request, error)
+                }
+
+                fn on_end(&self, request: &$R, outcome: Outcome<'_, $T>) {
+                    self.0.$on_end(request, outcome);
+                }
+
+                fn name(&self) -> Cow<'static, str> {
+                    self.0.name()
+                }
+            }
+        )*
+    };
+}
+
+hooks! {
+    "agent" AgentRequest => AgentResponse { before_agent after_agent on_agent_error on_agent_end }
+    "model" ModelRequest => ModelResponse { before_model after_model on_model_error on_model_end }
+    "tool" ToolRequest => ToolResponse { before_tool after_tool on_tool_error on_tool_end }
+}
+
+/// The hooks of one call, as a callback of that call.
+pub(super) struct OfHooks<H>(pub(super) Arc<H>);

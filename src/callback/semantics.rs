@@ -1,0 +1,225 @@
+use crate::call::CallKind;
+
+/// How a band answers the questions that agent frameworks answer differently, one field a
+/// question.
+///
+/// The default is what the rest of the documentation describes; the constructors are what four
+/// frameworks do. A list of callbacks takes it by
+/// [`with_semantics`](super::Callbacks::with_semantics), an agent by
+/// [`semantics`](crate::AgentBuilder::semantics).
+///
+/// ```
+/// use tower_agent::{BandSemantics, Callbacks, ModelRequest, Several};
+///
+/// let mut semantics = BandSemantics::default();
+/// semantics.before = Several::Last;
+/// let callbacks = Callbacks::<ModelRequest>::new().with_semantics(semantics);
+/// assert_eq!(callbacks.semantics(), semantics);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BandSemantics {
+    /// Several `before`s: what becomes of the rest when one responds.
+    pub before: Several,
+    /// Several `after`s: what becomes of the rest when one responds.
+    pub after: SeveralAfter,
+    /// A hook fails, or panics: what becomes of the rest.
+    pub failure: HookFailure,
+    /// Where an [`Action::Respond`](super::Action::Respond) counts.
+    pub respond: RespondIn,
+    /// Whether `after` is asked about a response that a `before` gave.
+    pub after_before: ByCall<bool>,
+    /// Whether `after` is asked about a response that an `on_error` gave.
+    pub after_fallback: ByCall<bool>,
+    /// Several `on_error`s: which decides.
+    pub on_error: SeveralOnError,
+    /// Whether a retry asks the band's `before`s again, about the request as it entered the band.
+    pub retry_before: ByCall<bool>,
+    /// How often the band's `on_error`s may have one call made again.
+    pub retries: ByCall<Retries>,
+}
+
+/// What becomes of the rest of the `before`s when one responds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Several {
+    /// The first response wins; the rest are not asked.
+    First,
+    /// The first response wins; the rest are told all the same, and their answers ignored.
+    FirstRestTold,
+    /// All are asked; the last response wins.
+    Last,
+}
+
+/// What becomes of the rest of the `after`s when one responds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SeveralAfter {
+    /// Each sees what the one before it made; the last one's stands.
+    Compose,
+    /// The first response wins; the rest are not asked.
+    First,
+    /// The first response wins; the rest are told of the original all the same, and their answers
+    /// ignored.
+    FirstRestTold,
+    /// All are asked about the original; the last response wins.
+    Last,
+}
+
+/// What becomes of the rest when a hook fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HookFailure {
+    /// They are not asked; the call fails with that error.
+    Stop,
+    /// They are told all the same, and their answers ignored; the call fails with that error.
+    RestTold,
+    /// They are asked as if nothing had happened; the call fails with the first error, which beats
+    /// any response.
+    Continue,
+}
+
+/// Where a response counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RespondIn {
+    /// In every hook.
+    Everywhere,
+    /// In the `after` of a model call alone; elsewhere it is ignored with a warning.
+    AfterModel,
+}
+
+/// Which `on_error` decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SeveralOnError {
+    /// The first retry or fallback wins; a [`Fail`](super::Recovery::Fail) changes the error that
+    /// the next one sees.
+    First,
+    /// As the `after`s do: they are its error half. A fallback is a response, and clears the error;
+    /// a `Fail` is a failing hook.
+    LikeAfter,
+}
+
+/// How often a call may be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retries {
+    /// So often.
+    AtMost(u32),
+    /// As often as the agent may call its model.
+    MaxIterations,
+}
+
+/// One answer for each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ByCall<T> {
+    /// For model calls.
+    pub model: T,
+    /// For tool calls.
+    pub tool: T,
+    /// For agent calls.
+    pub agent: T,
+    /// For every other call.
+    pub other: T,
+}
+
+impl<T: Copy> ByCall<T> {
+    /// The same answer for all.
+    pub const fn all(answer: T) -> Self {
+        Self { model: answer, tool: answer, agent: answer, other: answer }
+    }
+
+    const fn of(model: T, tool: T, agent: T, other: T) -> Self {
+        Self { model, tool, agent, other }
+    }
+
+    /// The answer for `call`.
+    pub const fn get(&self, call: CallKind) -> T {
+        match call {
+            CallKind::Model => self.model,
+            CallKind::Tool => self.tool,
+            CallKind::Agent => self.agent,
+            _ => self.other,
+        }
+    }
+}
+
+impl BandSemantics {
+    pub(super) const DEFAULT: Self = Self {
+        before: Several::First,
+        after: SeveralAfter::Compose,
+        failure: HookFailure::Stop,
+        respond: RespondIn::Everywhere,
+        after_before: ByCall::all(true),
+        after_fallback: ByCall::all(true),
+        on_error: SeveralOnError::First,
+        retry_before: ByCall::all(false),
+        retries: ByCall::all(Retries::AtMost(3)),
+    };
+
+    /// As potato_agent's callbacks.
+    #[must_use]
+    pub const fn potato() -> Self {
+        Self {
+            before: Several::FirstRestTold,
+            after: SeveralAfter::FirstRestTold,
+            failure: HookFailure::RestTold,
+            respond: RespondIn::AfterModel,
+            ..Self::DEFAULT
+        }
+    }
+
+    /// As Google ADK's Python callbacks.
+    #[must_use]
+    pub const fn adk_python() -> Self {
+        Self {
+            after: SeveralAfter::First,
+            after_before: ByCall::of(false, true, false, true),
+            ..Self::DEFAULT
+        }
+    }
+
+    /// As ADK Elixir's `ADK.Callback`.
+    #[must_use]
+    pub const fn adk_elixir() -> Self {
+        Self {
+            after_before: ByCall::of(false, true, false, true),
+            after_fallback: ByCall::of(false, true, true, true),
+            retry_before: ByCall::of(true, false, false, false),
+            retries: ByCall::of(
+                Retries::MaxIterations,
+                Retries::AtMost(1),
+                Retries::AtMost(3),
+                Retries::AtMost(3),
+            ),
+            ..Self::DEFAULT
+        }
+    }
+
+    /// As trpc-agent-go's callbacks with its two options.
+    #[must_use]
+    pub const fn trpc(continue_on_error: bool, continue_on_response: bool) -> Self {
+        let (before, after) = match continue_on_response {
+            true => (Several::Last, SeveralAfter::Last),
+            false => (Several::First, SeveralAfter::First),
+        };
+        let failure = if continue_on_error { HookFailure::Continue } else { HookFailure::Stop };
+        Self {
+            before,
+            after,
+            failure,
+            after_before: ByCall::of(true, false, false, true),
+            after_fallback: ByCall::all(false),
+            on_error: SeveralOnError::LikeAfter,
+            ..Self::DEFAULT
+        }
+    }
+}
+
+impl Default for BandSemantics {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

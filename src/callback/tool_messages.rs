@@ -1,0 +1,125 @@
+//! What the model is shown of a tool's answer.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::function::{Later, Now};
+use crate::maybe_future::MaybeFuture;
+use crate::message::{Message, ToolCall};
+use crate::panic::{CatchPanic, catch};
+use crate::tool::{ToolDeclaration, ToolResponse};
+
+/// A tool's answer on its way to the model, after every callback and layer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ToolAnswer {
+    /// What the model asked for.
+    pub call: ToolCall,
+    /// The arguments that the tool was given, after `before_tool`.
+    pub arguments: Arc<Value>,
+    /// The answer, after `after_tool`.
+    pub response: ToolResponse,
+    /// What the model was told of the tool. `None` for one that does not exist.
+    pub declaration: Option<Arc<ToolDeclaration>>,
+    /// What the model is shown unless told otherwise.
+    pub default: Message,
+}
+
+/// What a function of a [`ToolAnswer`] may return: the messages to show, an `Option` of them where
+/// `None` keeps the default, a `Result` of either, or a future of one of these that owns what it
+/// uses. `M` tells the last apart.
+#[diagnostic::on_unimplemented(
+    message = "a tool's answer cannot be shown as `{Self}`",
+    label = "neither messages nor a `Send + 'static` future of them",
+    note = "return a `Vec<Message>`, an `Option` of one, or a `Result` of either"
+)]
+pub trait IntoToolMessages<M> {
+    /// Makes the future.
+    fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>>;
+}
+
+/// What such a function may return at once.
+pub trait ToolMessages {
+    /// The messages; `None` keeps the default.
+    ///
+    /// # Errors
+    ///
+    /// When the callback failed.
+    fn messages(self) -> Result<Option<Vec<Message>>>;
+}
+
+impl ToolMessages for Vec<Message> {
+    fn messages(self) -> Result<Option<Vec<Message>>> {
+        Ok(Some(self))
+    }
+}
+
+impl ToolMessages for Option<Vec<Message>> {
+    fn messages(self) -> Result<Option<Vec<Message>>> {
+        Ok(self)
+    }
+}
+
+impl<T: ToolMessages> ToolMessages for Result<T> {
+    fn messages(self) -> Result<Option<Vec<Message>>> {
+        self?.messages()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: ToolMessages> IntoToolMessages<Now> for T {
+    fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
+        MaybeFuture::ready(self.messages())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<F: Future<Output: ToolMessages> + Send + 'static> IntoToolMessages<Later> for F {
+    fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.messages() }))
+    }
+}
+
+/// A function that decides what the model is shown of a tool's answer.
+#[derive(Clone)]
+pub(crate) struct ShowTool(Arc<Show>);
+
+type Show = dyn Fn(ToolAnswer) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> + Send + Sync;
+
+impl ShowTool {
+    pub(crate) fn new<F, O, M>(function: F) -> Self
+    where
+        F: Fn(ToolAnswer) -> O + Send + Sync + 'static,
+        O: IntoToolMessages<M>,
+    {
+        Self(Arc::new(move |answer| function(answer).into_tool_messages()))
+    }
+
+    /// The messages for an answer. One that answers the call is among them, the default if need be.
+    pub(crate) async fn show(&self, answer: ToolAnswer) -> Result<Vec<Message>> {
+        let (default, id) = (answer.default.clone(), answer.call.id.clone());
+        let shown = match catch(|| (self.0)(answer)) {
+            Ok(future) => CatchPanic::new(future).await,
+            Err(panic) => Err(panic),
+        };
+        let failed = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
+        let shown = shown.unwrap_or_else(|panic| Err(failed(panic)));
+        let shown = shown.map_err(|error| error.by(|| "tool_result_messages".into(), "after"))?;
+        let Some(mut shown) = shown else { return Ok(vec![default]) };
+        let answers = |message: &Message| message.tool_results().any(|r| r.call_id == id);
+        if !shown.iter().any(answers) {
+            shown.insert(0, default);
+        }
+        Ok(shown)
+    }
+}
+
+impl fmt::Debug for ShowTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShowTool").finish_non_exhaustive()
+    }
+}

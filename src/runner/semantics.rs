@@ -1,0 +1,185 @@
+use crate::callback::BandSemantics;
+
+/// How an agent answers the questions that agent frameworks answer differently.
+///
+/// `band` is about the callbacks of one call, `run` about the loop. The default is what the rest
+/// of the documentation describes; the constructors are what four frameworks do, so that callbacks
+/// written for one of them keep their meaning. What all of them do alike has no field.
+///
+/// ```
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, ModelResponse, Action, Semantics, after_model};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// // The first response wins, as in Google's ADK; by default each sees what the last one made.
+/// let agent = Agent::builder(ScriptedModel::new([Turn::text("hello")]))
+///     .semantics(Semantics::adk_python())
+///     .on_model(after_model(|_, _| Action::Respond(ModelResponse::text("first"))))
+///     .on_model(after_model(|_, _| Action::Respond(ModelResponse::text("second"))))
+///     .build()?;
+/// assert_eq!(agent.run("hi").await?.text(), "first");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Semantics {
+    /// The callbacks of one call.
+    pub band: BandSemantics,
+    /// The loop.
+    pub run: RunSemantics,
+}
+
+/// How the loop answers what frameworks answer differently, one field a question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunSemantics {
+    /// Tool calls in a model response that a `before` or an `on_error` gave.
+    pub answered_tool_calls: AnsweredToolCalls,
+    /// A response given by `after_model`.
+    pub after_model_respond: AfterModelRespond,
+    /// A response given by `after_agent`.
+    pub after_agent_respond: AfterAgentRespond,
+    /// A tool fails, and nobody recovers it.
+    pub tool_failure: ToolFailure,
+    /// The model calls a tool that does not exist.
+    pub unknown_tool: UnknownTool,
+    /// Several tool calls of one turn.
+    pub tool_calls: ToolCalls,
+    /// The agent has made as many model calls as it may.
+    pub at_limit: AtLimit,
+}
+
+/// What becomes of tool calls in a model response that a callback gave in the model's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnsweredToolCalls {
+    /// They are run, as if the model had asked for them.
+    #[default]
+    Run,
+    /// They are dropped: the response is the agent's answer.
+    Drop,
+}
+
+/// What a response given by `after_model` means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterModelRespond {
+    /// It stands for the model's; the loop goes on as if the model had said it.
+    #[default]
+    Replace,
+    /// It ends the run, with its text as the answer.
+    EndRun,
+}
+
+/// What a response given by `after_agent` means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterAgentRespond {
+    /// It stands in the place of the agent's last words; what was said before them stays.
+    #[default]
+    Replace,
+    /// It is all that the agent has said.
+    Transform,
+}
+
+/// What becomes of a tool's failure that nobody recovers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolFailure {
+    /// The model is told, and may try again.
+    #[default]
+    TellModel,
+    /// The run fails with it; the calls beside it are dropped.
+    FailRun,
+}
+
+/// What becomes of a call of a tool that does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnknownTool {
+    /// It goes through the tool callbacks as an error; if none recovers it, the model is told.
+    #[default]
+    Callbacks,
+    /// The model is told; no callback is.
+    TellModel,
+    /// It goes through the tool callbacks as an error; if none recovers it, the run fails.
+    FailRun,
+}
+
+/// How the tool calls of one turn run. Their answers keep the order of the calls either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolCalls {
+    /// Side by side, as many at a time as
+    /// [`tool_concurrency`](super::AgentBuilder::tool_concurrency) allows.
+    #[default]
+    Concurrent,
+    /// One after another.
+    OneByOne,
+}
+
+/// How an agent ends that has made as many model calls as it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtLimit {
+    /// With an error of kind [`MaxIterations`](crate::ErrorKind::MaxIterations).
+    #[default]
+    Fail,
+    /// With what it has, as [`End::Limit`](crate::End::Limit).
+    End,
+}
+
+impl Semantics {
+    /// As potato_agent: a response in `after_model` ends the run, and nowhere else does one count;
+    /// a tool that fails ends the run; tools run one by one.
+    #[must_use]
+    pub fn potato() -> Self {
+        Self {
+            band: BandSemantics::potato(),
+            run: RunSemantics {
+                after_model_respond: AfterModelRespond::EndRun,
+                tool_failure: ToolFailure::FailRun,
+                unknown_tool: UnknownTool::FailRun,
+                tool_calls: ToolCalls::OneByOne,
+                ..RunSemantics::default()
+            },
+        }
+    }
+
+    /// As Google ADK for Python: the first response wins in every hook; `after` is not asked about
+    /// a response that a `before` gave, except for tools; a tool that fails ends the run.
+    #[must_use]
+    pub fn adk_python() -> Self {
+        Self {
+            band: BandSemantics::adk_python(),
+            run: RunSemantics { tool_failure: ToolFailure::FailRun, ..RunSemantics::default() },
+        }
+    }
+
+    /// As ADK Elixir: `after`s compose; a response in the model's place is final; a retry of the
+    /// model asks `before_model` again; tools run one by one.
+    #[must_use]
+    pub fn adk_elixir() -> Self {
+        Self {
+            band: BandSemantics::adk_elixir(),
+            run: RunSemantics {
+                answered_tool_calls: AnsweredToolCalls::Drop,
+                after_agent_respond: AfterAgentRespond::Transform,
+                tool_calls: ToolCalls::OneByOne,
+                ..RunSemantics::default()
+            },
+        }
+    }
+
+    /// As trpc-agent-go without options: the first response wins in every hook; `after` is not
+    /// asked about a response given before a tool or an agent; `on_error` is its error half.
+    #[must_use]
+    pub fn trpc() -> Self {
+        Self {
+            band: BandSemantics::trpc(false, false),
+            run: RunSemantics { unknown_tool: UnknownTool::TellModel, ..RunSemantics::default() },
+        }
+    }
+}

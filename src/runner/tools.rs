@@ -1,0 +1,114 @@
+//! The tool calls of a turn.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use tower::ServiceExt;
+
+use super::run::{Running, refusal};
+use super::semantics::{ToolCalls, ToolFailure, UnknownTool};
+use crate::call::CallKind;
+use crate::callback::ToolAnswer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, ToolCall, ToolResult};
+use crate::tool::{ToolRequest, ToolResponse};
+
+/// What the model is told of one call; nothing if the agent waits or has ended.
+type Answer = Vec<Message>;
+
+impl Running<'_> {
+    /// Runs the tools that the model asked for, and tells it their answers in its order.
+    pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
+        if let [call] = &calls[..] {
+            let answer = self.run_tool(call).await?;
+            self.messages.extend(answer);
+        } else {
+            let answers = self.run_several(&calls).await?;
+            self.messages.extend(answers.into_iter().flatten());
+        }
+        Ok(())
+    }
+
+    async fn run_several(&self, calls: &[ToolCall]) -> Result<Vec<Answer>> {
+        let mut running = Vec::with_capacity(calls.len());
+        for (index, call) in calls.iter().enumerate() {
+            running.push(async move { (index, self.run_tool(call).await) });
+        }
+        let at_once = match self.config.semantics.tool_calls {
+            ToolCalls::Concurrent => self.config.tool_concurrency,
+            ToolCalls::OneByOne => 1,
+        };
+        let mut running = stream::iter(running).buffer_unordered(at_once);
+        let mut answers = vec![Answer::new(); calls.len()];
+        while let Some((index, answer)) = running.next().await {
+            // A failure of the run drops the calls beside it.
+            answers[index] = answer?;
+        }
+        Ok(answers)
+    }
+
+    async fn run_tool(&self, call: &ToolCall) -> Result<Answer> {
+        let context = self.turn.in_tool_call(&call.id);
+        if context.refusal(CallKind::Tool).is_some() {
+            return Ok(Answer::new());
+        }
+        let declaration = self.config.tool_set.declaration(&call.name).cloned();
+        if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
+            return Ok(vec![told(call, &self.config.tool_set.unknown(&call.name))]);
+        }
+        let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
+        let result = self.config.tools.clone().oneshot(request).await;
+        let result = result.map_err(|error| self.failed(call, error));
+        self.survived()?;
+        match result {
+            Ok(response) => self.show(call, response).await,
+            Err(error) if error.is_ending() => Ok(Answer::new()),
+            Err(error) if self.fails_run(&error) => Err(error),
+            Err(error) => Ok(vec![told(call, &error)]),
+        }
+    }
+
+    fn failed(&self, call: &ToolCall, error: Error) -> Error {
+        let context = self.turn.in_tool_call(&call.id);
+        let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
+        context.latch(CallKind::Tool, &error);
+        error
+    }
+
+    fn fails_run(&self, error: &Error) -> bool {
+        let semantics = &self.config.semantics;
+        match error.kind() {
+            ErrorKind::UnknownTool => semantics.unknown_tool == UnknownTool::FailRun,
+            _ => semantics.tool_failure == ToolFailure::FailRun,
+        }
+    }
+
+    /// The messages that show a tool's answer, made once, after every callback and layer.
+    async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Answer> {
+        let result = ToolResult::new(call, response.parts());
+        let result = if response.is_error() { result.failed() } else { result };
+        let default = Message::tool(result);
+        let Some(show) = &self.config.show_tool else { return Ok(vec![default]) };
+        let shown_by_default = vec![default.clone()];
+        let answer = ToolAnswer {
+            call: call.clone(),
+            arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
+            declaration: self.config.tool_set.declaration(&call.name).map(Arc::clone),
+            response,
+            default,
+        };
+        let shown = show.show(answer).await.map_err(|error| self.failed(call, error));
+        self.survived()?;
+        match shown {
+            // The run ends; the tool has run.
+            Err(error) if error.is_ending() => Ok(shown_by_default),
+            Err(error) => Ok(vec![told(call, &error)]),
+            shown => shown,
+        }
+    }
+}
+
+/// What the model is told of a failure.
+fn told(call: &ToolCall, error: &Error) -> Message {
+    refusal(call, format!("{}: {}", error.kind(), error.message()))
+}
