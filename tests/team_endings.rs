@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, End, Error, ErrorKind, Message, Messages, Pending,
-    Recovery, Request, Tool, before_agent, before_tool, on_agent_error,
+    Recovery, Tool, before_agent, before_tool, on_agent_error,
 };
 
 #[tokio::test(start_paused = true)]
