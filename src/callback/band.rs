@@ -7,7 +7,7 @@ use tower::Service;
 use super::Callbacks;
 use super::ending::Begun;
 use super::phases::Recovered;
-use super::semantics::Retries;
+use super::semantics::{BandSemantics, Retries};
 use crate::call::Origin;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::request::Request;
@@ -30,9 +30,12 @@ where
             Some(ended) => Err(ended),
             None => call.run(&mut inner).await,
         };
-        // What a hook, or a service inside, made of an abort does not count.
-        if let Some(abort) = call.request.context().aborted() {
-            result = Err(abort.clone());
+        // What a hook, or a service inside, made of an ending does not count.
+        match call.request.context().ending(R::CALL) {
+            Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => {
+                result = Err(ending);
+            }
+            _ => {}
         }
         call.end(&result);
         result
@@ -105,7 +108,10 @@ impl<R: Request> Begun<R> {
     fn max_retries(&self) -> u32 {
         match self.callbacks.semantics().retries.get(R::CALL) {
             Retries::AtMost(most) => most,
-            Retries::MaxIterations => self.request.context().max_iterations(),
+            Retries::MaxIterations => match self.request.context().max_iterations() {
+                0 => BandSemantics::RETRIES,
+                most => most,
+            },
         }
     }
 
