@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -101,8 +102,8 @@ impl Scope {
         }
     }
 
-    pub(super) fn texts(&self, count: usize) -> Vec<Arc<str>> {
-        lock(&self.texts).iter().take(count).cloned().collect()
+    pub(super) fn texts(&self, range: &Range<usize>) -> Vec<Arc<str>> {
+        lock(&self.texts).get(range.clone()).unwrap_or_default().to_vec()
     }
 
     pub(super) fn text_count(&self) -> usize {

@@ -10,7 +10,7 @@ use tower::{Service, ServiceExt};
 use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
-use crate::call::CallKind;
+use crate::call::{CallKind, Origin};
 use crate::callback::{Bundle, Carried};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
@@ -130,17 +130,21 @@ async fn run(agent: Arc<Composed>, mut request: AgentRequest) -> Result<AgentRes
         return Err(ended);
     }
     let request = request.with_context(context.clone());
-    let stack = agent.stack.clone();
+    let (stack, asked) = (agent.stack.clone(), request.clone());
     let token = context.cancellation().clone();
     let result = token
         .run_until_cancelled(stack.oneshot(request))
         .await
         .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
-    let result = result.map(|response| match agent.semantics.run.after_agent_respond {
-        AfterAgentRespond::Replace => response,
-        AfterAgentRespond::Transform => response.only_given(),
+    let result = settle(&context, result).map(|mut response| {
+        // A layer's answer, or none at all, has no place in the run yet.
+        asked.mark(&mut response, None, Origin::Service);
+        match agent.semantics.run.after_agent_respond {
+            AfterAgentRespond::Replace => response,
+            AfterAgentRespond::Transform => response.only_given(),
+        }
     });
-    settle(&context, result).map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
+    result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
 }
 
 /// Callbacks given with a run.

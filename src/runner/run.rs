@@ -57,6 +57,8 @@ impl Service<AgentRequest> for Loop {
 pub(super) struct Running<'a> {
     pub(super) config: &'a Config,
     request: AgentRequest,
+    /// The context of this pass of the loop.
+    begun: RunContext,
     settings: Arc<Settings>,
     pub(super) messages: Messages,
     new_from: usize,
@@ -78,6 +80,7 @@ impl<'a> Running<'a> {
             new_from: request.messages().len(),
             iterations: 0,
             turn: request.context().clone(),
+            begun: request.context().begun(),
             request,
         }
     }
@@ -108,7 +111,7 @@ impl<'a> Running<'a> {
 
     /// Asks the model. Its answer ends the run if a callback gave it to do so.
     async fn ask(&mut self) -> Result<Option<End>> {
-        self.turn = self.context().at_iteration(self.iterations);
+        self.turn = self.begun.at_iteration(self.iterations);
         self.iterations += 1;
         let tools = self.config.tool_set.declarations().clone();
         let (messages, settings) = (self.messages.clone(), self.settings.clone());
