@@ -70,6 +70,10 @@ impl<R: Request> Begun<R> {
         }
         let mut retries = 0;
         loop {
+            // A hook may have seen the run aborted, and made nothing of it.
+            if let Some(abort) = self.request.context().aborted() {
+                return Err(abort.clone());
+            }
             let attempt = async {
                 if retries > 0 {
                     poll_fn(|cx| inner.poll_ready(cx)).await?;

@@ -100,7 +100,11 @@ impl<'a> Running<'a> {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(self.response(end)),
                 Err(error) if error.is_ending() => return self.ended(&error),
-                Err(error) => return Err(error),
+                // A layer may have made another error of what ended the run.
+                Err(error) => match self.context().ending(CallKind::Agent) {
+                    Some(ending) => return self.ended(&ending),
+                    None => return Err(error),
+                },
             }
         }
     }

@@ -72,7 +72,8 @@ impl Running<'_> {
         let context = self.turn.in_tool_call(&call.id);
         let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
         context.latch(CallKind::Tool, &error);
-        error
+        // A layer may have made another error of what ended the run.
+        context.ending(CallKind::Tool).unwrap_or(error)
     }
 
     fn fails_run(&self, error: &Error) -> bool {
