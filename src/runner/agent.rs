@@ -154,7 +154,8 @@ struct OfRun(Bundle);
 impl AgentRequest {
     /// The same request with callbacks for its run, inside those that agents have of their own.
     ///
-    /// They travel with the run, to sub-agents and agents as tools too.
+    /// They travel with the run, to sub-agents and agents as tools too, and keep the
+    /// [semantics](Bundle::with_semantics) that they have, whatever an agent's are.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let mut all = callbacks.into();
