@@ -75,7 +75,7 @@ pub enum HookFailure {
     /// They are told all the same, and their answers ignored; the call fails with that error.
     RestTold,
     /// They are asked as if nothing had happened; the call fails with the first error, which beats
-    /// any response.
+    /// any response and any retry. Only an ending of more than the call beats it.
     Continue,
 }
 

@@ -63,7 +63,7 @@ impl Running<'_> {
         match result {
             Ok(response) => self.show(call, response).await,
             Err(error) if error.is_ending() => Ok(Answer::new()),
-            Err(error) if self.fails_run(&error) => Err(error),
+            Err(error) if self.fails_run(call, &error) => Err(error),
             Err(error) => Ok(vec![told(call, &error)]),
         }
     }
@@ -76,10 +76,12 @@ impl Running<'_> {
         context.ending(CallKind::Tool).unwrap_or(error)
     }
 
-    fn fails_run(&self, error: &Error) -> bool {
+    fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {
         let semantics = &self.config.semantics;
+        let is_unknown = self.config.tool_set.declaration(&call.name).is_none();
         match error.kind() {
-            ErrorKind::UnknownTool => semantics.unknown_tool == UnknownTool::FailRun,
+            // One that is known may have failed for another that is not.
+            ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
             _ => semantics.tool_failure == ToolFailure::FailRun,
         }
     }

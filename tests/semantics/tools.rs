@@ -130,6 +130,24 @@ async fn an_unknown_tool_does_not_fail_a_run_that_only_failing_tools_do() {
     assert_eq!(result.unwrap().text(), "sorry");
 }
 
+/// As of an agent that works as a tool, and whose own model called a tool that does not exist.
+#[tokio::test]
+async fn a_known_tool_that_fails_for_an_unknown_one_is_a_tool_that_fails() {
+    for (semantics, fails) in [
+        (with(|run| run.tool_failure = ToolFailure::FailRun), true),
+        (with(|run| run.unknown_tool = UnknownTool::FailRun), false),
+    ] {
+        let inner = || Error::new(ErrorKind::UnknownTool, "there is no tool `nope`");
+        let model = ScriptedModel::new([Turn::tool("helper", json!(1)), Turn::text("sorry")]);
+        let agent = Agent::builder(model)
+            .tool(Tool::function("helper", "", move |_: Value| Err::<(), _>(inner())))
+            .semantics(semantics)
+            .build()
+            .unwrap();
+        assert_eq!(agent.run("?").await.is_err(), fails, "{semantics:?}");
+    }
+}
+
 // Several tool calls
 
 #[tokio::test(start_paused = true)]
