@@ -1,6 +1,7 @@
 //! Every preset, on every row of the table and on every two answers of `b` and `c`.
 
 use tower::ServiceExt;
+use tower_agent::callback::{RespondIn, SeveralOnError};
 use tower_agent::{
     AgentRequest, BandSemantics, CallKind, Callbacks, ErrorKind, ModelRequest, RunContext,
     ToolRequest,
@@ -20,10 +21,15 @@ enum Preset {
     Potato,
     AdkPython,
     AdkElixir,
-    Trpc { continue_on_error: bool, continue_on_response: bool },
+    Trpc {
+        continue_on_error: bool,
+        continue_on_response: bool,
+    },
+    /// No preset: potato's, where a response counts everywhere, and `on_error` is as `after`.
+    RestTold,
 }
 
-const PRESETS: [Preset; 8] = [
+const PRESETS: [Preset; 9] = [
     Preset::Default,
     Preset::Potato,
     Preset::AdkPython,
@@ -32,6 +38,7 @@ const PRESETS: [Preset; 8] = [
     Preset::Trpc { continue_on_error: true, continue_on_response: false },
     Preset::Trpc { continue_on_error: false, continue_on_response: true },
     Preset::Trpc { continue_on_error: true, continue_on_response: true },
+    Preset::RestTold,
 ];
 
 impl Preset {
@@ -43,6 +50,12 @@ impl Preset {
             Self::AdkElixir => BandSemantics::adk_elixir(),
             Self::Trpc { continue_on_error, continue_on_response } => {
                 BandSemantics::trpc(continue_on_error, continue_on_response)
+            }
+            Self::RestTold => {
+                let mut semantics = BandSemantics::potato();
+                semantics.respond = RespondIn::Everywhere;
+                semantics.on_error = SeveralOnError::LikeAfter;
+                semantics
             }
         }
     }
@@ -71,6 +84,13 @@ impl Preset {
                 failure: Failure::RestTold,
                 responds_before: false,
                 responds_after: is_model,
+                ..default
+            },
+            Self::RestTold => Rules {
+                before: Chain::FirstRestTold,
+                after: Chain::FirstRestTold,
+                failure: Failure::RestTold,
+                error_half: true,
                 ..default
             },
             Self::AdkPython => {
