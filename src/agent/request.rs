@@ -162,7 +162,7 @@ impl Request for AgentRequest {
         }
         match replaced {
             Some(replaced) => response.stand_for(replaced),
-            None => response.continue_from(&self.messages),
+            None => response.continue_from(&self.messages, &self.context),
         }
     }
 }

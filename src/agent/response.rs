@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::call::Origin;
-use crate::context::State;
+use crate::context::{RunContext, State};
 use crate::error::Pending;
 use crate::message::{Iter, Message, Messages, Role, Usage};
 
@@ -48,8 +48,9 @@ pub enum End {
 impl AgentResponse {
     /// An answer made of these new messages.
     ///
-    /// Given by a callback, it is placed in the conversation: from `before_agent` after the
-    /// request's messages, from `after_agent` in the place of the last thing that the agent said.
+    /// Given by a callback or a layer, it is placed in the run, whose state and usage it carries:
+    /// from `before_agent` after the request's messages, from `after_agent` in the place of the
+    /// last thing that the agent said.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
@@ -148,12 +149,14 @@ impl AgentResponse {
         self
     }
 
-    /// Places a callback's answer after the conversation that was asked about.
-    pub(super) fn continue_from(&mut self, asked: &Messages) {
+    /// Places a callback's answer after the conversation that was asked about, in its run.
+    pub(super) fn continue_from(&mut self, asked: &Messages, context: &RunContext) {
         if std::mem::take(&mut self.is_bare) {
             let said = std::mem::replace(&mut self.messages, asked.clone());
             self.new_from = asked.len();
             self.messages.extend(said.iter().cloned());
+            self.usage = context.agent_usage();
+            self.state = context.state().clone();
         }
     }
 

@@ -7,7 +7,7 @@ use tower::Service;
 use super::Callbacks;
 use super::ending::Begun;
 use super::phases::Recovered;
-use super::semantics::Retries;
+use super::semantics::{BandSemantics, Retries};
 use crate::call::Origin;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::request::Request;
@@ -30,9 +30,12 @@ where
             Some(ended) => Err(ended),
             None => call.run(&mut inner).await,
         };
-        // What a hook, or a service inside, made of an abort does not count.
-        if let Some(abort) = call.request.context().aborted() {
-            result = Err(abort.clone());
+        // What a hook, or a service inside, made of an ending does not count.
+        match call.request.context().ending(R::CALL) {
+            Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => {
+                result = Err(ending);
+            }
+            _ => {}
         }
         call.end(&result);
         result
@@ -67,6 +70,10 @@ impl<R: Request> Begun<R> {
         }
         let mut retries = 0;
         loop {
+            // A hook may have seen the run aborted, and made nothing of it.
+            if let Some(abort) = self.request.context().aborted() {
+                return Err(abort.clone());
+            }
             let attempt = async {
                 if retries > 0 {
                     poll_fn(|cx| inner.poll_ready(cx)).await?;
@@ -105,7 +112,10 @@ impl<R: Request> Begun<R> {
     fn max_retries(&self) -> u32 {
         match self.callbacks.semantics().retries.get(R::CALL) {
             Retries::AtMost(most) => most,
-            Retries::MaxIterations => self.request.context().max_iterations(),
+            Retries::MaxIterations => match self.request.context().max_iterations() {
+                0 => BandSemantics::RETRIES,
+                most => most,
+            },
         }
     }
 

@@ -56,17 +56,20 @@ impl Bundle {
         self
     }
 
-    /// Adds another bundle's callbacks after these.
+    /// Adds another bundle's callbacks after these. Calls that these say anything of keep their
+    /// semantics; for the others they are the other bundle's.
     #[must_use]
-    pub fn and(mut self, other: impl Into<Self>) -> Self {
-        let Self { agent, model, tool } = other.into();
-        self.agent.append(&agent);
-        self.model.append(&model);
-        self.tool.append(&tool);
-        self
+    pub fn and(self, other: impl Into<Self>) -> Self {
+        let other = other.into();
+        Self {
+            agent: self.agent.and(other.agent),
+            model: self.model.and(other.model),
+            tool: self.tool.and(other.tool),
+        }
     }
 
-    /// The same callbacks with other [semantics](BandSemantics).
+    /// The same callbacks with other [semantics](BandSemantics), for a run. In an agent it is the
+    /// agent's that count.
     #[must_use]
     pub fn with_semantics(self, semantics: BandSemantics) -> Self {
         Self {

@@ -145,8 +145,11 @@ impl<R: Request> Callbacks<R> {
 
     /// Asks the `on_error`s about a failure, without a service: [`Recovery::Retry`],
     /// [`Recovery::Fallback`], or [`Recovery::Fail`] with the error that is left, which
-    /// is a hook's own where one failed.
+    /// is a hook's own where one failed. An ending of more than the call is left as it is.
     pub async fn run_on_error(&self, request: &mut R, error: Error) -> Recovery<R::Response> {
+        if error.is_ending() {
+            return Recovery::Fail(error);
+        }
         let mut call = Begun::unended(request.clone(), self.clone());
         let recovered = call.on_error(error, true).await;
         request.clone_from(&call.request);
@@ -155,6 +158,16 @@ impl<R: Request> Callbacks<R> {
             Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
             Err(error) => Recovery::Fail(error),
         }
+    }
+
+    /// Another list's callbacks after these; its semantics, too, where these have none of their own.
+    pub(super) fn and(self, other: Self) -> Self {
+        if self.0.is_none() {
+            return other;
+        }
+        let mut all = self;
+        all.append(&other);
+        all
     }
 
     pub(super) fn as_slice(&self) -> &[Shared<R>] {

@@ -126,7 +126,7 @@ impl<R: Request> Begun<R> {
     ) -> Result<Recovered<R::Response>> {
         let semantics = self.callbacks.semantics();
         let like_after = semantics.on_error == SeveralOnError::LikeAfter;
-        let last_wins = like_after && semantics.after == SeveralAfter::Last;
+        let several = if like_after { semantics.after } else { SeveralAfter::First };
         let mut decided = Decided::nothing();
         for index in 0..self.callbacks.len() {
             self.enter(index);
@@ -135,12 +135,17 @@ impl<R: Request> Begun<R> {
             match hook(|| callback.on_error(request, &error)).await {
                 Ok(Recovery::Propagate) => {}
                 _ if decided.is_over => {}
-                Ok(Recovery::Retry) if may_retry => return Ok(Recovered::Retry),
+                // A hook that has failed beats it, as it beats a response.
+                Ok(Recovery::Retry) if may_retry && decided.error.is_none() => {
+                    return Ok(Recovered::Retry);
+                }
                 Ok(Recovery::Retry) => {}
                 Ok(Recovery::Fallback(response)) => {
                     decided.answer = Some(Box::new(response));
-                    if !last_wins {
-                        break;
+                    match several {
+                        SeveralAfter::First | SeveralAfter::Compose => break,
+                        SeveralAfter::FirstRestTold => decided.is_over = true,
+                        SeveralAfter::Last => {}
                     }
                 }
                 Ok(Recovery::Fail(other)) if !like_after => {

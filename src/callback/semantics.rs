@@ -75,7 +75,7 @@ pub enum HookFailure {
     /// They are told all the same, and their answers ignored; the call fails with that error.
     RestTold,
     /// They are asked as if nothing had happened; the call fails with the first error, which beats
-    /// any response.
+    /// any response and any retry. Only an ending of more than the call beats it.
     Continue,
 }
 
@@ -97,7 +97,7 @@ pub enum SeveralOnError {
     /// the next one sees.
     First,
     /// As the `after`s do: they are its error half. A fallback is a response, and clears the error;
-    /// a `Fail` is a failing hook.
+    /// a `Fail` is a failing hook. A retry is made at once, unless a hook has failed.
     LikeAfter,
 }
 
@@ -107,7 +107,7 @@ pub enum SeveralOnError {
 pub enum Retries {
     /// So often.
     AtMost(u32),
-    /// As often as the agent may call its model.
+    /// As often as the agent may call its model; three times outside an agent.
     MaxIterations,
 }
 
@@ -147,6 +147,9 @@ impl<T: Copy> ByCall<T> {
 }
 
 impl BandSemantics {
+    /// How often, unless told.
+    pub(super) const RETRIES: u32 = 3;
+
     pub(super) const DEFAULT: Self = Self {
         before: Several::First,
         after: SeveralAfter::Compose,
@@ -156,7 +159,7 @@ impl BandSemantics {
         after_fallback: ByCall::all(true),
         on_error: SeveralOnError::First,
         retry_before: ByCall::all(false),
-        retries: ByCall::all(Retries::AtMost(3)),
+        retries: ByCall::all(Retries::AtMost(Self::RETRIES)),
     };
 
     /// As potato_agent's callbacks.
@@ -191,8 +194,8 @@ impl BandSemantics {
             retries: ByCall::of(
                 Retries::MaxIterations,
                 Retries::AtMost(1),
-                Retries::AtMost(3),
-                Retries::AtMost(3),
+                Retries::AtMost(Self::RETRIES),
+                Retries::AtMost(Self::RETRIES),
             ),
             ..Self::DEFAULT
         }

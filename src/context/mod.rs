@@ -7,6 +7,7 @@ mod state;
 mod values;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -32,8 +33,8 @@ use crate::message::Usage;
 pub struct RunContext {
     scope: Arc<Scope>,
     iteration: u32,
-    /// How many of the scope's texts were there when this call was made.
-    texts: usize,
+    /// Which of the scope's texts were said before this turn, since the agent began.
+    texts: Range<usize>,
     tool_call: Option<Arc<str>>,
 }
 
@@ -45,7 +46,7 @@ impl RunContext {
     }
 
     fn of(scope: Scope, tool_call: Option<Arc<str>>) -> Self {
-        Self { scope: Arc::new(scope), iteration: 0, texts: 0, tool_call }
+        Self { scope: Arc::new(scope), iteration: 0, texts: 0..0, tool_call }
     }
 
     /// Names the run; unique unless the caller chose it.
@@ -81,7 +82,7 @@ impl RunContext {
     /// What the model said in earlier turns, first to last. Empty at the first model call.
     #[must_use]
     pub fn texts(&self) -> Vec<Arc<str>> {
-        self.scope.texts(self.texts)
+        self.scope.texts(&self.texts)
     }
 
     /// Tokens used so far by the whole run, sub-agents and failed attempts included.
@@ -183,9 +184,16 @@ impl RunContext {
         Self::of(scope, self.tool_call.clone())
     }
 
+    /// The handle for an agent that begins, perhaps not for the first time.
+    pub(crate) fn begun(&self) -> Self {
+        let texts = self.scope.text_count();
+        Self { texts: texts..texts, ..self.clone() }
+    }
+
     /// The handle for a turn of the loop.
     pub(crate) fn at_iteration(&self, iteration: u32) -> Self {
-        Self { iteration, texts: self.scope.text_count(), ..self.clone() }
+        let texts = self.texts.start..self.scope.text_count();
+        Self { iteration, texts, ..self.clone() }
     }
 
     /// The handle for a tool call of this turn.

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -127,8 +128,8 @@ impl Scope {
         }
     }
 
-    pub(super) fn texts(&self, count: usize) -> Vec<Arc<str>> {
-        lock(&self.texts).iter().take(count).cloned().collect()
+    pub(super) fn texts(&self, range: &Range<usize>) -> Vec<Arc<str>> {
+        lock(&self.texts).get(range.clone()).unwrap_or_default().to_vec()
     }
 
     pub(super) fn text_count(&self) -> usize {

@@ -11,7 +11,7 @@ use tower::{Service, ServiceExt};
 use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, Seam, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
-use crate::call::CallKind;
+use crate::call::{CallKind, Origin};
 use crate::callback::{Bundle, Carried};
 use crate::context::{self, RunContext};
 use crate::error::{Error, ErrorKind, Result};
@@ -190,17 +190,21 @@ async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentRespons
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);
     }
-    let stack = agent.stack.clone();
+    let (stack, asked) = (agent.stack.clone(), request.clone());
     let token = context.cancellation().clone();
     let result = token
         .run_until_cancelled(stack.oneshot(request))
         .await
         .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
-    let result = result.map(|response| match agent.semantics.run.after_agent_respond {
-        AfterAgentRespond::Replace => response,
-        AfterAgentRespond::Transform => response.only_given(),
+    let result = settle(&context, result).map(|mut response| {
+        // A layer's answer, or none at all, has no place in the run yet.
+        asked.mark(&mut response, None, Origin::Service);
+        match agent.semantics.run.after_agent_respond {
+            AfterAgentRespond::Replace => response,
+            AfterAgentRespond::Transform => response.only_given(),
+        }
     });
-    settle(&context, result).map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
+    result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
 }
 
 /// Callbacks given with a run.
@@ -210,7 +214,8 @@ struct OfRun(Bundle);
 impl AgentRequest {
     /// The same request with callbacks for its run, inside those that agents have of their own.
     ///
-    /// They travel with the run, to sub-agents and agents as tools too.
+    /// They travel with the run, to sub-agents and agents as tools too, and keep the
+    /// [semantics](Bundle::with_semantics) that they have, whatever an agent's are.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let mut all = callbacks.into();

@@ -355,13 +355,16 @@ impl AgentBuilder {
     fn explain(&self) -> Explanation {
         let mut onion = Explanation::new();
         onion.line(0, format!("agent `{}`", self.name));
-        let inside = onion.stack(1, self.agent_stack.names());
+        let inside = onion.band(1, self.global.agent());
+        let inside = onion.stack(inside, self.agent_stack.names());
         onion.line(inside, format!("loop of at most {} model calls", self.max_iterations));
         onion.line(inside + 1, "model call");
-        let model = onion.stack(inside + 2, self.model_stack.names());
+        let model = onion.band(inside + 2, self.global.model());
+        let model = onion.stack(model, self.model_stack.names());
         onion.line(model, self.model_name);
         onion.line(inside + 1, format!("tool calls, {} at a time", self.tool_concurrency));
-        let tools = onion.stack(inside + 2, self.tool_stack.names());
+        let tools = onion.band(inside + 2, self.global.tool());
+        let tools = onion.stack(tools, self.tool_stack.names());
         for tool in &self.tools {
             let inner = onion.stack(tools, tool.layer_names());
             onion.line(inner, tool.declaration().name());

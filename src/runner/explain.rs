@@ -1,6 +1,8 @@
 use std::fmt;
 
 use super::Agent;
+use crate::callback::Callbacks;
+use crate::request::Request;
 
 /// The composed agent, as an onion read from the outside in.
 ///
@@ -19,6 +21,13 @@ impl Explanation {
 
     pub(super) fn line(&mut self, depth: usize, text: impl Into<String>) {
         self.lines.push((depth, text.into()));
+    }
+
+    /// A line for a band, if it has callbacks; returns the depth inside it.
+    pub(super) fn band<R: Request>(&mut self, depth: usize, band: &Callbacks<R>) -> usize {
+        let names: Vec<_> = band.names().map(String::from).collect();
+        let names = if names.is_empty() { Vec::new() } else { vec![names] };
+        self.stack(depth, names)
     }
 
     /// Lines for a stack; returns the depth inside it.

@@ -60,6 +60,8 @@ impl Service<AgentRequest> for Loop {
 pub(super) struct Running<'a> {
     pub(super) config: &'a Config,
     request: AgentRequest,
+    /// The context of this pass of the loop.
+    begun: RunContext,
     settings: Arc<Settings>,
     pub(super) messages: Messages,
     new_from: usize,
@@ -81,6 +83,7 @@ impl<'a> Running<'a> {
             new_from: request.messages().len(),
             iterations: 0,
             turn: request.context().clone(),
+            begun: request.context().begun(),
             request,
         }
     }
@@ -107,7 +110,11 @@ impl<'a> Running<'a> {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(self.response(end)),
                 Err(error) if error.is_ending() => return self.ended(&error),
-                Err(error) => return Err(error),
+                // A layer may have made another error of what ended the run.
+                Err(error) => match self.context().ending(CallKind::Agent) {
+                    Some(ending) => return self.ended(&ending),
+                    None => return Err(error),
+                },
             }
         }
     }
@@ -123,7 +130,7 @@ impl<'a> Running<'a> {
 
     /// Asks the model. Its answer ends the run if a callback gave it to do so.
     async fn ask(&mut self) -> Result<Option<End>> {
-        self.turn = self.context().at_iteration(self.iterations);
+        self.turn = self.begun.at_iteration(self.iterations);
         self.iterations += 1;
         let tools = self.config.tool_set.declarations().clone();
         let (messages, settings) = (self.messages.clone(), self.settings.clone());

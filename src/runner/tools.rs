@@ -63,7 +63,7 @@ impl Running<'_> {
         match result {
             Ok(response) => self.show(call, response).await,
             Err(error) if error.is_ending() => Ok(Answer::new()),
-            Err(error) if self.fails_run(&error) => Err(error),
+            Err(error) if self.fails_run(call, &error) => Err(error),
             Err(error) => Ok(vec![told(call, &error)]),
         }
     }
@@ -72,13 +72,16 @@ impl Running<'_> {
         let context = self.turn.in_tool_call(&call.id);
         let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
         context.latch(CallKind::Tool, &error);
-        error
+        // A layer may have made another error of what ended the run.
+        context.ending(CallKind::Tool).unwrap_or(error)
     }
 
-    fn fails_run(&self, error: &Error) -> bool {
+    fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {
         let semantics = &self.config.semantics;
+        let is_unknown = self.config.tool_set.declaration(&call.name).is_none();
         match error.kind() {
-            ErrorKind::UnknownTool => semantics.unknown_tool == UnknownTool::FailRun,
+            // One that is known may have failed for another that is not.
+            ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
             _ => semantics.tool_failure == ToolFailure::FailRun,
         }
     }

@@ -68,6 +68,10 @@ impl Traced {
         Self { name, trace: trace.clone(), hook: Hook::Before, does: Does::Continue, waits: false }
     }
 
+    pub(crate) fn acting(name: &'static str, hook: Hook, does: Does, trace: &Trace) -> Self {
+        Self { hook, does, ..Self::innocent(name, trace) }
+    }
+
     pub(crate) fn waiting(self) -> Self {
         Self { waits: true, ..self }
     }
@@ -90,17 +94,17 @@ impl<R: Call> Callback<R> for Traced {
         if self.name == "b" {
             request.note("b");
         }
-        action::<R>(self.does(Hook::Before).await)
+        action::<R>(self.name, self.does(Hook::Before).await)
     }
 
     async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
         self.trace.push(format!("<{}", self.name));
-        action::<R>(self.does(Hook::After).await)
+        action::<R>(self.name, self.does(Hook::After).await)
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
         self.trace.push(format!("{}!{}", self.name, error.message()));
-        recovery(self.does(Hook::OnError).await, request)
+        recovery(self.name, self.does(Hook::OnError).await, request)
     }
 
     fn on_end(&self, _: &R, outcome: Outcome<'_, R::Response>) {
@@ -119,41 +123,45 @@ impl<R: Call> Callback<R> for Traced {
     }
 }
 
-fn error(does: Does) -> Error {
+fn error(name: &'static str, does: Does) -> Error {
     match does {
-        Does::Abort | Does::FailWithAbort => Error::abort("b"),
+        Does::Abort | Does::FailWithAbort => Error::abort(name),
         Does::Interrupt | Does::FailWithInterrupt => {
             Error::interrupt(Pending::new("wait", "input_required"))
         }
         Does::EndInvocation | Does::FailWithEnd => Error::end_invocation(),
-        Does::Error | Does::Fail => Error::new(ErrorKind::Auth, "b"),
+        Does::Error | Does::Fail => Error::new(ErrorKind::Auth, name),
         does => panic!("{does:?} is no error"),
     }
 }
 
-fn action<R: Call>(does: Does) -> Result<Action<R::Response>> {
+fn action<R: Call>(name: &'static str, does: Does) -> Result<Action<R::Response>> {
     match does {
         Does::Continue => Ok(Action::Continue),
         Does::Proceed => Ok(Action::Proceed),
-        Does::Respond => Ok(Action::Respond(R::response("b"))),
-        Does::Panic => panic!("b"),
-        does => Err(error(does)),
+        Does::Respond => Ok(Action::Respond(R::response(name))),
+        Does::Panic => panic!("{name}"),
+        does => Err(error(name, does)),
     }
 }
 
-fn recovery<R: Call>(does: Does, request: &mut R) -> Result<Recovery<R::Response>> {
+fn recovery<R: Call>(
+    name: &'static str,
+    does: Does,
+    request: &mut R,
+) -> Result<Recovery<R::Response>> {
     match does {
         Does::Continue => Ok(Recovery::Propagate),
         Does::Retry => {
             request.note("+");
             Ok(Recovery::Retry)
         }
-        Does::Fallback => Ok(Recovery::Fallback(R::response("b"))),
-        Does::Panic => panic!("b"),
+        Does::Fallback => Ok(Recovery::Fallback(R::response(name))),
+        Does::Panic => panic!("{name}"),
         Does::Fail | Does::FailWithAbort | Does::FailWithInterrupt | Does::FailWithEnd => {
-            Ok(Recovery::Fail(error(does)))
+            Ok(Recovery::Fail(error(name, does)))
         }
-        does => Err(error(does)),
+        does => Err(error(name, does)),
     }
 }
 
@@ -186,21 +194,21 @@ fn closures<R: Call>(band: &mut Callbacks<R>, hook: Hook, does: Does, style: Sty
             band.push(
                 callback::before(move |request: &mut R| {
                     see_before(request);
-                    action::<R>(before)
+                    action::<R>("b", before)
                 })
                 .named("b"),
             );
             band.push(
                 callback::after(move |_: &R, _: &R::Response| {
                     see_after();
-                    action::<R>(after)
+                    action::<R>("b", after)
                 })
                 .named("b"),
             );
             band.push(
                 callback::on_error(move |request: &mut R, error: &Error| {
                     see_error(error);
-                    recovery(on_error, request)
+                    recovery("b", on_error, request)
                 })
                 .named("b"),
             );
@@ -209,7 +217,7 @@ fn closures<R: Call>(band: &mut Callbacks<R>, hook: Hook, does: Does, style: Sty
             band.push(
                 callback::before(move |request: &mut R| {
                     see_before(request);
-                    let decided = (before != Does::Hang).then(|| action::<R>(before));
+                    let decided = (before != Does::Hang).then(|| action::<R>("b", before));
                     later(decided)
                 })
                 .named("b"),
@@ -217,14 +225,14 @@ fn closures<R: Call>(band: &mut Callbacks<R>, hook: Hook, does: Does, style: Sty
             band.push(
                 callback::after(move |_: &R, _: &R::Response| {
                     see_after();
-                    later((after != Does::Hang).then(|| action::<R>(after)))
+                    later((after != Does::Hang).then(|| action::<R>("b", after)))
                 })
                 .named("b"),
             );
             band.push(
                 callback::on_error(move |request: &mut R, error: &Error| {
                     see_error(error);
-                    later((on_error != Does::Hang).then(|| recovery(on_error, request)))
+                    later((on_error != Does::Hang).then(|| recovery("b", on_error, request)))
                 })
                 .named("b"),
             );
@@ -233,14 +241,14 @@ fn closures<R: Call>(band: &mut Callbacks<R>, hook: Hook, does: Does, style: Sty
             band.push(
                 callback::before(move |request: &mut R| {
                     see_before(request);
-                    async move { action::<R>(waited(before).await) }
+                    async move { action::<R>("b", waited(before).await) }
                 })
                 .named("b"),
             );
             band.push(
                 callback::after(move |_: &R, _: &R::Response| {
                     see_after();
-                    async move { action::<R>(waited(after).await) }
+                    async move { action::<R>("b", waited(after).await) }
                 })
                 .named("b"),
             );
@@ -252,7 +260,7 @@ fn closures<R: Call>(band: &mut Callbacks<R>, hook: Hook, does: Does, style: Sty
                     if on_error == Does::Retry {
                         request.note("+");
                     }
-                    async move { recovery(waited(on_error).await, &mut changed) }
+                    async move { recovery("b", waited(on_error).await, &mut changed) }
                 })
                 .named("b"),
             );

@@ -10,11 +10,16 @@
 //! | `<a` | `a`'s `after` ran |
 //! | `a!why` | `a`'s `on_error` ran and saw the error `why` |
 //! | `a=done` | `a`'s `on_end` ran and was told so |
+//!
+//! The rows are about the default semantics. What the presets make of them, and of `b` and `c`
+//! acting both, is worked out from the documentation by a model of a band.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod band;
 mod drops;
+mod model;
+mod presets;
 mod rows;
 #[path = "../support/mod.rs"]
 mod support;
