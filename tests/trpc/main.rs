@@ -7,6 +7,7 @@ mod chains;
 mod invocation;
 mod messages;
 mod model;
+mod panics;
 mod parallel;
 mod plugins;
 mod retries;
