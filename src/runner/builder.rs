@@ -13,6 +13,7 @@ use super::stack::{Seam, Stack};
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::callback::{Bundle, Callback, Carried, IntoToolMessages, ShowTool, ToolAnswer};
 use crate::context::Place;
+use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::tool::{BoxTool, DuplicateTool, Tool, ToolRequest, ToolService, ToolSet};
 use crate::type_name::short_type_name;
@@ -60,7 +61,7 @@ impl AgentBuilder {
     pub(super) fn new<S: ModelService>(model: S) -> Self {
         Self {
             name: "agent".into(),
-            model: BoxModel::new(Carried::new(Metered(model), Place::Innermost)),
+            model: BoxModel::new(Carried::new(Latched(Metered(model)), Place::Innermost)),
             model_name: short_type_name::<S>(),
             tools: Vec::new(),
             instructions: None,

@@ -189,3 +189,15 @@ async fn the_error_half_may_ask_for_another_attempt_inside_one_envelope() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
     assert_eq!(seen.take(), ["before", "on_error", "after", "done"]);
 }
+
+#[tokio::test]
+async fn a_layer_at_the_tool_itself_cannot_swallow_a_stop() {
+    let (tool, _) = flaky(9, || Error::abort("enough"));
+    let tool = tool.layer(tower_agent::wrap_tool(|request, mut next| async move {
+        let _ = next.run(request).await;
+        Ok(ToolResponse::new("all is well"))
+    }));
+    let error = agent(acts_once()).tool(tool).build().unwrap().run("?").await.unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    assert_eq!(error.call().unwrap().name.as_deref(), Some("act"));
+}
