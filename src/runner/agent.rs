@@ -123,7 +123,7 @@ async fn run(agent: Arc<Composed>, mut request: AgentRequest) -> Result<AgentRes
     let mut carried = request.context().carries().clone();
     agent.global.carry(&mut carried.global);
     if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-        callbacks.carry(&mut carried.run);
+        callbacks.clone().or_semantics(agent.semantics.band).carry(&mut carried.run);
     }
     let context = request.context().enter(&agent.name, agent.max_iterations, carried);
     if let Some(ended) = context.refusal(CallKind::Agent) {
