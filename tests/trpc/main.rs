@@ -14,6 +14,7 @@ mod retries;
 mod stop;
 #[path = "../support/mod.rs"]
 mod support;
+mod teams;
 mod tool;
 
 use std::sync::{Arc, Mutex};
