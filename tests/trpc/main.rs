@@ -5,6 +5,7 @@
 mod agent;
 mod chains;
 mod invocation;
+mod lists;
 mod messages;
 mod model;
 mod panics;
