@@ -116,6 +116,7 @@ mod context;
 mod error;
 mod extensions;
 mod function;
+mod latched;
 mod maybe_future;
 mod panic;
 mod request;

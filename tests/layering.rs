@@ -14,6 +14,7 @@ const FLOORS: [&[&str]; 5] = [
         "error",
         "extensions",
         "function",
+        "latched",
         "maybe_future",
         "message",
         "panic",

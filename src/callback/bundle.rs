@@ -68,14 +68,24 @@ impl Bundle {
         }
     }
 
-    /// The same callbacks with other [semantics](BandSemantics), for a run. In an agent it is the
-    /// agent's that count.
+    /// The same callbacks with other [semantics](BandSemantics). An agent gives its own to the
+    /// bundles that are registered with it; callbacks given with a run have these, and the
+    /// agent's where there are none.
     #[must_use]
     pub fn with_semantics(self, semantics: BandSemantics) -> Self {
         Self {
             agent: self.agent.with_semantics(semantics),
             model: self.model.with_semantics(semantics),
             tool: self.tool.with_semantics(semantics),
+        }
+    }
+
+    /// The same callbacks with these semantics, where they have none of their own.
+    pub(crate) fn or_semantics(self, semantics: BandSemantics) -> Self {
+        Self {
+            agent: self.agent.or_semantics(semantics),
+            model: self.model.or_semantics(semantics),
+            tool: self.tool.or_semantics(semantics),
         }
     }
 

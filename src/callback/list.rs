@@ -47,7 +47,8 @@ pub struct Callbacks<R: Request>(Option<Arc<List<R>>>);
 
 struct List<R: Request> {
     callbacks: Vec<Shared<R>>,
-    semantics: BandSemantics,
+    /// `None` until told.
+    semantics: Option<BandSemantics>,
 }
 
 impl<R: Request> Callbacks<R> {
@@ -94,14 +95,22 @@ impl<R: Request> Callbacks<R> {
     /// The same list with other [semantics](BandSemantics).
     #[must_use]
     pub fn with_semantics(mut self, semantics: BandSemantics) -> Self {
-        self.list().semantics = semantics;
+        self.list().semantics = Some(semantics);
+        self
+    }
+
+    /// The same list with these semantics, unless it has some of its own.
+    pub(super) fn or_semantics(mut self, semantics: BandSemantics) -> Self {
+        if !self.is_empty() {
+            self.list().semantics.get_or_insert(semantics);
+        }
         self
     }
 
     /// How it answers what frameworks answer differently.
     #[must_use]
     pub fn semantics(&self) -> BandSemantics {
-        self.0.as_ref().map_or(BandSemantics::DEFAULT, |list| list.semantics)
+        self.0.as_ref().and_then(|list| list.semantics).unwrap_or(BandSemantics::DEFAULT)
     }
 
     /// Asks the `before`s, without a service: the response in the call's place, if one gave any.
@@ -215,7 +224,7 @@ impl<R: Request> Clone for Callbacks<R> {
 
 impl<R: Request> Default for List<R> {
     fn default() -> Self {
-        Self { callbacks: Vec::new(), semantics: BandSemantics::DEFAULT }
+        Self { callbacks: Vec::new(), semantics: None }
     }
 }
 

@@ -178,7 +178,7 @@ impl Composed {
         let mut carried = request.context().carries().clone();
         self.global.carry(&mut carried.global);
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-            callbacks.carry(&mut carried.run);
+            callbacks.clone().or_semantics(self.semantics.band).carry(&mut carried.run);
         }
         let context = enter(request.context(), &self.name, self.max_iterations, carried);
         request.with_context(context)

@@ -15,6 +15,7 @@ use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::callback::{Bundle, Callback, Carried, IntoToolMessages, ShowTool, ToolAnswer};
 use crate::context::Place;
+use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::tool::{BoxTool, DuplicateTool, Tool, ToolRequest, ToolService, ToolSet};
 use crate::type_name::short_type_name;
@@ -93,7 +94,7 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model: BoxModel::new(Carried::new(Metered(model), Place::Innermost)),
+            model: BoxModel::new(Carried::new(Latched(Metered(model)), Place::Innermost)),
             model_name: short_type_name::<S>(),
             tools: Vec::new(),
             sub_agents: Vec::new(),

@@ -6,6 +6,7 @@ use tower_layer::Layer;
 use super::catch_panic::CatchToolPanic;
 use super::function::{Function, IntoToolFuture};
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
+use crate::latched::Latched;
 use crate::type_name::short_type_name;
 
 /// A tool: what the model is told of it, the service that answers, and the layers around that.
@@ -75,7 +76,7 @@ impl Tool {
     pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
         Self {
             declaration: Arc::new(declaration),
-            service: BoxTool::new(CatchToolPanic(service)),
+            service: BoxTool::new(Latched(CatchToolPanic(service))),
             layers: Vec::new(),
         }
     }

@@ -1,0 +1,160 @@
+//! A panic is an error that says whose it is.
+
+use serde_json::json;
+use tower_agent::testing::{Ended, RecordLayer, ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentRequest, Callback, Error, ErrorKind, Outcome, Recovery, Request, Result,
+    Tool, ToolRequest, ToolResponse, wrap_model, wrap_tool,
+};
+
+use super::{act, acts_once, agent, texts, told};
+
+/// Panics in one hook, at once or after a wait.
+struct Panics {
+    hook: &'static str,
+    waits: bool,
+}
+
+impl Panics {
+    async fn at(&self, hook: &str) {
+        if self.hook == hook {
+            if self.waits {
+                tokio::task::yield_now().await;
+            }
+            panic!("boom");
+        }
+    }
+}
+
+impl<R: Request> Callback<R> for Panics {
+    async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
+        self.at("before").await;
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
+        self.at("after").await;
+        Ok(Action::Continue)
+    }
+
+    async fn on_error(&self, _: &mut R, _: &Error) -> Result<Recovery<R::Response>> {
+        self.at("on_error").await;
+        Ok(Recovery::Propagate)
+    }
+
+    fn on_end(&self, _: &R, _: Outcome<'_, R::Response>) {
+        if self.hook == "on_end" {
+            panic!("boom");
+        }
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "bomb".into()
+    }
+}
+
+fn is_named(error: &Error, hook: &str) {
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Callback, "panicked: boom"));
+    let by = error.raised_by().unwrap();
+    assert_eq!((&*by.callback, by.hook), ("bomb", hook));
+}
+
+/// A model that fails if a hook for errors is to run.
+fn model(hook: &str) -> ScriptedModel {
+    let broken = Error::new(ErrorKind::Provider, "broken");
+    ScriptedModel::new([if hook == "on_error" { Turn::error(broken) } else { Turn::text("ok") }])
+}
+
+#[tokio::test]
+async fn a_panic_in_a_callback_of_the_model_or_the_agent_fails_the_run_and_names_the_hook() {
+    for hook in ["before", "after", "on_error"] {
+        for waits in [false, true] {
+            let panics = Panics { hook, waits };
+            let around_model = agent(model(hook)).on_model(panics).build().unwrap();
+            is_named(&around_model.run("?").await.unwrap_err(), hook);
+
+            let panics = Panics { hook, waits };
+            let around_agent: Agent = agent(model(hook)).on_agent(panics).build().unwrap();
+            is_named(&around_agent.run(AgentRequest::new("?")).await.unwrap_err(), hook);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_callback_of_a_tool_is_told_to_the_model() {
+    for hook in ["before", "after", "on_error"] {
+        let record = RecordLayer::<ToolRequest>::new();
+        let tool = Tool::function("act", "", move |_: serde_json::Value| match hook {
+            "on_error" => Err("disk full"),
+            _ => Ok("fine"),
+        });
+        let agent = agent(acts_once())
+            .tool(tool)
+            .tool_layer(record.clone())
+            .on_tool(Panics { hook, waits: true })
+            .build()
+            .unwrap();
+
+        let response = agent.run("?").await.unwrap();
+
+        assert_eq!(texts(&told(&response)), ["callback failed: panicked: boom"]);
+        let Ended::Failed(error) = &record.calls()[0] else { panic!("{record:?}") };
+        is_named(error, hook);
+        assert_eq!(error.call().unwrap().name.as_deref(), Some("act"));
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_tool_itself_reaches_the_error_half_and_leaves_the_run_standing() {
+    let agent = agent(ScriptedModel::new([
+        Turn::tool("bomb", json!(null)).and_tool("act", json!("fine")),
+        Turn::text("done"),
+    ]))
+    .tools([act(), Tool::function("bomb", "", |_: serde_json::Value| -> () { panic!("boom") })])
+    .on_tool(tower_agent::on_tool_error(|_, error| {
+        Recovery::Fallback(ToolResponse::new(format!("saw: {}", error.message())))
+    }))
+    .build()
+    .unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    assert_eq!(texts(&told(&response)), ["saw: the tool panicked: boom", "fine"]);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_wrap_fails_its_call() {
+    let around_model = agent(ScriptedModel::new([]))
+        .model_layer(wrap_model(|_, _| async move { panic!("boom") }))
+        .build()
+        .unwrap();
+    let error = around_model.run("?").await.unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Callback, "panicked: boom"));
+
+    let around_tool = agent(acts_once())
+        .tool(act())
+        .tool_layer(wrap_tool(|request, mut next| async move {
+            next.run(request).await?;
+            panic!("boom")
+        }))
+        .build()
+        .unwrap();
+    let response = around_tool.run("?").await.unwrap();
+    assert_eq!(texts(&told(&response)), ["callback failed: panicked: boom"]);
+}
+
+#[tokio::test]
+async fn a_panic_when_the_call_is_over_changes_nothing() {
+    let agent = agent(acts_once())
+        .tool(act())
+        .on_agent(Panics { hook: "on_end", waits: false })
+        .on_model(Panics { hook: "on_end", waits: false })
+        .on_tool(Panics { hook: "on_end", waits: false })
+        .build()
+        .unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    assert_eq!(response.text(), "done");
+    assert!(!told(&response)[0].is_error);
+}
