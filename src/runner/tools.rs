@@ -79,6 +79,7 @@ impl Running<'_> {
         let semantics = &self.config.semantics;
         match error.kind() {
             ErrorKind::UnknownTool => semantics.unknown_tool == UnknownTool::FailRun,
+            ErrorKind::InvalidArguments => semantics.invalid_arguments == ToolFailure::FailRun,
             _ => semantics.tool_failure == ToolFailure::FailRun,
         }
     }
