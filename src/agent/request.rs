@@ -36,6 +36,7 @@ pub struct AgentRequest {
     sink: Option<Sink>,
     extensions: Extensions,
     context: RunContext,
+    takes_turn: bool,
 }
 
 impl AgentRequest {
@@ -94,6 +95,17 @@ impl AgentRequest {
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
         self
+    }
+
+    /// The request for another agent that goes on with the conversation in this one's run.
+    pub(crate) fn hand_over(&self, messages: Messages) -> Self {
+        let (extensions, takes_turn) = (Extensions::new(), true);
+        Self { messages, extensions, takes_turn, ..self.clone() }
+    }
+
+    /// Whether the agent is to speak even if the conversation ends with an answer: another's.
+    pub(crate) fn takes_turn(&self) -> bool {
+        self.takes_turn
     }
 
     /// The conversation so far.

@@ -35,7 +35,7 @@ pub struct AgentResponse {
 pub enum End {
     /// The model gave its answer.
     Finished,
-    /// `stop_when` said so.
+    /// `stop_when` said so; or of a team, `until` or [an escalation](crate::RunContext::escalate).
     Stopped,
     /// A callback called [`Error::end_invocation`](crate::Error::end_invocation).
     Ended,
