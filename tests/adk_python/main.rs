@@ -9,6 +9,8 @@ mod model_uses;
 mod parallel_tools;
 mod plugins;
 mod reflect;
+mod sub_agents;
+mod teams;
 mod tool;
 mod tool_uses;
 

@@ -3,9 +3,9 @@
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Bundle, Callback, Error, ErrorKind, Hooks, Message, ModelRequest,
-    ModelResponse, Recovery, Request, Result, Role, Tool, ToolRequest, ToolResponse, after_model,
-    after_tool, before_agent, before_model, before_tool, on_model_error, on_tool_error,
+    Action, AgentRequest, Bundle, Callback, Error, ErrorKind, Hooks, Message, ModelRequest,
+    ModelResponse, Recovery, Request, Result, Role, Tool, ToolResponse, after_model, after_tool,
+    before_agent, before_model, before_tool, on_model_error, on_tool_error,
 };
 
 use super::{Log, adk, agent_says, model_says, said, told, work};
@@ -180,15 +180,6 @@ async fn a_plugin_recovers_a_models_and_a_tools_failure_or_leaves_it_to_the_call
     }
 }
 
-/// An agent as a tool of another.
-fn as_tool(agent: Agent) -> Tool {
-    Tool::function_with("helper", "Helps.", move |_: serde_json::Value, call: ToolRequest| {
-        let request = AgentRequest::new("help").with_context(call.context().clone());
-        let run = agent.run(request);
-        async move { Ok::<_, Error>(run.await?.text()) }
-    })
-}
-
 #[tokio::test]
 async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_not() {
     let log = Log::default();
@@ -197,11 +188,14 @@ async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_
         .on_model(Note { name: "helper's own", log: log.clone() })
         .build()
         .unwrap();
-    let model = ScriptedModel::new([Turn::tool("helper", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("helper", json!({ "request": "help" })),
+        Turn::text("done"),
+    ]);
     let agent = adk(&model)
         .bundle(notes(&log, "bundle"))
         .global(notes(&log, "global"))
-        .tool(as_tool(helper))
+        .tool(helper.into_tool("Helps."))
         .build()
         .unwrap();
 
@@ -313,14 +307,17 @@ async fn a_plugin_keeps_the_last_turns_of_a_long_conversation() {
 async fn a_plugin_gives_every_agent_the_same_instructions_first() {
     let helper_model = ScriptedModel::new([Turn::text("helped")]);
     let helper = adk(&helper_model).name("helper").instructions("You help.").build().unwrap();
-    let model = ScriptedModel::new([Turn::tool("helper", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("helper", json!({ "request": "help" })),
+        Turn::text("done"),
+    ]);
     let agent = adk(&model)
         .global(Bundle::new().on_model(before_model(|request| {
             let own = request.instructions().unwrap_or_default();
             let all = format!("Never lie. {own}");
             request.set_instructions(Some(all.trim_end().into()));
         })))
-        .tool(as_tool(helper))
+        .tool(helper.into_tool("Helps."))
         .build()
         .unwrap();
 
