@@ -281,3 +281,21 @@ async fn a_tool_that_a_callback_hides_from_the_model_is_still_there() {
     assert_eq!(told(&response), [r#"{"from":"tool"}"#]);
     assert_eq!(log.take().len(), 1);
 }
+
+#[tokio::test]
+async fn an_answer_before_the_model_counts_as_a_turn_so_that_every_run_ends() {
+    let log = Log::default();
+    let model = ScriptedModel::new([]);
+    let agent = adk(&model)
+        .max_iterations(2)
+        .tool(work(&log))
+        .on_model(before_model(|_| Action::Respond(asks_for_work(""))))
+        .build()
+        .unwrap();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::MaxIterations);
+    assert_eq!(log.take().len(), 2);
+    model.assert_done();
+}
