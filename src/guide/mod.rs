@@ -1,9 +1,15 @@
 //! Longer texts: how to come from another framework, and what is proven of each.
 
 #[doc = include_str!("migration.md")]
+#[doc = include_str!("migration/potato.md")]
+#[doc = include_str!("migration/adk_elixir.md")]
 #[doc = include_str!("migration/trpc.md")]
+#[doc = include_str!("migration/adk_python.md")]
 pub mod migration {}
 
 #[doc = include_str!("conformance.md")]
+#[doc = include_str!("conformance/potato.md")]
+#[doc = include_str!("conformance/adk_elixir.md")]
 #[doc = include_str!("conformance/trpc.md")]
+#[doc = include_str!("conformance/adk_python.md")]
 pub mod conformance {}

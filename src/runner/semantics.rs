@@ -43,6 +43,8 @@ pub struct RunSemantics {
     pub after_agent_respond: AfterAgentRespond,
     /// A tool fails, and nobody recovers it.
     pub tool_failure: ToolFailure,
+    /// The model's arguments do not fit the tool, and nobody recovers it.
+    pub invalid_arguments: ToolFailure,
     /// The model calls a tool that does not exist.
     pub unknown_tool: UnknownTool,
     /// Several tool calls of one turn.
@@ -141,6 +143,7 @@ impl Semantics {
             run: RunSemantics {
                 after_model_respond: AfterModelRespond::EndRun,
                 tool_failure: ToolFailure::FailRun,
+                invalid_arguments: ToolFailure::FailRun,
                 unknown_tool: UnknownTool::FailRun,
                 tool_calls: ToolCalls::OneByOne,
                 ..RunSemantics::default()
@@ -149,7 +152,8 @@ impl Semantics {
     }
 
     /// As Google ADK for Python: the first response wins in every hook; `after` is not asked about
-    /// a response that a `before` gave, except for tools; a tool that fails ends the run.
+    /// a response that a `before` gave, except for tools; a tool that fails ends the run, but of
+    /// arguments that do not fit it the model is told.
     #[must_use]
     pub fn adk_python() -> Self {
         Self {

@@ -82,6 +82,7 @@ impl Running<'_> {
         match error.kind() {
             // One that is known may have failed for another that is not.
             ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
+            ErrorKind::InvalidArguments => semantics.invalid_arguments == ToolFailure::FailRun,
             _ => semantics.tool_failure == ToolFailure::FailRun,
         }
     }

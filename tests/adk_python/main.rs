@@ -1,0 +1,78 @@
+//! What someone who knows the callbacks of Google's ADK for Python expects of them.
+//!
+//! Every agent here has [`Semantics::adk_python`].
+
+mod agent;
+mod chains;
+mod model;
+mod model_uses;
+mod parallel_tools;
+mod plugins;
+mod reflect;
+mod sub_agents;
+mod teams;
+mod tool;
+mod tool_uses;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tower_agent::model::ModelService;
+use tower_agent::testing::ScriptedModel;
+use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, ModelResponse, Semantics, Tool};
+
+/// An agent with the semantics of the framework.
+fn adk(model: &ScriptedModel) -> AgentBuilder {
+    adk_of(model.clone())
+}
+
+fn adk_of(model: impl ModelService) -> AgentBuilder {
+    Agent::builder(model).semantics(Semantics::adk_python())
+}
+
+/// What callbacks, tools and models write down, in the order in which it happens.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn add(&self, entry: impl Into<String>) {
+        self.0.lock().unwrap().push(entry.into());
+    }
+
+    /// A function of nothing that writes this down.
+    fn line(&self, entry: &str) -> impl Fn() + Clone + Send + Sync + use<> {
+        let (log, entry) = (self.clone(), entry.to_owned());
+        move || log.add(entry.clone())
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A tool named `work` that writes its arguments down and answers `{"from": "tool"}`.
+fn work(log: &Log) -> Tool {
+    let log = log.clone();
+    Tool::function("work", "Works.", move |arguments: Value| {
+        log.add(format!("work {arguments}"));
+        serde_json::json!({ "from": "tool" })
+    })
+}
+
+fn model_says(text: &str) -> ModelResponse {
+    ModelResponse::text(text)
+}
+
+fn agent_says(text: &str) -> AgentResponse {
+    AgentResponse::new([Message::assistant(text)])
+}
+
+/// What the model was told of its tool calls, in the transcript's order.
+fn told(response: &AgentResponse) -> Vec<String> {
+    response.messages().iter().flat_map(Message::tool_results).map(|told| told.text()).collect()
+}
+
+/// The texts of what the agent said.
+fn said(response: &AgentResponse) -> Vec<String> {
+    response.new_messages().map(Message::text).filter(|text| !text.is_empty()).collect()
+}
