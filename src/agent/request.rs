@@ -36,6 +36,8 @@ pub struct AgentRequest {
     sink: Option<Sink>,
     extensions: Extensions,
     context: RunContext,
+    /// What `after_agent` responds with is all that the agent has said.
+    after_says_all: bool,
 }
 
 impl AgentRequest {
@@ -96,6 +98,12 @@ impl AgentRequest {
         self
     }
 
+    /// The same request, whose `after_agent` says all or replaces the last words.
+    pub(crate) fn with_after_says_all(mut self, all: bool) -> Self {
+        self.after_says_all = all;
+        self
+    }
+
     /// The conversation so far.
     #[must_use]
     pub fn messages(&self) -> &Messages {
@@ -149,7 +157,7 @@ impl Request for AgentRequest {
             response.set_origin(origin);
         }
         match replaced {
-            Some(replaced) => response.stand_for(replaced),
+            Some(replaced) => response.stand_for(replaced, self.after_says_all),
             None => response.continue_from(&self.messages),
         }
     }

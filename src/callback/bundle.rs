@@ -5,13 +5,16 @@ use super::{BandSemantics, Callback, Callbacks};
 use crate::agent::AgentRequest;
 use crate::extensions::Extensions;
 use crate::model::ModelRequest;
+use crate::request::Request;
 use crate::tool::ToolRequest;
 
 /// Callbacks for every call of an agent, given as one.
 ///
 /// An agent takes it as its own ([`bundle`](crate::AgentBuilder::bundle)), for itself and all
 /// agents that work for it ([`global`](crate::AgentBuilder::global)), or for one run
-/// ([`with_callbacks`](AgentRequest::with_callbacks)). An object that implements [`Hooks`] is one.
+/// ([`with_callbacks`](AgentRequest::with_callbacks)). Its callbacks follow the
+/// [semantics](crate::AgentBuilder::semantics) of that agent. An object that implements [`Hooks`]
+/// is one.
 ///
 /// ```
 /// use tower_agent::{Bundle, before_model, before_tool};
@@ -66,16 +69,6 @@ impl Bundle {
         self
     }
 
-    /// The same callbacks with other [semantics](BandSemantics).
-    #[must_use]
-    pub fn with_semantics(self, semantics: BandSemantics) -> Self {
-        Self {
-            agent: self.agent.with_semantics(semantics),
-            model: self.model.with_semantics(semantics),
-            tool: self.tool.with_semantics(semantics),
-        }
-    }
-
     /// The callbacks for agent calls.
     #[must_use]
     pub fn agent(&self) -> &Callbacks<AgentRequest> {
@@ -94,21 +87,21 @@ impl Bundle {
         &self.tool
     }
 
-    /// These callbacks after those that a run carries already.
-    pub(crate) fn carry(&self, carried: &mut Extensions) {
-        carry(&self.agent, carried);
-        carry(&self.model, carried);
-        carry(&self.tool, carried);
+    /// These callbacks after those that a run carries already, or with these semantics.
+    pub(crate) fn carry(&self, carried: &mut Extensions, semantics: BandSemantics) {
+        carry(&self.agent, carried, semantics);
+        carry(&self.model, carried, semantics);
+        carry(&self.tool, carried, semantics);
     }
 }
 
-fn carry<R: crate::request::Request>(callbacks: &Callbacks<R>, carried: &mut Extensions) {
+fn carry<R: Request>(callbacks: &Callbacks<R>, carried: &mut Extensions, semantics: BandSemantics) {
     if callbacks.is_empty() {
         return;
     }
     let mut all = match carried.get::<Callbacks<R>>() {
         Some(outer) => outer.clone(),
-        None => Callbacks::new().with_semantics(callbacks.semantics()),
+        None => Callbacks::new().with_semantics(semantics),
     };
     all.append(callbacks);
     carried.insert(all);

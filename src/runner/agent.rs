@@ -121,25 +121,23 @@ impl Service<AgentRequest> for Agent {
 
 async fn run(agent: Arc<Composed>, mut request: AgentRequest) -> Result<AgentResponse> {
     let mut carried = request.context().carries().clone();
-    agent.global.carry(&mut carried.global);
+    let semantics = agent.semantics;
+    agent.global.carry(&mut carried.global, semantics.band);
     if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-        callbacks.carry(&mut carried.run);
+        callbacks.carry(&mut carried.run, semantics.band);
     }
     let context = request.context().enter(&agent.name, agent.max_iterations, carried);
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);
     }
-    let request = request.with_context(context.clone());
+    let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
+    let request = request.with_context(context.clone()).with_after_says_all(after_says_all);
     let stack = agent.stack.clone();
     let token = context.cancellation().clone();
     let result = token
         .run_until_cancelled(stack.oneshot(request))
         .await
         .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
-    let result = result.map(|response| match agent.semantics.run.after_agent_respond {
-        AfterAgentRespond::Replace => response,
-        AfterAgentRespond::Transform => response.only_given(),
-    });
     settle(&context, result).map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
 }
 
@@ -150,7 +148,8 @@ struct OfRun(Bundle);
 impl AgentRequest {
     /// The same request with callbacks for its run, inside those that agents have of their own.
     ///
-    /// They travel with the run, to sub-agents and agents as tools too.
+    /// They travel with the run, to sub-agents and agents as tools too, and follow the
+    /// [semantics](crate::AgentBuilder::semantics) of the agent that is asked.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let mut all = callbacks.into();

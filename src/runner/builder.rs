@@ -271,7 +271,7 @@ impl AgentBuilder {
         Ok(Agent::new(Composed {
             name: self.name,
             max_iterations: self.max_iterations,
-            global: self.global.with_semantics(band),
+            global: self.global,
             semantics: self.semantics,
             stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
             explanation,
