@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::callback::RespondIn;
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Bundle, Callback, End, Error, ErrorKind, Hooks,
@@ -486,6 +487,24 @@ async fn an_override_counts_after_the_model_alone() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn where_overrides_are_let_count_everywhere_the_rest_are_still_told() {
+    let mut semantics = Semantics::potato();
+    semantics.band.respond = RespondIn::Everywhere;
+    let trace = Trace::default();
+    let model = ScriptedModel::new([]);
+    let agent = builder(&model, semantics)
+        .bundle(Voter::new("a", "before_model", Says::Override("first"), &trace))
+        .bundle(Voter::new("b", "before_model", Says::Override("second"), &trace))
+        .build()
+        .unwrap();
+
+    assert_eq!(agent.run("?").await.unwrap().text(), "first");
+
+    model.assert_done();
+    assert!(trace.take().starts_with("a:before_model b:before_model"));
 }
 
 #[tokio::test]
