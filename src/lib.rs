@@ -6,7 +6,7 @@
 //!
 //! | call | is a `Service` of | made by |
 //! |---|---|---|
-//! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`], the loop |
+//! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`]: the loop, or a team of agents |
 //! | [model] | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
 //! | [tool] | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
 //!
@@ -160,6 +160,7 @@ pub use self::model::{
 pub use self::request::Request;
 pub use self::runner::{
     Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, RunSemantics, Semantics,
+    TeamBuilder,
 };
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,

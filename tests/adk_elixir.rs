@@ -213,8 +213,9 @@ fn list<R: Worded>(does: &[Does], trace: &Trace) -> Callbacks<R> {
 }
 
 async fn run_before<R: Worded>() {
-    // Who is asked, what the request has become, and what the list says.
-    let cases: &[(&[Does], &str, &str, Result<Option<&str>, &str>)] = &[
+    /// Who is asked, what the request has become, and what the list says.
+    type Case<'a> = (&'a [Does], &'a str, &'a str, Result<Option<&'a str>, &'a str>);
+    let cases: &[Case<'_>] = &[
         (&[], "", "", Ok(None)),
         (&[Nothing, Nothing], "A B", "", Ok(None)),
         (&[Adds, Adds, Adds], "A B C", "ABC", Ok(None)),
@@ -863,9 +864,10 @@ async fn what_a_callback_leaves_for_later_ones_is_there() {
             let n = request.extensions().get::<u8>().copied().unwrap();
             let from = request.context().values().get::<&str>("from").unwrap().unwrap();
             let text = response.message().text();
-            (!text.is_empty())
-                .then(|| Action::Respond(ModelResponse::text(format!("{text}/{n}/{from}"))))
-                .unwrap_or(Action::Continue)
+            match text.is_empty() {
+                true => Action::Continue,
+                false => Action::Respond(ModelResponse::text(format!("{text}/{n}/{from}"))),
+            }
         }))
         .build()
         .unwrap();
@@ -1188,4 +1190,83 @@ async fn too_many_turns_end_the_run_with_an_error() {
     let agent = builder(&model, elixir()).max_iterations(2).build().unwrap();
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::MaxIterations);
     model.assert_done();
+}
+
+// Agents made of agents.
+
+/// Writes down which agent it is asked about.
+struct Paths(Trace);
+
+impl Hooks for Paths {
+    async fn before_agent(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        self.0.push(format!("{}>", request.context().path()));
+        Ok(Action::Continue)
+    }
+
+    async fn after_agent(
+        &self,
+        request: &AgentRequest,
+        _: &AgentResponse,
+    ) -> Result<Action<AgentResponse>> {
+        self.0.push(format!("<{}", request.context().path()));
+        Ok(Action::Continue)
+    }
+}
+
+fn member(name: &str, text: &str) -> Agent {
+    Agent::builder(ScriptedModel::new([Turn::text(text)])).name(name).build().unwrap()
+}
+
+#[tokio::test]
+async fn agent_hooks_of_a_run_are_asked_for_a_team_and_for_each_of_its_members() {
+    let trace = Trace::default();
+    let team = Agent::sequential("team")
+        .semantics(elixir())
+        .agents([member("a", "1"), member("b", "2")])
+        .build()
+        .unwrap();
+
+    let request = AgentRequest::new("?").with_callbacks(Paths(trace.clone()));
+    team.run(request).await.unwrap();
+
+    assert_eq!(trace.take(), "team> team/a> <team/a team/b> <team/b <team");
+}
+
+#[tokio::test]
+async fn after_agent_of_a_team_transforms_what_all_its_members_said() {
+    for team in [Agent::sequential("t"), Agent::parallel("t"), Agent::repeat("t", 1)] {
+        let team = team
+            .semantics(elixir())
+            .agents([member("a", "1"), member("b", "2")])
+            .on_agent(transform(|events| events.reverse()))
+            .on_agent(transform(|events| events.push(Message::assistant("3"))))
+            .build()
+            .unwrap();
+
+        let response = team.run("?").await.unwrap();
+
+        assert_eq!(texts(&response), ["2", "1", "3"]);
+        assert_eq!(response.iterations(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_halt_before_a_team_calls_no_member() {
+    let models = [(); 2].map(|()| ScriptedModel::new([]));
+    let team = Agent::parallel("team")
+        .semantics(elixir())
+        .agents(
+            ["a", "b"]
+                .into_iter()
+                .zip(&models)
+                .map(|(name, model)| Agent::builder(model.clone()).name(name).build().unwrap()),
+        )
+        .on_agent(before_agent(|_| {
+            Action::Respond(AgentResponse::new([Message::assistant("closed")]))
+        }))
+        .build()
+        .unwrap();
+
+    assert_eq!(team.run("?").await.unwrap().text(), "closed");
+    models.iter().for_each(ScriptedModel::assert_done);
 }

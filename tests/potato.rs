@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use tower_agent::callback::RespondIn;
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, Bundle, Callback, End, Error, ErrorKind, Hooks,
-    Message, ModelRequest, ModelResponse, Outcome, Request, Result, Semantics, Tool, ToolRequest,
+    Action, Agent, AgentBuilder, Bundle, Callback, End, Error, ErrorKind, Hooks, Message,
+    ModelRequest, ModelResponse, Outcome, Request, Result, Semantics, Tool, ToolRequest,
     ToolResponse, before_model,
 };
 
-use self::support::trace::{Trace, pending_once};
+use self::support::trace::{Trace, pending_once, poll_times};
 
 mod support;
 
@@ -855,15 +855,9 @@ async fn an_abort_of_an_agent_behind_a_tool_keeps_its_type_for_the_agent_that_ca
             .on_model(before_model(|_| Result::<()>::Err(Error::abort("not today"))))
             .build()
             .unwrap();
-        let model = ScriptedModel::new([Turn::tool("ask", json!("?")), Turn::text("never said")]);
-        let agent = builder(&model, semantics)
-            .tool(Tool::function_with("ask", "", move |question: String, request: ToolRequest| {
-                let request = AgentRequest::new(question).with_context(request.context().clone());
-                let answer = inner.run(request);
-                async move { answer.await.map(|response| response.text()) }
-            }))
-            .build()
-            .unwrap();
+        let ask = Turn::tool("helper", json!({ "request": "?" }));
+        let model = ScriptedModel::new([ask, Turn::text("never said")]);
+        let agent = builder(&model, semantics).tool(inner.into_tool("Helps.")).build().unwrap();
 
         let error = agent.run("?").await.unwrap_err();
 
@@ -871,4 +865,72 @@ async fn an_abort_of_an_agent_behind_a_tool_keeps_its_type_for_the_agent_that_ca
         assert_eq!(&*error.call().unwrap().agent, "clerk/helper");
         assert_eq!(model.requests().len(), 1);
     }
+}
+
+#[tokio::test]
+async fn an_agent_answers_as_the_tool_of_another() {
+    let inner = Agent::builder(ScriptedModel::new([Turn::text("yes")]))
+        .name("helper")
+        .semantics(Semantics::potato())
+        .build()
+        .unwrap();
+    let trace = Trace::default();
+    let ask = Turn::tool("helper", json!({ "request": "?" }));
+    let agent =
+        builder(&ScriptedModel::new([ask, Turn::text("It says yes.")]), Semantics::potato())
+            .tool(inner.into_tool("Helps."))
+            .bundle(Voter::new("a", "", Says::Nothing, &trace))
+            .build()
+            .unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    assert_eq!(response.text(), "It says yes.");
+    let results = response.new_messages().flat_map(Message::tool_results);
+    assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["yes"]);
+    assert!(trace.take().contains("a:before_tool a:after_tool"));
+}
+
+#[test]
+fn an_abort_in_a_team_is_the_teams_and_nobody_goes_on() {
+    let stops = |name: &str| {
+        Agent::builder(ScriptedModel::new([]))
+            .name(name)
+            .semantics(Semantics::potato())
+            .on_model(before_model(|_| Result::<()>::Err(Error::abort("not today"))))
+            .build()
+            .unwrap()
+    };
+    // Whether the agent beside the one that aborts is called at all.
+    for (team, called) in [(Agent::sequential("team"), 0), (Agent::parallel("team"), 1)] {
+        let (probe, model) = (ProbeLayer::new(), ScriptedModel::always(Turn::pending()));
+        let waits = Agent::builder(model).name("waits").agent_layer(probe.clone()).build().unwrap();
+        // Side by side, the one that waits has begun before the other aborts.
+        let members = match called {
+            0 => [stops("stops"), waits],
+            _ => [waits, stops("stops")],
+        };
+        let team = team.semantics(Semantics::potato()).agents(members).build().unwrap();
+
+        let error = poll_times(team.run("?"), 5).expect("nobody is waited for").unwrap_err();
+
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "not today"));
+        assert_eq!(&*error.call().unwrap().agent, "team/stops");
+        assert_eq!((probe.calls(), probe.cancelled(), probe.in_flight()), (called, called, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_override_ends_the_run_of_its_agent_and_the_next_one_reads_the_text() {
+    let reads = ScriptedModel::new([Turn::text("noted")]);
+    let first = builder(&ScriptedModel::new([Turn::text("a long story")]), Semantics::potato())
+        .bundle(LengthGuard { max_chars: 6 })
+        .build()
+        .unwrap();
+    let second = Agent::builder(reads.clone()).name("second").build().unwrap();
+    let team = Agent::sequential("team").agents([first, second]).build().unwrap();
+
+    assert_eq!(team.run("?").await.unwrap().text(), "noted");
+
+    assert_eq!(reads.requests()[0].messages().last().unwrap().text(), "a long");
 }

@@ -38,6 +38,7 @@ pub struct AgentRequest {
     context: RunContext,
     /// What `after_agent` responds with is all that the agent has said.
     after_says_all: bool,
+    takes_turn: bool,
 }
 
 impl AgentRequest {
@@ -102,6 +103,17 @@ impl AgentRequest {
     pub(crate) fn with_after_says_all(mut self, all: bool) -> Self {
         self.after_says_all = all;
         self
+    }
+
+    /// The request for another agent that goes on with the conversation in this one's run.
+    pub(crate) fn hand_over(&self, messages: Messages) -> Self {
+        let (extensions, takes_turn) = (Extensions::new(), true);
+        Self { messages, extensions, takes_turn, ..self.clone() }
+    }
+
+    /// Whether the agent is to speak even if the conversation ends with an answer: another's.
+    pub(crate) fn takes_turn(&self) -> bool {
+        self.takes_turn
     }
 
     /// The conversation so far.

@@ -33,7 +33,7 @@ pub struct AgentResponse {
 pub enum End {
     /// The model gave its answer.
     Finished,
-    /// `stop_when` said so.
+    /// `stop_when` said so; or of a team, `until` or [an escalation](crate::RunContext::escalate).
     Stopped,
     /// A callback called [`Error::end_invocation`](crate::Error::end_invocation).
     Ended,
@@ -161,7 +161,7 @@ impl AgentResponse {
             let origin = self.origin;
             *self = replaced.clone();
             let ends_in_words =
-                self.new_messages().last().is_some_and(|last| last.role() == Role::Assistant);
+                self.new_messages().next_back().is_some_and(|last| last.role() == Role::Assistant);
             let kept = match is_all {
                 true => self.new_from,
                 false => self.messages.len() - usize::from(ends_in_words),

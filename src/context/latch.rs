@@ -71,12 +71,13 @@ impl Latch {
 
     pub(super) fn pending(&self) -> Vec<Pending> {
         let entries = lock(&self.entries);
-        let waits = entries.iter().filter_map(|entry| {
-            let mut pending = entry.error.pending()?.clone();
-            if entry.call.kind == CallKind::Tool && pending.tool_call_id.is_none() {
-                pending.tool_call_id = entry.call.tool.as_deref().map(str::to_owned);
-            }
-            Some(pending)
+        let waits = entries.iter().flat_map(|entry| {
+            entry.error.pending().iter().cloned().map(|mut pending| {
+                if entry.call.kind == CallKind::Tool && pending.tool_call_id.is_none() {
+                    pending.tool_call_id = entry.call.tool.as_deref().map(str::to_owned);
+                }
+                pending
+            })
         });
         waits.collect()
     }

@@ -126,6 +126,31 @@ impl RunContext {
         self.scope.latch.pending()
     }
 
+    /// Asks the nearest team around this agent to end once its member is done.
+    ///
+    /// For a callback or a tool of a member, or of anything that works for it, to say that no
+    /// more is needed. The member itself goes on to its own end; members beside it are dropped,
+    /// those behind it are not called. Teams further out go on. Without a team around it this
+    /// does nothing.
+    ///
+    /// ```
+    /// use serde_json::Value;
+    /// use tower_agent::{Request, Tool, ToolRequest};
+    ///
+    /// let exit = Tool::function_with("exit", "Ends it all.", |_: Value, request: ToolRequest| {
+    ///     request.context().escalate();
+    /// });
+    /// # drop(exit);
+    /// ```
+    pub fn escalate(&self) {
+        self.scope.escalate();
+    }
+
+    /// Whether the team that called this agent was asked to end.
+    pub(crate) fn escalated(&self) -> bool {
+        self.scope.escalated()
+    }
+
     /// Notes the tokens of one attempt, for this agent and those it works for.
     pub(crate) fn add_usage(&self, usage: Usage) {
         self.scope.add_usage(usage);
@@ -149,6 +174,12 @@ impl RunContext {
     /// The handle for an agent called with this one.
     pub(crate) fn enter(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
         let scope = Scope::child(&self.scope, agent, max_iterations, carried);
+        Self::of(scope, self.tool_call.clone())
+    }
+
+    /// The handle for an agent that a team calls with this one.
+    pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
+        let scope = Scope::child(&self.scope, agent, max_iterations, carried).of_member();
         Self::of(scope, self.tool_call.clone())
     }
 

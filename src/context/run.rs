@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,9 @@ pub(super) struct Scope {
     parent: Option<Arc<Scope>>,
     usage: Mutex<Usage>,
     texts: Mutex<Vec<Arc<str>>>,
+    /// Whether a team called this agent, so that an escalation goes no further.
+    member: bool,
+    escalated: AtomicBool,
 }
 
 impl Default for Scope {
@@ -78,7 +82,29 @@ impl Scope {
             parent,
             usage: Mutex::default(),
             texts: Mutex::default(),
+            member: false,
+            escalated: AtomicBool::new(false),
         }
+    }
+
+    /// The same part of the run, played by a member of a team.
+    pub(super) fn of_member(self) -> Self {
+        Self { member: true, ..self }
+    }
+
+    /// Notes an escalation on the nearest member of a team, from here outwards.
+    pub(super) fn escalate(&self) {
+        let mut next = Some(self);
+        while let Some(scope) = next {
+            if scope.member {
+                return scope.escalated.store(true, Ordering::Release);
+            }
+            next = scope.parent.as_deref();
+        }
+    }
+
+    pub(super) fn escalated(&self) -> bool {
+        self.escalated.load(Ordering::Acquire)
     }
 
     pub(super) fn usage(&self) -> Usage {

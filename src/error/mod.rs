@@ -53,7 +53,7 @@ struct Inner {
     metadata: Metadata,
     call: Option<CallSite>,
     raised_by: Option<RaisedBy>,
-    pending: Option<Arc<Pending>>,
+    pending: Option<Arc<[Pending]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -117,8 +117,26 @@ impl Error {
     /// more starts. A later run with the same transcript resumes where this one stopped.
     #[must_use]
     pub fn interrupt(pending: Pending) -> Self {
-        let message = format!("waiting for {}", pending.reason);
-        Self::new(ErrorKind::Interrupted, message).update(|e| e.pending = Some(Arc::new(pending)))
+        Self::interrupt_all([pending])
+    }
+
+    /// Ends the agent `Ok`, as interrupted, with everything it waits for: an
+    /// [`interrupt`](Self::interrupt) with several causes.
+    ///
+    /// ```
+    /// use tower_agent::{Error, Pending};
+    ///
+    /// let waits = ["wipe the disk", "wipe the tape"].map(|id| Pending::new(id, "confirmation"));
+    /// let error = Error::interrupt_all(waits);
+    /// assert_eq!(error.pending().len(), 2);
+    /// assert_eq!(error.message(), "waiting for confirmation, confirmation");
+    /// ```
+    #[must_use]
+    pub fn interrupt_all(pending: impl IntoIterator<Item = Pending>) -> Self {
+        let pending: Arc<[Pending]> = pending.into_iter().collect();
+        let reasons: Vec<_> = pending.iter().map(|pending| &*pending.reason).collect();
+        let message = format!("waiting for {}", reasons.join(", "));
+        Self::new(ErrorKind::Interrupted, message).update(|e| e.pending = Some(pending))
     }
 
     /// Ends this agent `Ok` with what it has; its `after` is not called.
@@ -178,10 +196,10 @@ impl Error {
         self.0.raised_by.as_ref()
     }
 
-    /// What an interrupt waits for.
+    /// What an interrupt waits for; empty for any other error.
     #[must_use]
-    pub fn pending(&self) -> Option<&Pending> {
-        self.0.pending.as_deref()
+    pub fn pending(&self) -> &[Pending] {
+        self.0.pending.as_deref().unwrap_or_default()
     }
 
     /// The first error of type `T` among the causes.

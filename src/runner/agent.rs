@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,13 +9,13 @@ use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
 use super::semantics::{AfterAgentRespond, Semantics};
-use super::{AgentBuilder, Explanation, Seam};
+use super::{AgentBuilder, Explanation, Seam, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::CallKind;
 use crate::callback::{Bundle, Carried};
-use crate::context::RunContext;
+use crate::context::{self, RunContext};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Messages;
+use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
 use crate::request::Request;
 
@@ -64,7 +65,10 @@ pub struct Agent(Arc<Composed>);
 
 pub(super) struct Composed {
     pub(super) name: Arc<str>,
+    pub(super) description: Arc<str>,
     pub(super) max_iterations: u32,
+    /// The tools of this agent and of those that work for it, which tell whose an open call is.
+    pub(super) tools: BTreeSet<Arc<str>>,
     pub(super) global: Bundle,
     pub(super) semantics: Semantics,
     pub(super) stack: Carried<Seam<AgentRequest>>,
@@ -77,8 +81,43 @@ impl Agent {
         AgentBuilder::new(model)
     }
 
+    /// A team whose members take turns: each goes on with the conversation as those before it
+    /// left it. See [`TeamBuilder`].
+    pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::sequential(name.into())
+    }
+
+    /// A team whose members all answer the same conversation at the same time. See
+    /// [`TeamBuilder`].
+    pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::parallel(name.into())
+    }
+
+    /// A team whose members take turns, round after round, `max_rounds` times at most. See
+    /// [`TeamBuilder`].
+    pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
+        TeamBuilder::repeat(name.into(), max_rounds)
+    }
+
     pub(super) fn new(composed: Composed) -> Self {
         Self(Arc::new(composed))
+    }
+
+    /// Calls the agent for a team: its future, and the context in which it runs.
+    pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
+        let request = self.0.enter(request, RunContext::enter_member);
+        let context = request.context().clone();
+        (context, ResponseFuture(Box::pin(run(self.0.clone(), request))))
+    }
+
+    /// The tools of this agent and of those that work for it.
+    pub(super) fn tools(&self) -> &BTreeSet<Arc<str>> {
+        &self.0.tools
+    }
+
+    /// Whether one of these calls is this agent's to answer, or of one that works for it.
+    pub(super) fn answers(&self, calls: &[ToolCall]) -> bool {
+        calls.iter().any(|call| self.0.tools.contains(&call.name))
     }
 
     /// Runs the agent: `agent.run("text").await`, or a whole [`AgentRequest`].
@@ -98,6 +137,12 @@ impl Agent {
         &self.0.name
     }
 
+    /// What the agent is for, as other agents' models are told; empty unless it was said.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
     /// What each call passes through, from the outside in.
     #[must_use]
     pub fn explain(&self) -> &Explanation {
@@ -115,23 +160,38 @@ impl Service<AgentRequest> for Agent {
     }
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
-        ResponseFuture(Box::pin(run(self.0.clone(), request)))
+        let agent = self.0.clone();
+        ResponseFuture(Box::pin(async move {
+            let request = agent.enter(request, RunContext::enter);
+            run(agent, request).await
+        }))
     }
 }
 
-async fn run(agent: Arc<Composed>, mut request: AgentRequest) -> Result<AgentResponse> {
-    let mut carried = request.context().carries().clone();
-    let semantics = agent.semantics;
-    agent.global.carry(&mut carried.global, semantics.band);
-    if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-        callbacks.carry(&mut carried.run, semantics.band);
+impl Composed {
+    /// The request in the agent's own part of the run, with what that carries.
+    fn enter(
+        &self,
+        mut request: AgentRequest,
+        enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
+    ) -> AgentRequest {
+        let mut carried = request.context().carries().clone();
+        let semantics = self.semantics;
+        self.global.carry(&mut carried.global, semantics.band);
+        if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
+            callbacks.carry(&mut carried.run, semantics.band);
+        }
+        let context = enter(request.context(), &self.name, self.max_iterations, carried);
+        let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
+        request.with_context(context).with_after_says_all(after_says_all)
     }
-    let context = request.context().enter(&agent.name, agent.max_iterations, carried);
+}
+
+async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
+    let context = request.context().clone();
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);
     }
-    let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
-    let request = request.with_context(context.clone()).with_after_says_all(after_says_all);
     let stack = agent.stack.clone();
     let token = context.cancellation().clone();
     let result = token

@@ -1,3 +1,4 @@
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
 use super::semantics::Semantics;
 use super::stack::{Seam, Stack};
+use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::callback::{Bundle, Callback, Carried, IntoToolMessages, ShowTool, ToolAnswer};
 use crate::context::Place;
@@ -25,9 +27,11 @@ use crate::type_name::short_type_name;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct AgentBuilder {
     name: Arc<str>,
+    description: Arc<str>,
     model: BoxModel,
     model_name: &'static str,
     tools: Vec<Tool>,
+    sub_agents: Vec<Agent>,
     instructions: Option<Arc<str>>,
     settings: Settings,
     max_iterations: u32,
@@ -54,15 +58,45 @@ pub enum BuildError {
     /// No tool could ever run.
     #[error("`tool_concurrency` is 0, so no tool could ever run; let it be 1 at least")]
     NoToolConcurrency,
+    /// Two members of a team, or two sub-agents, have the same name.
+    #[error("there are two agents named `{0}` in one place; give one of them another name")]
+    DuplicateAgent(Arc<str>),
+    /// A team of nobody.
+    #[error("the team `{0}` has no members; add them with `agent`")]
+    NoMembers(Arc<str>),
+    /// A team that repeats nothing.
+    #[error(
+        "the team `{0}` repeats for 0 rounds, so no member could ever run; let it be 1 at least"
+    )]
+    NoRounds(Arc<str>),
+}
+
+/// A name stands in a path.
+pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
+    if name.is_empty() || name.contains('/') {
+        return Err(BuildError::Name(name.clone()));
+    }
+    Ok(())
+}
+
+/// No two agents in one place have one name.
+pub(super) fn check_members(members: &[Agent]) -> Result<(), BuildError> {
+    let mut names = HashSet::new();
+    match members.iter().find(|member| !names.insert(member.name())) {
+        Some(twice) => Err(BuildError::DuplicateAgent(twice.name().into())),
+        None => Ok(()),
+    }
 }
 
 impl AgentBuilder {
     pub(super) fn new<S: ModelService>(model: S) -> Self {
         Self {
             name: "agent".into(),
+            description: "".into(),
             model: BoxModel::new(Carried::new(Metered(model), Place::Innermost)),
             model_name: short_type_name::<S>(),
             tools: Vec::new(),
+            sub_agents: Vec::new(),
             instructions: None,
             settings: Settings::default(),
             max_iterations: 25,
@@ -80,6 +114,12 @@ impl AgentBuilder {
     /// Names the agent in contexts, errors and traces; `agent` unless told.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// Says what the agent is for, to the models of agents that may hand over to it.
+    pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
+        self.description = description.into();
         self
     }
 
@@ -104,6 +144,34 @@ impl AgentBuilder {
     /// Offers tools.
     pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
         self.tools.extend(tools);
+        self
+    }
+
+    /// Lets the model hand the conversation over to another agent.
+    ///
+    /// The model is offered a tool `transfer_to_agent`, which passes through the tool callbacks
+    /// like any other: a `before_tool` that answers in its place blocks it, and so does an
+    /// `after_tool` that puts another answer in its place. Once it has run, the sub-agent goes on
+    /// with the conversation after that turn, within the same run, and its answer ends this
+    /// agent; `after_agent` sees what both have said.
+    ///
+    /// ```
+    /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+    /// # fn main() -> Result<(), BoxError> {
+    /// # let model = tower::service_fn(|_: ModelRequest| async {
+    /// #     Ok::<_, BoxError>(ModelResponse::text("done"))
+    /// # });
+    /// let billing = Agent::builder(model)
+    ///     .name("billing")
+    ///     .description("Knows every invoice.")
+    ///     .build()?;
+    /// let desk = Agent::builder(model).name("desk").sub_agent(billing).build()?;
+    /// # drop(desk);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sub_agent(mut self, agent: Agent) -> Self {
+        self.sub_agents.push(agent);
         self
     }
 
@@ -240,16 +308,19 @@ impl AgentBuilder {
     ///
     /// # Errors
     ///
-    /// When two tools have one name, the agent's name cannot stand in a path, or no tool could
-    /// run.
-    pub fn build(self) -> Result<Agent, BuildError> {
-        if self.name.is_empty() || self.name.contains('/') {
-            return Err(BuildError::Name(self.name));
-        }
+    /// When two tools or two sub-agents have one name, the agent's name cannot stand in a path, or
+    /// no tool could run.
+    pub fn build(mut self) -> Result<Agent, BuildError> {
+        check_name(&self.name)?;
+        check_members(&self.sub_agents)?;
         if self.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);
         }
+        self.tools.extend(transfer::tool(&self.sub_agents));
         let explanation = self.explain();
+        let mut tool_names: BTreeSet<Arc<str>> =
+            self.tools.iter().map(|tool| tool.declaration().name().into()).collect();
+        tool_names.extend(self.sub_agents.iter().flat_map(Agent::tools).cloned());
         let mut tool_set = ToolSet::new();
         for tool in self.tools {
             tool_set.insert(tool)?;
@@ -266,11 +337,14 @@ impl AgentBuilder {
             semantics: self.semantics.run,
             show_tool: self.show_tool,
             stop_when: self.stop_when,
+            sub_agents: self.sub_agents,
         };
         let inmost = BoxAgent::new(Carried::new(Loop(Arc::new(config)), Place::Innermost));
         Ok(Agent::new(Composed {
             name: self.name,
+            description: self.description,
             max_iterations: self.max_iterations,
+            tools: tool_names,
             global: self.global,
             semantics: self.semantics,
             stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
@@ -291,6 +365,10 @@ impl AgentBuilder {
         for tool in &self.tools {
             let inner = onion.stack(tools, tool.layer_names());
             onion.line(inner, tool.declaration().name());
+        }
+        if !self.sub_agents.is_empty() {
+            onion.line(inside + 1, "hands over to");
+            onion.members(inside + 2, &self.sub_agents);
         }
         onion
     }

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use super::Agent;
+
 /// The composed agent, as an onion read from the outside in.
 ///
 /// Its `Display` lists what each call passes through, in order, indented by one step for each
@@ -26,6 +28,16 @@ impl Explanation {
             self.line(depth + level, names.join(", "));
         }
         inside
+    }
+}
+
+impl Explanation {
+    /// Lines for agents inside this one.
+    pub(super) fn members(&mut self, depth: usize, members: &[Agent]) {
+        for member in members {
+            let lines = member.explain().lines.iter();
+            self.lines.extend(lines.map(|(level, text)| (depth + level, text.clone())));
+        }
     }
 }
 

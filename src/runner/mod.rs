@@ -4,11 +4,26 @@
 //! Agent: Service<AgentRequest>
 //! ```
 //!
+//! An agent is the loop of one model, or a team of agents; both are the same handle, with the same
+//! callbacks and layers around the whole.
+//!
 //! The loop asks the model, runs the tools it asks for, tells it their answers, and does so until
 //! it asks for none. What to do next is a pure function of the transcript; what touches the world
 //! is a model or a tool call, each through its own stack of callbacks and layers.
+//!
+//! # Agents made of agents
+//!
+//! | | who goes on | made by |
+//! |---|---|---|
+//! | a team | its members, by a plan | [`Agent::sequential`], [`Agent::parallel`], [`Agent::repeat`] |
+//! | an agent as a tool | the caller, when the tool has answered | [`Agent::into_tool`] |
+//! | a transfer | the sub-agent that the model chose | [`AgentBuilder::sub_agent`] |
+//!
+//! All of it is one run: one id, one state, one token, and usage that counts for every agent on
+//! the path.
 
 mod agent;
+mod as_tool;
 mod builder;
 mod explain;
 mod meter;
@@ -17,7 +32,10 @@ mod run;
 mod semantics;
 mod stack;
 mod step;
+mod tally;
+mod team;
 mod tools;
+mod transfer;
 
 pub use self::agent::Agent;
 pub use self::builder::{AgentBuilder, BuildError};
@@ -28,6 +46,7 @@ pub use self::semantics::{
     ToolCalls, ToolFailure, UnknownTool,
 };
 pub use self::stack::Seam;
+pub use self::team::TeamBuilder;
 
 /// Futures of the services in this module.
 pub mod future {

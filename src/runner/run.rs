@@ -9,7 +9,8 @@ use tower::{Service, ServiceExt};
 
 use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
 use super::step::{self, Step};
-use super::{Progress, Seam};
+use super::transfer::{self, take_over};
+use super::{Agent, Progress, Seam};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{Carried, ShowTool};
@@ -18,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
 use crate::model::{ModelRequest, Settings};
 use crate::request::Request;
+use crate::stream::Sink;
 use crate::tool::{ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
@@ -34,6 +36,7 @@ pub(super) struct Config {
     pub(super) semantics: RunSemantics,
     pub(super) show_tool: Option<ShowTool>,
     pub(super) stop_when: Option<StopWhen>,
+    pub(super) sub_agents: Vec<Agent>,
 }
 
 pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
@@ -87,7 +90,14 @@ impl<'a> Running<'a> {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
                 return self.ended(&ending);
             }
-            let done = match step::next(&self.messages) {
+            if let Some(agent) = transfer::successor(self.config, &self.messages) {
+                return take_over(agent, &self.request, self.messages, self.iterations).await;
+            }
+            let step = match step::next(&self.messages) {
+                Step::Done if self.is_to_speak() => Step::Model,
+                step => step,
+            };
+            let done = match step {
                 Step::Done => Ok(Some(End::Finished)),
                 Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
                 Step::Model => self.ask().await,
@@ -106,6 +116,11 @@ impl<'a> Running<'a> {
         self.request.context()
     }
 
+    /// The conversation ends with an answer, but it is another agent's.
+    fn is_to_speak(&self) -> bool {
+        self.request.takes_turn() && self.messages.len() == self.new_from
+    }
+
     /// Asks the model. Its answer ends the run if a callback gave it to do so.
     async fn ask(&mut self) -> Result<Option<End>> {
         self.turn = self.context().at_iteration(self.iterations);
@@ -113,7 +128,7 @@ impl<'a> Running<'a> {
         let tools = self.config.tool_set.declarations().clone();
         let (messages, settings) = (self.messages.clone(), self.settings.clone());
         let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings)
-            .with_sink(self.request.sink().map(|sink| sink.for_call(self.turn.iteration())));
+            .with_sink(self.request.sink().map(Sink::for_next_call));
         request.set_instructions(self.config.instructions.clone());
 
         let result = self.config.model.clone().oneshot(request).await;

@@ -29,11 +29,12 @@ pub enum Delta {
 /// A delta, and what it belongs to.
 ///
 /// A new attempt at the same call says that the deltas of the one before are void: a retry or a
-/// fallback has begun again. A new call says that the answer before is complete.
+/// fallback has begun again. A new call says that the answer before is complete, unless agents
+/// answer side by side, as in a [parallel team](crate::Agent::parallel).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Chunk {
-    /// Which model call of the run, from 0: its [iteration](crate::RunContext::iteration).
+    /// Which model call of the run, from 0, in the order they began, whichever agent made it.
     pub call: u32,
     /// Which attempt at this call, from 0.
     pub attempt: u32,

@@ -49,6 +49,8 @@ pub struct Sink {
     queue: mpsc::Sender<Chunk>,
     call: u32,
     attempts: Arc<AtomicU32>,
+    /// How many calls of the run have had a sink.
+    calls: Arc<AtomicU32>,
 }
 
 /// A sink, and the stream of what is sent to it; `capacity` deltas wait for the reader at most.
@@ -57,7 +59,8 @@ pub struct Sink {
 #[must_use]
 pub fn channel(capacity: usize) -> (Sink, Chunks) {
     let (queue, chunks) = mpsc::channel(capacity.max(1));
-    (Sink { queue, call: 0, attempts: Arc::default() }, Chunks(chunks))
+    let (attempts, calls) = Default::default();
+    (Sink { queue, call: 0, attempts, calls }, Chunks(chunks))
 }
 
 impl Sink {
@@ -68,9 +71,10 @@ impl Sink {
         Attempt::new(self.call, attempt, self.queue.clone())
     }
 
-    /// The same reader's sink for another call of the run, whose attempts count from 0 again.
-    pub(crate) fn for_call(&self, call: u32) -> Self {
-        Self { queue: self.queue.clone(), call, attempts: Arc::default() }
+    /// The same reader's sink for the next call of the run, whose attempts count from 0 again.
+    pub(crate) fn for_next_call(&self) -> Self {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        Self { call, attempts: Arc::default(), ..self.clone() }
     }
 }
 

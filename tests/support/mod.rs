@@ -5,6 +5,7 @@ pub mod call;
 pub mod logger;
 pub mod process;
 pub mod server;
+pub mod team;
 pub mod trace;
 
 use futures::StreamExt;

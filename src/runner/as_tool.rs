@@ -1,0 +1,63 @@
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Agent;
+use crate::agent::AgentRequest;
+use crate::error::{Error, Result};
+use crate::request::Request;
+use crate::tool::{Tool, ToolRequest, ToolResponse};
+
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// What to ask, with all that is needed to answer.
+    request: String,
+}
+
+impl Agent {
+    /// This agent as a tool of another: its name is the tool's, and the text of its answer the
+    /// tool's value.
+    ///
+    /// It works within the caller's run, on a conversation of its own that begins with the
+    /// tool's one argument, `request`. Its own callbacks run, and then the caller's `after_tool`.
+    /// An error is the tool's error, of the same kind. An abort inside ends the whole run with
+    /// its type and the path to where it began. When it is interrupted, so is the caller, with
+    /// everything that it waits for; a resume asks it again from the start.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::Agent;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let geographer = ScriptedModel::new([Turn::text("Oslo")]);
+    /// let geographer = Agent::builder(geographer).name("geographer").build()?;
+    ///
+    /// let model = ScriptedModel::new([
+    ///     Turn::tool("geographer", json!({ "request": "The capital of Norway?" })),
+    ///     Turn::text("It is Oslo."),
+    /// ]);
+    /// let agent = Agent::builder(model)
+    ///     .tool(geographer.into_tool("Knows every capital."))
+    ///     .build()?;
+    /// assert_eq!(agent.run("What is the capital of Norway?").await?.text(), "It is Oslo.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn into_tool(self, description: impl Into<String>) -> Tool {
+        let name = self.name().to_owned();
+        Tool::function_with(name, description, move |arguments, call| {
+            answer(self.clone(), arguments, call)
+        })
+    }
+}
+
+async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result<ToolResponse> {
+    let request = AgentRequest::new(arguments.request).with_context(call.context().clone());
+    let response = agent.run(request).await?;
+    match response.pending() {
+        [] => Ok(ToolResponse::new(response.text())),
+        pending => Err(Error::interrupt_all(pending.iter().cloned())),
+    }
+}

@@ -1,0 +1,59 @@
+use crate::agent::{AgentResponse, End};
+use crate::call::CallKind;
+use crate::context::RunContext;
+use crate::error::{Error, Pending};
+use crate::message::Messages;
+
+/// What agents have said that work for another: its own response in the making.
+pub(super) struct Tally {
+    messages: Messages,
+    new_from: usize,
+    iterations: u32,
+    pending: Vec<Pending>,
+}
+
+impl Tally {
+    /// Nothing has been said since `request`.
+    pub(super) fn new(request: &Messages) -> Self {
+        Self::since(request.len(), request.clone(), 0)
+    }
+
+    /// `messages`, with those from `new_from` on said in `iterations` model calls.
+    pub(super) fn since(new_from: usize, messages: Messages, iterations: u32) -> Self {
+        Self { messages, new_from, iterations, pending: Vec::new() }
+    }
+
+    /// The conversation so far.
+    pub(super) fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    pub(super) fn add(&mut self, response: &AgentResponse) {
+        self.messages.extend(response.new_messages().cloned());
+        self.iterations += response.iterations();
+        self.pending.extend(response.pending().iter().cloned());
+    }
+
+    /// Whether one of them was interrupted.
+    pub(super) fn waits(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The response of the agent they work for: interrupted if one of them was, else `end`.
+    pub(super) fn response(self, context: &RunContext, end: End) -> AgentResponse {
+        let end = match self.pending {
+            pending if pending.is_empty() => end,
+            pending => {
+                let interrupt = Error::interrupt_all(pending);
+                context.latch(CallKind::Agent, &interrupt);
+                End::Interrupted(interrupt.pending().into())
+            }
+        };
+        AgentResponse::new(self.messages)
+            .since(self.new_from)
+            .with_iterations(self.iterations)
+            .with_usage(context.agent_usage())
+            .with_state(context.state().clone())
+            .with_end(end)
+    }
+}

@@ -1,0 +1,221 @@
+use std::fmt;
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::{Config, Plan, Team, Until};
+use crate::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent};
+use crate::callback::{Bundle, Callback, Carried};
+use crate::context::Place;
+use crate::runner::agent::{Agent, Composed};
+use crate::runner::builder::{BuildError, check_members, check_name};
+use crate::runner::explain::Explanation;
+use crate::runner::semantics::Semantics;
+use crate::runner::stack::{Seam, Stack};
+
+/// Composes an agent of agents; [`Agent::sequential`], [`Agent::parallel`] and [`Agent::repeat`]
+/// make it.
+///
+/// What it builds is an [`Agent`] like any other: it has a name and a place in the path, callbacks
+/// and layers of its own, and may be a member, a tool or a sub-agent in turn. Its response has
+/// everything that its members have said, and counts their model calls.
+///
+/// | a member | one after another | side by side |
+/// |---|---|---|
+/// | answers | the next one goes on with the conversation | the others go on; answers stand in the members' order |
+/// | satisfies [`until`](Self::until), or [escalates](crate::RunContext::escalate) | no further member is called | the others are dropped, and its answer stands last |
+/// | is interrupted | the team is, with what it has | the others finish, then the team is, with everything they wait for |
+/// | ends its invocation | as if it had answered | as if it had answered |
+/// | fails or aborts | with that error the team does | the others are dropped, with that error the team fails |
+///
+/// A team that its members, rather than `until` or an escalation, brought to its end is
+/// [`Finished`](crate::End::Finished), also when it has repeated as often as it may; otherwise it
+/// is [`Stopped`](crate::End::Stopped).
+///
+/// An interrupted team is resumed with its conversation, as every agent is: members that have
+/// had their turn are not called again. Whose turn it is, is known by the open tool calls: the
+/// first member that offers one of those tools. So it starts over when an interrupt has left no
+/// tool call open; and where several members side by side wait, only the last of them is resumed.
+///
+/// ```
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, before_agent};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let agent = |name: &str, text: &str| {
+/// #     Agent::builder(ScriptedModel::new([Turn::text(text)])).name(name).build()
+/// # };
+/// let critics = Agent::parallel("critics")
+///     .agent(agent("style", "Too long.")?)
+///     .agent(agent("facts", "All true.")?)
+///     .build()?;
+/// let essay = Agent::sequential("essay")
+///     .on_agent(before_agent(|_| println!("begins")))
+///     .agent(agent("writer", "A long essay.")?)
+///     .agent(critics)
+///     .agent(agent("editor", "A short essay.")?)
+///     .build()?;
+///
+/// let response = essay.run("Write an essay.").await?;
+/// let said: Vec<_> = response.new_messages().map(|message| message.text()).collect();
+/// assert_eq!(said, ["A long essay.", "Too long.", "All true.", "A short essay."]);
+/// assert_eq!(response.text(), "A short essay.");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct TeamBuilder {
+    name: Arc<str>,
+    description: Arc<str>,
+    plan: Plan,
+    members: Vec<Agent>,
+    until: Option<Until>,
+    semantics: Semantics,
+    global: Bundle,
+    stack: Stack<AgentRequest>,
+}
+
+impl TeamBuilder {
+    pub(in crate::runner) fn sequential(name: Arc<str>) -> Self {
+        Self::new(name, Plan::InTurn { rounds: 1 })
+    }
+
+    pub(in crate::runner) fn parallel(name: Arc<str>) -> Self {
+        Self::new(name, Plan::SideBySide)
+    }
+
+    pub(in crate::runner) fn repeat(name: Arc<str>, rounds: u32) -> Self {
+        Self::new(name, Plan::InTurn { rounds })
+    }
+
+    fn new(name: Arc<str>, plan: Plan) -> Self {
+        Self {
+            name,
+            description: "".into(),
+            plan,
+            members: Vec::new(),
+            until: None,
+            semantics: Semantics::default(),
+            global: Bundle::new(),
+            stack: Stack::new(),
+        }
+    }
+
+    /// Says what the team is for, to the models of agents that may hand over to it.
+    pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// Adds a member.
+    pub fn agent(mut self, member: Agent) -> Self {
+        self.members.push(member);
+        self
+    }
+
+    /// Adds members.
+    pub fn agents(mut self, members: impl IntoIterator<Item = Agent>) -> Self {
+        self.members.extend(members);
+        self
+    }
+
+    /// Ends the team when `until` says so of the response of a member that is done. It is not
+    /// asked of a member that was interrupted.
+    ///
+    /// Side by side this makes a race:
+    ///
+    /// ```
+    /// # use tower_agent::Agent;
+    /// let race = Agent::parallel("race").until(|response| !response.text().is_empty());
+    /// # drop(race);
+    /// ```
+    pub fn until(mut self, until: impl Fn(&AgentResponse) -> bool + Send + Sync + 'static) -> Self {
+        self.until = Some(Box::new(until));
+        self
+    }
+
+    /// Registers a callback for the team as a whole.
+    pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
+        self.stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for the team as a whole. What is registered after it is inside it.
+    pub fn agent_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<Seam<AgentRequest>, Service: AgentService> + Send + 'static,
+    {
+        self.stack.layer(layer, BoxAgent::new);
+        self
+    }
+
+    /// Registers a bundle for the team and all agents in it. In each it stands around everything
+    /// of the agent's own.
+    pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
+        self.global = self.global.and(bundle);
+        self
+    }
+
+    /// How the team's own callbacks answer what frameworks answer differently. Members have
+    /// semantics of their own.
+    pub fn semantics(mut self, semantics: Semantics) -> Self {
+        self.semantics = semantics;
+        self
+    }
+
+    /// Composes the team.
+    ///
+    /// # Errors
+    ///
+    /// When it has no members or no rounds, two of them have one name, or the team's name cannot
+    /// stand in a path.
+    pub fn build(self) -> Result<Agent, BuildError> {
+        check_name(&self.name)?;
+        check_members(&self.members)?;
+        if self.members.is_empty() {
+            return Err(BuildError::NoMembers(self.name));
+        }
+        if let Plan::InTurn { rounds: 0 } = self.plan {
+            return Err(BuildError::NoRounds(self.name));
+        }
+        let explanation = self.explain();
+        let Self { name, description, plan, members, until, semantics, global, stack } = self;
+        let tools = members.iter().flat_map(Agent::tools).cloned().collect();
+        let team = Team(Arc::new(Config { plan, members, until }));
+        let inmost = BoxAgent::new(Carried::new(team, Place::Innermost));
+        let stack = stack.around(inmost, semantics.band);
+        Ok(Agent::new(Composed {
+            name,
+            description,
+            // Its members have limits of their own.
+            max_iterations: u32::MAX,
+            tools,
+            global,
+            semantics,
+            stack: Carried::new(stack, Place::Outermost),
+            explanation,
+        }))
+    }
+
+    fn explain(&self) -> Explanation {
+        let mut onion = Explanation::new();
+        onion.line(0, format!("agent `{}`", self.name));
+        let inside = onion.stack(1, self.stack.names());
+        let plan = match self.plan {
+            Plan::InTurn { rounds: 1 } => "one after another".to_owned(),
+            Plan::InTurn { rounds } => format!("one after another, {rounds} rounds at most"),
+            Plan::SideBySide => "side by side".to_owned(),
+        };
+        let until = if self.until.is_some() { ", until told" } else { "" };
+        onion.line(inside, plan + until);
+        onion.members(inside + 1, &self.members);
+        onion
+    }
+}
+
+impl fmt::Debug for TeamBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TeamBuilder({})", self.explain())
+    }
+}

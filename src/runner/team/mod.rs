@@ -1,0 +1,66 @@
+//! Agents made of agents.
+
+mod builder;
+mod parallel;
+mod sequence;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tower::Service;
+
+pub use self::builder::TeamBuilder;
+
+use super::Agent;
+use crate::agent::{AgentRequest, AgentResponse};
+use crate::context::RunContext;
+use crate::error::{Error, Result};
+
+/// The service at the bottom of a team's stack.
+#[derive(Clone)]
+struct Team(Arc<Config>);
+
+struct Config {
+    plan: Plan,
+    members: Vec<Agent>,
+    until: Option<Until>,
+}
+
+/// Who is called when.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    /// One after another, so many times.
+    InTurn { rounds: u32 },
+    /// All at the same time.
+    SideBySide,
+}
+
+type Until = Box<dyn Fn(&AgentResponse) -> bool + Send + Sync>;
+
+impl Config {
+    /// Whether a member that is done has ended the team.
+    fn is_over(&self, member: &RunContext, response: &AgentResponse) -> bool {
+        member.escalated() || self.until.as_ref().is_some_and(|until| until(response))
+    }
+}
+
+impl Service<AgentRequest> for Team {
+    type Response = AgentResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<AgentResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AgentRequest) -> Self::Future {
+        let team = self.0.clone();
+        Box::pin(async move {
+            match team.plan {
+                Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
+                Plan::SideBySide => parallel::run(&team, &request).await,
+            }
+        })
+    }
+}

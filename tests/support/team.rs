@@ -1,0 +1,81 @@
+//! Agents for teams, and what became of them.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentResponse, Callback, Message, Outcome, Part, Request, Result,
+};
+
+/// An agent and nothing around it.
+pub fn agent(name: &str, model: &ScriptedModel) -> Agent {
+    Agent::builder(model.clone()).name(name).build().unwrap()
+}
+
+/// A turn that takes a while.
+pub fn slow(text: &str, seconds: u64) -> Turn {
+    Turn::text(text).with_latency(Duration::from_secs(seconds))
+}
+
+/// A model that says this once.
+pub fn saying(text: &str, seconds: u64) -> ScriptedModel {
+    ScriptedModel::new([slow(text, seconds)])
+}
+
+/// What was said, the tools' answers included.
+pub fn texts(response: &AgentResponse) -> Vec<String> {
+    let text = |part: &Part| match part {
+        Part::ToolResult(result) => Some(result.text()),
+        part => part.as_text().map(str::to_owned),
+    };
+    let texts =
+        |message: &Message| message.parts().iter().filter_map(text).collect::<Vec<_>>().concat();
+    response.new_messages().map(texts).collect()
+}
+
+/// A shared trace: `name>` before, `<name` after, `name=how` at the end.
+#[derive(Clone, Default)]
+pub struct Trace(Arc<Mutex<Vec<String>>>);
+
+pub struct Named(String, Trace);
+
+impl Trace {
+    pub fn named(&self, name: &str) -> Named {
+        Named(name.to_owned(), self.clone())
+    }
+
+    pub fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    pub fn take(&self) -> String {
+        std::mem::take(&mut *self.0.lock().unwrap()).join(" ")
+    }
+}
+
+impl<R: Request> Callback<R> for Named {
+    async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
+        self.1.note(format!("{}>", self.0));
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
+        self.1.note(format!("<{}", self.0));
+        Ok(Action::Continue)
+    }
+
+    fn on_end(&self, _: &R, outcome: Outcome<'_, R::Response>) {
+        let how = match outcome {
+            Outcome::Done(_) => "done".to_owned(),
+            Outcome::Failed(error) => error.kind().to_string(),
+            _ => "dropped".to_owned(),
+        };
+        self.1.note(format!("{}={how}", self.0));
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        self.0.clone().into()
+    }
+}
