@@ -1,6 +1,7 @@
 //! For those who come from potato_agent: four hooks around the model and the tools, the three
 //! things a hook may decide, and what it knows of the run.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -586,6 +587,44 @@ async fn one_callback_serves_several_agents_and_a_clone_of_an_agent_keeps_it() {
         agent.clone().run("?").await.unwrap();
         assert_eq!(trace.take(), "a:before_model a:after_model");
     }
+}
+
+/// Counts the answers of the model.
+#[derive(Default)]
+struct Count(AtomicU32);
+
+impl Hooks for Count {
+    async fn after_model(
+        &self,
+        _: &ModelRequest,
+        _: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Action::Continue)
+    }
+
+    async fn before_tool(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        Err(Error::new(ErrorKind::Tool, format!("no {}", request.name())))
+    }
+}
+
+#[tokio::test]
+async fn whoever_registers_a_callback_in_an_arc_keeps_a_handle_to_it() {
+    let count = Arc::new(Count::default());
+    let trace = Trace::default();
+    let agent = builder(&one_round(), Semantics::default())
+        .bundle(Arc::clone(&count))
+        .on_model(Arc::new(Ends(trace.clone())))
+        .build()
+        .unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    assert_eq!(count.0.load(Ordering::SeqCst), 2);
+    let told = response.new_messages().flat_map(Message::tool_results).next().unwrap();
+    assert_eq!(told.text(), "tool failed: no double");
+    assert_eq!(trace.take(), "model> <model model> <model");
+    assert!(agent.explain().to_string().contains("Count"), "{}", agent.explain());
 }
 
 // What a hook knows of the run.
