@@ -346,6 +346,33 @@ async fn tool_calls_in_a_halt_or_a_fallback_for_the_model_are_not_run() {
 }
 
 #[tokio::test]
+async fn an_answer_given_for_the_model_stays_final_whatever_an_after_outside_makes_of_it() {
+    let halts = before_model(|_| Action::Respond(asks_for_a_tool()));
+    let falls_back = on_model_error(|_, _| Recovery::Fallback(asks_for_a_tool()));
+    for (callbacks, turn) in [
+        (Bundle::new().on_model(halts), None),
+        (Bundle::new().on_model(falls_back), Some(Turn::error(failure()))),
+    ] {
+        let record = RecordLayer::<ToolRequest>::new();
+        let model = ScriptedModel::new(turn);
+        let agent = builder(&model, elixir())
+            .on_model(after_model(|_, response| {
+                let message = response.message().clone().with(tower_agent::Part::text(", please"));
+                Action::Respond(ModelResponse::new(message))
+            }))
+            .tool_layer(record.clone())
+            .build()
+            .unwrap();
+
+        let request = AgentRequest::new("?").with_callbacks(callbacks);
+        assert_eq!(agent.run(request).await.unwrap().text(), "a moment, please");
+
+        model.assert_done();
+        assert!(record.requests().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn a_halt_with_an_error_fails_the_run_and_is_nobodys_to_recover_in_its_list() {
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
