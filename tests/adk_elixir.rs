@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BandSemantics, Bundle, Callback,
@@ -502,6 +503,23 @@ async fn a_hook_that_retries_once_and_then_gives_up_is_asked_twice() {
         model.assert_done();
         assert_eq!(error.message(), "500");
         assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_list_around_a_model_without_an_agent_retries_too() {
+    let retries = Callbacks::new()
+        .with(on_model_error(|_, _| Recovery::Retry))
+        .with_semantics(BandSemantics::adk_elixir());
+    for (failures, text) in [(1, Some("well")), (3, Some("well")), (4, None)] {
+        let turns = (0..failures).map(|_| Turn::error(failure())).chain([Turn::text("well")]);
+        let model = ScriptedModel::new(turns);
+        let stack = ServiceBuilder::new().layer(retries.clone()).service(model.clone());
+
+        let result = stack.oneshot(ModelRequest::default()).await;
+
+        assert_eq!(model.requests().len(), 4.min(failures + 1));
+        assert_eq!(result.ok().map(|response| response.message().text()).as_deref(), text);
     }
 }
 

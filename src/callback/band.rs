@@ -105,7 +105,10 @@ impl<R: Request> Begun<R> {
     fn max_retries(&self) -> u32 {
         match self.callbacks.semantics().retries.get(R::CALL) {
             Retries::AtMost(most) => most,
-            Retries::MaxIterations => self.request.context().max_iterations(),
+            Retries::MaxIterations => match self.request.context().max_iterations() {
+                0 => 3,
+                most => most,
+            },
         }
     }
 

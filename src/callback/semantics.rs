@@ -107,7 +107,7 @@ pub enum SeveralOnError {
 pub enum Retries {
     /// So often.
     AtMost(u32),
-    /// As often as the agent may call its model.
+    /// As often as the agent may call its model; three times where there is no agent.
     MaxIterations,
 }
 
