@@ -36,6 +36,8 @@ pub struct AgentRequest {
     sink: Option<Sink>,
     extensions: Extensions,
     context: RunContext,
+    /// What `after_agent` responds with is all that the agent has said.
+    after_says_all: bool,
     takes_turn: bool,
 }
 
@@ -94,6 +96,12 @@ impl AgentRequest {
     #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
+        self
+    }
+
+    /// The same request, whose `after_agent` says all or replaces the last words.
+    pub(crate) fn with_after_says_all(mut self, all: bool) -> Self {
+        self.after_says_all = all;
         self
     }
 
@@ -161,7 +169,7 @@ impl Request for AgentRequest {
             response.set_origin(origin);
         }
         match replaced {
-            Some(replaced) => response.stand_for(replaced),
+            Some(replaced) => response.stand_for(replaced, self.after_says_all),
             None => response.continue_from(&self.messages, &self.context),
         }
     }

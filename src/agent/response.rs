@@ -25,8 +25,6 @@ pub struct AgentResponse {
     origin: Origin,
     /// Made by a callback, and not yet placed in a conversation.
     is_bare: bool,
-    /// What a callback gave in place of what the agent had said.
-    given: Option<Messages>,
 }
 
 /// Why an agent ended.
@@ -62,7 +60,6 @@ impl AgentResponse {
             state: State::default(),
             origin: Origin::default(),
             is_bare: true,
-            given: None,
         }
     }
 
@@ -160,30 +157,24 @@ impl AgentResponse {
         }
     }
 
-    /// Places a callback's answer where the agent's last words were.
-    pub(super) fn stand_for(&mut self, replaced: &Self) {
+    /// Places a callback's answer where the agent's last words were, or all that it said.
+    pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         if std::mem::take(&mut self.is_bare) {
             let given = std::mem::take(&mut self.messages);
             let origin = self.origin;
             *self = replaced.clone();
-            if self.messages.last().is_some_and(|last| last.role() == Role::Assistant)
-                && self.messages.len() > self.new_from
-            {
+            let ends_in_words =
+                self.new_messages().next_back().is_some_and(|last| last.role() == Role::Assistant);
+            let kept = match is_all {
+                true => self.new_from,
+                false => self.messages.len() - usize::from(ends_in_words),
+            };
+            while self.messages.len() > kept {
                 self.messages.pop();
             }
             self.messages.extend(given.iter().cloned());
-            (self.origin, self.given) = (origin, Some(given));
+            self.origin = origin;
         }
-    }
-
-    /// The same answer, of which nothing remains but what a callback gave.
-    pub(crate) fn only_given(mut self) -> Self {
-        if let Some(given) = self.given.take() {
-            let mut asked: Messages = self.messages.iter().take(self.new_from).cloned().collect();
-            asked.extend(given.iter().cloned());
-            self.messages = asked;
-        }
-        self
     }
 
     pub(crate) fn with_usage(mut self, usage: Usage) -> Self {

@@ -5,13 +5,16 @@ use super::{BandSemantics, Callback, Callbacks};
 use crate::agent::AgentRequest;
 use crate::extensions::Extensions;
 use crate::model::ModelRequest;
+use crate::request::Request;
 use crate::tool::ToolRequest;
 
 /// Callbacks for every call of an agent, given as one.
 ///
 /// An agent takes it as its own ([`bundle`](crate::AgentBuilder::bundle)), for itself and all
 /// agents that work for it ([`global`](crate::AgentBuilder::global)), or for one run
-/// ([`with_callbacks`](AgentRequest::with_callbacks)). An object that implements [`Hooks`] is one.
+/// ([`with_callbacks`](AgentRequest::with_callbacks)). Its callbacks follow the
+/// [semantics](crate::AgentBuilder::semantics) of that agent. An object that implements [`Hooks`]
+/// is one.
 ///
 /// ```
 /// use tower_agent::{Bundle, before_model, before_tool};
@@ -68,9 +71,9 @@ impl Bundle {
         }
     }
 
-    /// The same callbacks with other [semantics](BandSemantics). An agent gives its own to the
-    /// bundles that are registered with it; callbacks given with a run have these, and the
-    /// agent's where there are none.
+    /// The same callbacks with other [semantics](BandSemantics), for those that travel with a run
+    /// or a tree of agents. Without any, the agent's are theirs, as they always are for a bundle
+    /// that is the agent's own.
     #[must_use]
     pub fn with_semantics(self, semantics: BandSemantics) -> Self {
         Self {
@@ -107,24 +110,22 @@ impl Bundle {
         &self.tool
     }
 
-    /// These callbacks after those that a run carries already.
-    pub(crate) fn carry(&self, carried: &mut Extensions) {
-        carry(&self.agent, carried);
-        carry(&self.model, carried);
-        carry(&self.tool, carried);
+    /// These callbacks after those that a run carries already. The semantics of the first stand.
+    pub(crate) fn carry(self, carried: &mut Extensions) {
+        carry(self.agent, carried);
+        carry(self.model, carried);
+        carry(self.tool, carried);
     }
 }
 
-fn carry<R: crate::request::Request>(callbacks: &Callbacks<R>, carried: &mut Extensions) {
-    if callbacks.is_empty() {
-        return;
+fn carry<R: Request>(callbacks: Callbacks<R>, carried: &mut Extensions) {
+    if !callbacks.is_empty() {
+        let all = match carried.get::<Callbacks<R>>() {
+            Some(outer) => outer.clone().and(callbacks),
+            None => callbacks,
+        };
+        carried.insert(all);
     }
-    let mut all = match carried.get::<Callbacks<R>>() {
-        Some(outer) => outer.clone(),
-        None => Callbacks::new().with_semantics(callbacks.semantics()),
-    };
-    all.append(callbacks);
-    carried.insert(all);
 }
 
 impl<H: Hooks> From<H> for Bundle {

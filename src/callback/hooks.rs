@@ -102,6 +102,42 @@ macro_rules! hooks {
             }
         }
 
+        /// So that whoever registers the object can keep a handle to it.
+        impl<H: Hooks> Hooks for Arc<H> {
+            $(
+                fn $before(
+                    &self,
+                    request: &mut $R,
+                ) -> impl Future<Output = Result<Action<$T>>> + Send {
+                    (**self).$before(request)
+                }
+
+                fn $after(
+                    &self,
+                    request: &$R,
+                    response: &$T,
+                ) -> impl Future<Output = Result<Action<$T>>> + Send {
+                    (**self).$after(request, response)
+                }
+
+                fn $on_error(
+                    &self,
+                    request: &mut $R,
+                    error: &Error,
+                ) -> impl Future<Output = Result<Recovery<$T>>> + Send {
+                    (**self).$on_error(request, error)
+                }
+
+                fn $on_end(&self, request: &$R, outcome: Outcome<'_, $T>) {
+                    (**self).$on_end(request, outcome);
+                }
+            )*
+
+            fn name(&self) -> Cow<'static, str> {
+                (**self).name()
+            }
+        }
+
         $(
             impl<H: Hooks> Callback<$R> for OfHooks<H> {
                 fn before(

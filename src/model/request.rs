@@ -154,9 +154,12 @@ impl Request for ModelRequest {
         &self.context
     }
 
-    fn mark(&self, response: &mut ModelResponse, _: Option<&ModelResponse>, origin: Origin) {
+    fn mark(&self, response: &mut ModelResponse, replaced: Option<&ModelResponse>, origin: Origin) {
         if origin != Origin::Service {
             response.set_origin(origin);
+        }
+        if replaced.is_some_and(ModelResponse::is_given) {
+            response.set_given();
         }
     }
 }

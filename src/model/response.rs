@@ -22,6 +22,8 @@ pub struct ModelResponse {
     metadata: Metadata,
     attempt: Option<u32>,
     origin: Origin,
+    /// A callback gave it, or what it replaces, in the model's place.
+    is_given: bool,
 }
 
 impl ModelResponse {
@@ -39,6 +41,7 @@ impl ModelResponse {
             metadata: Metadata::default(),
             attempt: None,
             origin: Origin::default(),
+            is_given: false,
         }
     }
 
@@ -110,8 +113,18 @@ impl ModelResponse {
         self.origin
     }
 
+    /// Whether a callback gave it, or what it replaces, in the model's place.
+    pub(crate) fn is_given(&self) -> bool {
+        self.is_given
+    }
+
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
+        self.is_given |= matches!(origin, Origin::Before | Origin::Fallback);
+    }
+
+    pub(super) fn set_given(&mut self) {
+        self.is_given = true;
     }
 }
 

@@ -176,12 +176,14 @@ impl Composed {
         enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
     ) -> AgentRequest {
         let mut carried = request.context().carries().clone();
-        self.global.carry(&mut carried.global);
+        let semantics = self.semantics;
+        self.global.clone().or_semantics(semantics.band).carry(&mut carried.global);
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-            callbacks.clone().or_semantics(self.semantics.band).carry(&mut carried.run);
+            callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
         }
         let context = enter(request.context(), &self.name, self.max_iterations, carried);
-        request.with_context(context)
+        let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
+        request.with_context(context).with_after_says_all(after_says_all)
     }
 }
 
@@ -199,10 +201,7 @@ async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentRespons
     let result = settle(&context, result).map(|mut response| {
         // A layer's answer, or none at all, has no place in the run yet.
         asked.mark(&mut response, None, Origin::Service);
-        match agent.semantics.run.after_agent_respond {
-            AfterAgentRespond::Replace => response,
-            AfterAgentRespond::Transform => response.only_given(),
-        }
+        response
     });
     result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
 }
@@ -214,8 +213,9 @@ struct OfRun(Bundle);
 impl AgentRequest {
     /// The same request with callbacks for its run, inside those that agents have of their own.
     ///
-    /// They travel with the run, to sub-agents and agents as tools too, and keep the
-    /// [semantics](Bundle::with_semantics) that they have, whatever an agent's are.
+    /// They travel with the run, to sub-agents and agents as tools too. Unless they have
+    /// [semantics](Bundle::with_semantics) of their own, those of the agent that is asked are
+    /// theirs.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let mut all = callbacks.into();

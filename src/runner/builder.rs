@@ -346,7 +346,7 @@ impl AgentBuilder {
             description: self.description,
             max_iterations: self.max_iterations,
             tools: tool_names,
-            global: self.global.with_semantics(band),
+            global: self.global,
             semantics: self.semantics,
             stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
             explanation,

@@ -17,7 +17,7 @@ use crate::callback::{Carried, ShowTool};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
-use crate::model::{ModelRequest, Settings};
+use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::request::Request;
 use crate::stream::Sink;
 use crate::tool::{ToolRequest, ToolSet};
@@ -151,7 +151,7 @@ impl<'a> Running<'a> {
             self.turn.push_text(text);
         }
         let ends_run = self.ends_run(response.origin());
-        if ends_run || self.is_final(response.origin()) {
+        if ends_run || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
         }
         self.messages.push(response.message().clone());
@@ -165,9 +165,9 @@ impl<'a> Running<'a> {
     }
 
     /// Whether an answer's tool calls are not run.
-    fn is_final(&self, origin: Origin) -> bool {
+    fn is_final(&self, response: &ModelResponse) -> bool {
         let semantics = self.config.semantics.answered_tool_calls;
-        matches!(origin, Origin::Before | Origin::Fallback) && semantics == AnsweredToolCalls::Drop
+        response.is_given() && semantics == AnsweredToolCalls::Drop
     }
 
     /// An abort ends the run, whatever a layer made of it.
