@@ -473,3 +473,15 @@ fn an_agent_that_cannot_work_is_not_built() {
     assert!(matches!(builder().name("").build(), Err(BuildError::Name(_))));
     assert!(matches!(builder().tool_concurrency(0).build(), Err(BuildError::NoToolConcurrency)));
 }
+
+#[tokio::test]
+async fn a_panic_in_stop_when_fails_the_run() {
+    let model = ScriptedModel::new([Turn::tool("add", sum(1, 2))]);
+    let agent =
+        Agent::builder(model).tool(add()).stop_when(|_| panic!("off by one")).build().unwrap();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Callback);
+    assert_eq!(error.message(), "`stop_when` panicked: off by one");
+}

@@ -18,18 +18,24 @@ pub(super) struct Run {
     pub(super) values: Values,
     pub(super) cancellation: CancellationToken,
     pub(super) aborted: OnceLock<Error>,
+    begun: OnceLock<()>,
 }
 
 impl Run {
     pub(super) fn new(state: State, cancellation: CancellationToken) -> Self {
-        state.begin();
         Self {
             id: uuid::Uuid::new_v4().to_string().into(),
             state,
             values: Values::default(),
             cancellation,
             aborted: OnceLock::new(),
+            begun: OnceLock::new(),
         }
+    }
+
+    /// Its first agent is called: from here on changes of the state count.
+    fn begin(&self) {
+        self.begun.get_or_init(|| self.state.begin());
     }
 }
 
@@ -70,6 +76,7 @@ impl Scope {
             path => Arc::from(format!("{path}/{agent}")),
         };
         let run = parent.run.clone();
+        run.begin();
         Self { max_iterations, carried, ..Self::new(run, path, Some(parent.clone())) }
     }
 

@@ -18,6 +18,7 @@ use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
 use crate::model::{ModelRequest, ModelResponse, Settings};
+use crate::panic::catch;
 use crate::request::Request;
 use crate::stream::Sink;
 use crate::tool::{ToolRequest, ToolSet};
@@ -104,7 +105,7 @@ impl<'a> Running<'a> {
                 Step::Done => Ok(Some(End::Finished)),
                 Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
                 Step::Model => self.ask().await,
-                Step::Tools(calls) => self.run_tools(calls).await.map(|()| self.stopped()),
+                Step::Tools(calls) => self.run_tools(calls).await.and_then(|()| self.stopped()),
             };
             match done {
                 Ok(None) => {}
@@ -179,11 +180,16 @@ impl<'a> Running<'a> {
         !self.context().pending().is_empty()
     }
 
-    fn stopped(&self) -> Option<End> {
+    fn stopped(&self) -> Result<Option<End>> {
+        let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
+            return Ok(None);
+        };
         let progress =
             Progress::new(self.context(), &self.messages, self.new_from, self.iterations);
-        let stop_when = self.config.stop_when.as_ref()?;
-        (!self.waits() && stop_when(&progress)).then_some(End::Stopped)
+        let stops = catch(|| stop_when(&progress)).map_err(|panic| {
+            Error::new(ErrorKind::Callback, format!("`stop_when` panicked: {panic}"))
+        })?;
+        Ok(stops.then_some(End::Stopped))
     }
 
     fn limit(&self) -> Result<Option<End>> {

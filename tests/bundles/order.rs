@@ -239,7 +239,7 @@ async fn the_trees_on_error_sees_what_nobody_inside_recovered() {
     assert_eq!((response.text().as_str(), asked.load(Ordering::SeqCst)), ("from inside", 1));
 }
 
-/// The agent's semantics are those of its own and its tree's callbacks; a run's bring theirs.
+/// The agent's semantics are those of all its callbacks, unless those that travel bring their own.
 #[tokio::test]
 async fn a_runs_callbacks_bring_their_own_semantics() {
     let twice = || {
@@ -257,13 +257,17 @@ async fn a_runs_callbacks_bring_their_own_semantics() {
     assert_eq!(text(agent(|b, all| b.global(all)), "?".into()).await, "first");
 
     let given = |bundle: Bundle| AgentRequest::new("?").with_callbacks(bundle);
-    assert_eq!(text(agent(|b, _| b), given(twice())).await, "second", "the default's");
-    let python = twice().with_semantics(Semantics::adk_python().band);
-    assert_eq!(text(agent(|b, _| b), given(python.clone())).await, "first");
+    assert_eq!(text(agent(|b, _| b), given(twice())).await, "first");
+    let composed = twice().with_semantics(Semantics::default().band);
+    assert_eq!(text(agent(|b, _| b), given(composed.clone())).await, "second");
+    let globally = |b: tower_agent::AgentBuilder, all: Bundle| {
+        b.global(all.with_semantics(Semantics::default().band))
+    };
+    assert_eq!(text(agent(globally), "?".into()).await, "second");
     // Also after callbacks for another call.
     let trace = Trace::default();
     let earlier = Bundle::new().on_agent(Logger::new("a", &trace));
-    assert_eq!(text(agent(|b, _| b), given(earlier).with_callbacks(python)).await, "first");
+    assert_eq!(text(agent(|b, _| b), given(earlier).with_callbacks(composed)).await, "second");
 }
 
 #[tokio::test]

@@ -76,6 +76,8 @@ async fn a_state_that_a_second_run_is_given_starts_a_new_delta() {
     kept.set("between", true);
 
     let request = AgentRequest::new("?").with_state(first.state().clone());
+    // Until the next run begins, the last one's changes can be read.
+    assert_eq!(Value::Object(first.state().delta().set), json!({ "visits": 1, "between": true }));
     let second = agent.run(request).await.unwrap();
     assert_eq!(Value::Object(second.state().delta().set), json!({ "visits": 2 }));
     let all = json!({ "theme": "dark", "visits": 2, "between": true });
