@@ -2,18 +2,32 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use crate::error::{BoxError, CallSite, Error, Result};
+use crate::call::CallKind;
+use crate::context::RunContext;
+use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
 
 /// A service at the bottom of a stack. An ending that it raises is latched there and then, before
 /// any layer around it could make the call again, and a call in a run that has ended is not made.
+///
+/// It knows by what name it is called, so that it need not keep the request to say so.
 #[derive(Clone, Debug)]
-pub(crate) struct Latched<S>(pub(crate) S);
+pub(crate) struct Latched<S> {
+    service: S,
+    name: Option<Arc<str>>,
+}
+
+impl<S> Latched<S> {
+    pub(crate) fn new(service: S, name: Option<Arc<str>>) -> Self {
+        Self { service, name }
+    }
+}
 
 impl<S, R> Service<R> for Latched<S>
 where
@@ -22,44 +36,51 @@ where
 {
     type Response = R::Response;
     type Error = Error;
-    type Future = ResponseFuture<S::Future, R>;
+    type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.0.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.service.poll_ready(cx).map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         match request.context().refusal(R::CALL) {
             Some(ended) => ResponseFuture::Refused { ended },
-            None => ResponseFuture::Made { future: self.0.call(request.clone()), request },
+            None => ResponseFuture::Made {
+                call: R::CALL,
+                name: self.name.clone(),
+                context: request.context().clone(),
+                future: self.service.call(request),
+            },
         }
     }
 }
 
 pin_project! {
     #[project = Projected]
-    pub(crate) enum ResponseFuture<F, R> {
+    pub(crate) enum ResponseFuture<F> {
         Refused { ended: Error },
-        Made { #[pin] future: F, request: R },
+        Made { #[pin] future: F, call: CallKind, name: Option<Arc<str>>, context: RunContext },
     }
 }
 
-impl<F, E, R> Future for ResponseFuture<F, R>
+impl<F, T, E> Future for ResponseFuture<F>
 where
-    R: Request,
-    F: Future<Output = Result<R::Response, E>>,
+    F: Future<Output = Result<T, E>>,
     E: Into<BoxError>,
 {
-    type Output = Result<R::Response>;
+    type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.project() {
             Projected::Refused { ended } => Err(ended.clone()),
-            Projected::Made { future, request } => ready!(future.poll(cx)).map_err(|error| {
-                let error = Error::from(error.into()).in_call(|| CallSite::of(request));
-                request.context().latch(R::CALL, &error);
-                error
-            }),
+            Projected::Made { future, call, name, context } => {
+                ready!(future.poll(cx)).map_err(|error| {
+                    let error = Error::from(error.into());
+                    let error = error.in_call(|| context.site(*call, name.as_deref()));
+                    context.latch(*call, &error);
+                    error
+                })
+            }
         })
     }
 }

@@ -94,7 +94,10 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model: BoxModel::new(Carried::new(Latched(Metered(model)), Place::Innermost)),
+            model: BoxModel::new(Carried::new(
+                Latched::new(Metered(model), None),
+                Place::Innermost,
+            )),
             model_name: short_type_name::<S>(),
             tools: Vec::new(),
             sub_agents: Vec::new(),

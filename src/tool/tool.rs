@@ -74,9 +74,10 @@ impl Tool {
 
     /// A tool that any `tower::Service<ToolRequest>` answers.
     pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
+        let name = Some(declaration.name().into());
         Self {
             declaration: Arc::new(declaration),
-            service: BoxTool::new(Latched(CatchToolPanic(service))),
+            service: BoxTool::new(Latched::new(CatchToolPanic(service), name)),
             layers: Vec::new(),
         }
     }
