@@ -117,6 +117,7 @@ mod error;
 mod extensions;
 mod function;
 mod latched;
+mod lock;
 mod maybe_future;
 mod panic;
 mod request;

@@ -15,6 +15,7 @@ const FLOORS: [&[&str]; 5] = [
         "extensions",
         "function",
         "latched",
+        "lock",
         "maybe_future",
         "message",
         "panic",

@@ -1,9 +1,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::run::lock;
 use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Pending};
+use crate::lock::lock;
 
 /// The interrupts and ends of one agent, by the call that raised them.
 ///

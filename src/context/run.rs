@@ -1,6 +1,6 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,6 +9,7 @@ use super::latch::Latch;
 use super::{State, Values};
 use crate::call::CallKind;
 use crate::error::{Error, ErrorKind};
+use crate::lock::lock;
 use crate::message::Usage;
 
 /// What a whole tree of agents shares.
@@ -172,9 +173,4 @@ impl Scope {
     ) -> Option<Error> {
         self.run.aborted.get().cloned().or_else(|| self.latch.ending(kind, turn, tool))
     }
-}
-
-/// No code of ours panics while it holds one of these locks, so a poisoned one is still whole.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::run::lock;
+use crate::lock::lock;
 
 /// A session's state: a JSON object, given with the request and returned with the response.
 ///

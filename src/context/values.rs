@@ -3,8 +3,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use super::run::lock;
 use crate::error::{BoxError, Error};
+use crate::lock::lock;
 
 /// Values of any type under string keys, shared by everything in one run.
 ///

@@ -37,13 +37,11 @@ mod record;
 mod script;
 mod turn;
 
-use std::any::Any;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use self::probe::{Probe, ProbeLayer};
 pub use self::record::{Ended, Record, RecordLayer};
 pub use self::script::ScriptedModel;
 pub use self::turn::Turn;
+use std::any::Any;
 
 use crate::agent::AgentRequest;
 use crate::model::ModelRequest;
@@ -53,11 +51,6 @@ use crate::request::Request;
 pub mod future {
     pub use super::probe::ProbeFuture;
     pub use super::record::RecordFuture;
-}
-
-/// A test that panicked elsewhere does not spoil what was recorded.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A request to keep: without its sink, which would hold the stream open for as long.

@@ -7,7 +7,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::lock;
+use crate::lock::lock;
 
 /// Watches how a service is driven: whether each call was preceded by readiness, how many calls
 /// run at once, and which were dropped. Clones share the counts.

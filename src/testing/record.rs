@@ -8,8 +8,9 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::{kept, lock};
+use super::kept;
 use crate::error::{BoxError, Error, Result};
+use crate::lock::lock;
 use crate::request::Request;
 
 /// Records the requests that pass, and how each call ended. Clones share the record.

@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::Service;
 
-use super::{Turn, kept, lock};
+use super::{Turn, kept};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::{ModelRequest, ModelResponse};
 
 /// A model that answers from a script, one [`Turn`] per call, in the order of the calls.
