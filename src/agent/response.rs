@@ -152,8 +152,7 @@ impl AgentResponse {
             let said = std::mem::replace(&mut self.messages, asked.clone());
             self.new_from = asked.len();
             self.messages.extend(said.iter().cloned());
-            self.usage = context.agent_usage();
-            self.state = context.state().clone();
+            self.carry(context);
         }
     }
 
@@ -177,9 +176,15 @@ impl AgentResponse {
         }
     }
 
-    pub(crate) fn with_usage(mut self, usage: Usage) -> Self {
-        self.usage = usage;
+    /// The same answer with its run's state, and the tokens that the agent has used in it.
+    pub(crate) fn in_run(mut self, context: &RunContext) -> Self {
+        self.carry(context);
         self
+    }
+
+    fn carry(&mut self, context: &RunContext) {
+        self.usage = context.agent_usage();
+        self.state = context.state().clone();
     }
 
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {
@@ -189,11 +194,6 @@ impl AgentResponse {
 
     pub(crate) fn with_end(mut self, end: End) -> Self {
         self.end = end;
-        self
-    }
-
-    pub(crate) fn with_state(mut self, state: State) -> Self {
-        self.state = state;
         self
     }
 

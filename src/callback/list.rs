@@ -101,8 +101,8 @@ impl<R: Request> Callbacks<R> {
 
     /// The same list with these semantics, unless it has some of its own.
     pub(super) fn or_semantics(mut self, semantics: BandSemantics) -> Self {
-        if !self.is_empty() {
-            self.list().semantics.get_or_insert(semantics);
+        if self.0.as_ref().is_some_and(|list| list.semantics.is_none()) {
+            self.list().semantics = Some(semantics);
         }
         self
     }

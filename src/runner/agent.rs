@@ -177,7 +177,7 @@ impl Composed {
     ) -> AgentRequest {
         let mut carried = request.context().carries().clone();
         let semantics = self.semantics;
-        self.global.clone().or_semantics(semantics.band).carry(&mut carried.global);
+        self.global.clone().carry(&mut carried.global);
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
             callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
         }
@@ -241,7 +241,7 @@ fn settle(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentRe
         pending if pending.is_empty() => End::Ended,
         pending => End::Interrupted(pending.into()),
     };
-    Ok(response.with_end(end).with_usage(context.agent_usage()).with_state(context.state().clone()))
+    Ok(response.with_end(end).in_run(context))
 }
 
 impl fmt::Debug for Agent {

@@ -349,7 +349,7 @@ impl AgentBuilder {
             description: self.description,
             max_iterations: self.max_iterations,
             tools: tool_names,
-            global: self.global,
+            global: self.global.or_semantics(band),
             semantics: self.semantics,
             stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
             explanation,

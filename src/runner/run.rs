@@ -222,8 +222,7 @@ impl<'a> Running<'a> {
         AgentResponse::new(self.messages)
             .since(self.new_from)
             .with_iterations(self.iterations)
-            .with_usage(context.agent_usage())
-            .with_state(context.state().clone())
+            .in_run(context)
             .with_end(end)
     }
 }

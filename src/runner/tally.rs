@@ -52,8 +52,7 @@ impl Tally {
         AgentResponse::new(self.messages)
             .since(self.new_from)
             .with_iterations(self.iterations)
-            .with_usage(context.agent_usage())
-            .with_state(context.state().clone())
+            .in_run(context)
             .with_end(end)
     }
 }

@@ -1,7 +1,5 @@
 //! The tool calls of a turn.
 
-use std::sync::Arc;
-
 use futures::{StreamExt, stream};
 use tower::ServiceExt;
 
@@ -14,17 +12,34 @@ use crate::message::{Message, ToolCall, ToolResult};
 use crate::tool::{ToolRequest, ToolResponse};
 
 /// What the model is told of one call; nothing if the agent waits or has ended.
-type Answer = Vec<Message>;
+#[derive(Clone, Default)]
+struct Answer {
+    /// Nearly always all of it, and without a list of its own.
+    one: Option<Message>,
+    several: Vec<Message>,
+}
+
+impl Answer {
+    fn messages(self) -> impl Iterator<Item = Message> {
+        self.one.into_iter().chain(self.several)
+    }
+}
+
+impl From<Message> for Answer {
+    fn from(message: Message) -> Self {
+        Self { one: Some(message), several: Vec::new() }
+    }
+}
 
 impl Running<'_> {
     /// Runs the tools that the model asked for, and tells it their answers in its order.
     pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
         if let [call] = &calls[..] {
             let answer = self.run_tool(call).await?;
-            self.messages.extend(answer);
+            self.messages.extend(answer.messages());
         } else {
             let answers = self.run_several(&calls).await?;
-            self.messages.extend(answers.into_iter().flatten());
+            self.messages.extend(answers.into_iter().flat_map(Answer::messages));
         }
         Ok(())
     }
@@ -39,7 +54,7 @@ impl Running<'_> {
             ToolCalls::OneByOne => 1,
         };
         let mut running = stream::iter(running).buffer_unordered(at_once);
-        let mut answers = vec![Answer::new(); calls.len()];
+        let mut answers = vec![Answer::default(); calls.len()];
         while let Some((index, answer)) = running.next().await {
             // A failure of the run drops the calls beside it.
             answers[index] = answer?;
@@ -50,11 +65,11 @@ impl Running<'_> {
     async fn run_tool(&self, call: &ToolCall) -> Result<Answer> {
         let context = self.turn.in_tool_call(&call.id);
         if context.refusal(CallKind::Tool).is_some() {
-            return Ok(Answer::new());
+            return Ok(Answer::default());
         }
         let declaration = self.config.tool_set.declaration(&call.name).cloned();
         if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
-            return Ok(vec![told(call, &self.config.tool_set.unknown(&call.name))]);
+            return Ok(told(call, &self.config.tool_set.unknown(&call.name)).into());
         }
         let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
         let result = self.config.tools.clone().oneshot(request).await;
@@ -62,9 +77,9 @@ impl Running<'_> {
         self.survived()?;
         match result {
             Ok(response) => self.show(call, response).await,
-            Err(error) if error.is_ending() => Ok(Answer::new()),
+            Err(error) if error.is_ending() => Ok(Answer::default()),
             Err(error) if self.fails_run(call, &error) => Err(error),
-            Err(error) => Ok(vec![told(call, &error)]),
+            Err(error) => Ok(told(call, &error).into()),
         }
     }
 
@@ -92,12 +107,12 @@ impl Running<'_> {
         let result = ToolResult::new(call, response.parts());
         let result = if response.is_error() { result.failed() } else { result };
         let default = Message::tool(result);
-        let Some(show) = &self.config.show_tool else { return Ok(vec![default]) };
-        let shown_by_default = vec![default.clone()];
+        let Some(show) = &self.config.show_tool else { return Ok(default.into()) };
+        let shown_by_default = default.clone().into();
         let answer = ToolAnswer {
             call: call.clone(),
             arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
-            declaration: self.config.tool_set.declaration(&call.name).map(Arc::clone),
+            declaration: self.config.tool_set.declaration(&call.name).cloned(),
             response,
             default,
         };
@@ -106,8 +121,8 @@ impl Running<'_> {
         match shown {
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(shown_by_default),
-            Err(error) => Ok(vec![told(call, &error)]),
-            shown => shown,
+            Err(error) => Ok(told(call, &error).into()),
+            Ok(several) => Ok(Answer { one: None, several }),
         }
     }
 }

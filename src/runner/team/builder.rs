@@ -191,7 +191,7 @@ impl TeamBuilder {
             // Its members have limits of their own.
             max_iterations: u32::MAX,
             tools,
-            global,
+            global: global.or_semantics(semantics.band),
             semantics,
             stack: Carried::new(stack, Place::Outermost),
             explanation,
