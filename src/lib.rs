@@ -161,8 +161,8 @@ pub use self::model::{
 };
 pub use self::request::Request;
 pub use self::runner::{
-    Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, RunSemantics, Semantics,
-    TeamBuilder,
+    Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, RunSemantics, RunStream,
+    Semantics, TeamBuilder,
 };
 pub use self::tool::{
     BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,

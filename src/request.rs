@@ -69,6 +69,10 @@ pub trait Request: Clone + Send + Sync + 'static {
         None
     }
 
+    /// A band of callbacks begins with this request, before its first `before`. Does nothing
+    /// unless overridden.
+    fn enter_band(&mut self) {}
+
     /// Notes on a response of this call where it came from, and carries over from the one it
     /// `replaced` what must not be lost. Does nothing unless overridden.
     ///

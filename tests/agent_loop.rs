@@ -414,21 +414,17 @@ async fn a_run_may_be_seen_while_it_is_written() {
 
     let model = ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::text("That makes 3.")]);
     let agent = Agent::builder(model).tool(add()).build().unwrap();
-    let (sink, mut chunks) = stream::channel(1);
 
-    let run = agent.run(AgentRequest::new("?").with_sink(sink));
-    let (response, text) = tokio::join!(run, async {
-        let mut text = String::new();
-        while let Some(chunk) = chunks.next().await {
-            if let stream::Delta::Text(more) = chunk.delta {
-                text.push_str(&more);
-            }
+    let mut run = agent.stream("?");
+    let mut seen = String::new();
+    while let Some(event) = run.next().await {
+        if let stream::EventKind::TextDelta { text, .. } = event.kind {
+            seen.push_str(&text);
         }
-        text
-    });
+    }
 
-    assert_eq!(text, "That makes 3.");
-    assert_eq!(response.unwrap().text(), text);
+    assert_eq!(seen, "That makes 3.");
+    assert_eq!(run.response().await.unwrap().text(), seen);
 }
 
 #[tokio::test]

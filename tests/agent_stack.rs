@@ -12,8 +12,8 @@ use tower::timeout::TimeoutLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, BoxError, Callback, ErrorKind, ModelRequest, ModelResponse,
-    Request, Result, Tool, Usage, wrap_model,
+    Action, Agent, BoxError, Callback, ErrorKind, ModelRequest, ModelResponse, Request, Result,
+    Tool, Usage, wrap_model,
 };
 
 /// Writes `name>` before and `<name` after.
@@ -188,16 +188,13 @@ async fn a_limit_without_shedding_makes_calls_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_ends_a_streamed_answer_as_a_whole() {
-    use tower_agent::stream;
-
     let model = ScriptedModel::new([Turn::text("a long answer").hanging_after(2)]);
     let agent = Agent::builder(model)
         .model_layer(TimeoutLayer::new(Duration::from_millis(50)))
         .build()
         .unwrap();
-    let (sink, _chunks) = stream::channel(8);
 
-    let error = agent.run(AgentRequest::new("?").with_sink(sink)).await.unwrap_err();
+    let error = agent.stream("?").response().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout);
 }

@@ -10,7 +10,7 @@ mod rules;
 mod tools;
 
 use futures::StreamExt;
-use tower_agent::stream::{self, Delta};
+use tower_agent::stream::EventKind;
 use tower_agent::{Agent, AgentRequest, AgentResponse, Part};
 
 use self::callbacks::{Log, Stopwatch, TokenCount, forbid};
@@ -246,15 +246,14 @@ async fn a_conversation_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn the_answer_is_streamed_word_by_word() {
-    let (sink, chunks) = stream::channel(1);
-    let request = AgentRequest::new("what is 12.5% of 840, plus 17?").with_sink(sink);
-    let (response, chunks) = tokio::join!(agent().run(request), chunks.collect::<Vec<_>>());
-    let response = response.unwrap();
+    let mut run = agent().stream("what is 12.5% of 840, plus 17?");
+    let events: Vec<_> = run.by_ref().collect().await;
+    let response = run.response().await.unwrap();
 
-    let words: Vec<_> = chunks
+    let words: Vec<_> = events
         .iter()
-        .filter_map(|chunk| match &chunk.delta {
-            Delta::Text(text) => Some(text.as_str()),
+        .filter_map(|event| match &event.kind {
+            EventKind::TextDelta { text, .. } => Some(text.as_str()),
             _ => None,
         })
         .collect();

@@ -13,7 +13,7 @@ use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, BuildError, Bundle, End, Message, Request, Result,
-    State, Tool, ToolRequest, Usage, after_agent, before_agent, stream,
+    State, Tool, ToolRequest, Usage, after_agent, before_agent,
 };
 
 #[tokio::test]
@@ -388,18 +388,23 @@ async fn runs_on_one_team_do_not_meet() {
 #[tokio::test]
 async fn streamed_calls_of_members_are_told_apart() {
     use futures::StreamExt;
+    use tower_agent::stream::EventKind;
 
     let team = Agent::parallel("fan")
         .agents([agent("a", &saying("one", 0)), agent("b", &saying("two", 0))])
         .build()
         .unwrap();
-    let (sink, chunks) = stream::channel(16);
-    let run = team.run(AgentRequest::new("?").with_sink(sink));
-    let (response, chunks) = tokio::join!(run, chunks.collect::<Vec<_>>());
+    let mut run = team.stream("?");
+    let mut said = Vec::new();
+    while let Some(event) = run.next().await {
+        if let EventKind::TextDelta { text, .. } = event.kind {
+            said.push((event.invocation.agent().to_owned(), text));
+        }
+    }
 
-    assert_eq!(texts(&response.unwrap()), ["one", "two"]);
-    let calls: Vec<_> = chunks.iter().map(|chunk| (chunk.call, chunk.attempt)).collect();
-    assert_eq!(calls, [(0, 0), (1, 0)]);
+    assert_eq!(texts(&run.response().await.unwrap()), ["one", "two"]);
+    said.sort();
+    assert_eq!(said, [("a".into(), "one".to_owned()), ("b".into(), "two".into())]);
 }
 
 #[test]

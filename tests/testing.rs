@@ -27,9 +27,8 @@ fn busy() -> Error {
 
 /// The answer, and the deltas that were sent.
 async fn streamed(model: &ScriptedModel) -> (Result<ModelResponse>, Vec<Delta>) {
-    let (sink, chunks) = channel(64);
-    let result = model.clone().oneshot(ask("").with_sink(sink)).await;
-    (result, chunks.map(|chunk| chunk.delta).collect().await)
+    let (result, events) = support::stream(model.clone(), ask("")).await;
+    (result, support::deltas(events))
 }
 
 fn word(delta: &Delta) -> &str {
@@ -140,9 +139,10 @@ async fn a_turn_breaks_off_after_some_deltas() {
 fn a_turn_hangs() {
     let model = ScriptedModel::new([Turn::pending(), Turn::text("ab").hanging_after(1)]);
     assert!(poll_times(model.clone().oneshot(ask("")), 9).is_none());
-    let (sink, mut chunks) = channel(8);
+    let (sink, events) = channel(8);
     assert!(poll_times(model.clone().oneshot(ask("").with_sink(sink)), 9).is_none());
-    assert_eq!(poll_times(chunks.next(), 1).unwrap().unwrap().delta, Delta::Text("ab".into()));
+    let seen = poll_times(events.collect::<Vec<_>>(), 1).expect("the call was dropped");
+    assert_eq!(support::deltas(seen), [Delta::Text("ab".into())]);
     model.assert_done();
 }
 
@@ -181,11 +181,11 @@ async fn a_record_tells_how_each_call_ended() {
 #[tokio::test]
 async fn a_recorded_stream_ends() {
     let record = RecordLayer::new();
-    let (sink, chunks) = channel(8);
+    let (sink, events) = channel(8);
     let model = record.clone().layer(ScriptedModel::new([Turn::text("hi")]));
     model.oneshot(ask("").with_sink(sink)).await.unwrap();
-    let read = chunks.collect::<Vec<_>>();
-    assert_eq!(poll_times(read, 1).expect("it ends").len(), 1);
+    let read = events.collect::<Vec<_>>();
+    assert_eq!(support::deltas(poll_times(read, 1).expect("it ends")).len(), 1);
     assert_eq!(record.requests().len(), 1);
 }
 

@@ -20,8 +20,8 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use futures::StreamExt;
-use tower_agent::stream::{self, Chunk, Chunks, Delta};
-use tower_agent::{Agent, AgentRequest, BoxError, BuildError, ModelService};
+use tower_agent::stream::EventKind;
+use tower_agent::{Agent, BoxError, BuildError, ModelService, RunStream};
 
 use self::callbacks::{Log, Stopwatch, TokenCount, forbid};
 use self::rules::Rules;
@@ -70,27 +70,26 @@ fn calculator(model: impl ModelService) -> Result<Agent, BuildError> {
 
 /// Prints the answer while it is written.
 async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
-    let (sink, chunks) = stream::channel(16);
-    let request = AgentRequest::new(question).with_sink(sink);
-    // One task polls both; the chunks end with the run, which owns the sink.
-    let (response, ()) = tokio::join!(agent.run(request), print(chunks));
-    let response = response?;
+    let mut run = agent.stream(question);
+    print(&mut run).await;
+    let response = run.response().await?;
     let (end, turns, tokens) = (response.end(), response.iterations(), response.usage().total());
     eprintln!("\n[end]    {end:?} after {turns} turns, {tokens} tokens");
     println!();
     Ok(())
 }
 
-async fn print(mut chunks: Chunks) {
-    let mut writing = None;
-    while let Some(Chunk { call, attempt, delta, .. }) = chunks.next().await {
-        let Delta::Text(text) = delta else { continue };
-        match writing.replace((call, attempt)) {
-            None => eprintln!(),
-            Some(last) if last != (call, attempt) => println!(),
-            Some(_) => {}
+async fn print(run: &mut RunStream) {
+    while let Some(event) = run.next().await {
+        match event.kind {
+            EventKind::TextStart { .. } => eprintln!(),
+            EventKind::TextDelta { text, .. } => print!("{text}"),
+            EventKind::TextEnd { .. } => println!(),
+            EventKind::AttemptDiscarded { .. } | EventKind::ResponseReplaced { .. } => {
+                println!("(that was taken back)");
+            }
+            _ => {}
         }
-        print!("{text}");
         stdout().flush().ok();
     }
 }

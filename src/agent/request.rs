@@ -9,7 +9,6 @@ use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
 use crate::model::Settings;
 use crate::request::Request;
-use crate::stream::Sink;
 
 /// What an agent is asked. Cloning is O(1).
 ///
@@ -33,7 +32,6 @@ use crate::stream::Sink;
 pub struct AgentRequest {
     messages: Messages,
     settings: Arc<Settings>,
-    sink: Option<Sink>,
     extensions: Extensions,
     context: RunContext,
     /// What `after_agent` responds with is all that the agent has said.
@@ -74,21 +72,21 @@ impl AgentRequest {
     /// The same request with the session's state.
     #[must_use]
     pub fn with_state(mut self, state: State) -> Self {
-        self.context = RunContext::new(state, self.context.cancellation().clone());
+        self.context = self.context.with_state(state);
         self
     }
 
     /// The same request with a token that cancels its run.
     #[must_use]
     pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
-        self.context = RunContext::new(self.context.state().clone(), token);
+        self.context = self.context.with_cancellation(token);
         self
     }
 
-    /// The same request with a sink that sees the models' answers while they are written.
+    /// The same request with a name for its run, in place of a random one.
     #[must_use]
-    pub fn with_sink(mut self, sink: impl Into<Option<Sink>>) -> Self {
-        self.sink = sink.into();
+    pub fn with_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.context = self.context.with_run_id(id.into());
         self
     }
 
@@ -136,12 +134,6 @@ impl AgentRequest {
     /// Settings that win over the agent's, to change.
     pub fn settings_mut(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
-    }
-
-    /// What sees the models' answers while they are written.
-    #[must_use]
-    pub fn sink(&self) -> Option<&Sink> {
-        self.sink.as_ref()
     }
 
     /// Data of this call.

@@ -63,6 +63,7 @@ impl<R: Request> Begun<R> {
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
     {
+        self.request.enter_band();
         let asks_again = self.callbacks.semantics().retry_before.get(R::CALL);
         let entered = asks_again.then(|| self.request.clone());
         if let Some(response) = self.before().await? {

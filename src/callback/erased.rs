@@ -136,13 +136,16 @@ pub(super) trait Erased<R: Request>: Send + Sync {
     }
 
     fn name(&self) -> Cow<'static, str>;
+
+    /// Whether it has this hook, rather than leaving it at its default.
+    fn has(&self, hook: &str) -> bool;
 }
 
 struct Implemented<C>(C);
 
 impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
-        if captures_nothing(|callback: &'a C, request: &'a mut R| callback.before(request))
+        if captures_nothing(|(callback, request): (&'a C, &'a mut R)| callback.before(request))
             && let Some(answer) = now(self.0.before(&mut *request))
         {
             return MaybeFuture::ready(answer.map(Action::boxed));
@@ -179,12 +182,28 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
     fn name(&self) -> Cow<'static, str> {
         self.0.name()
     }
+
+    fn has(&self, hook: &str) -> bool {
+        has::<R, C>(hook)
+    }
+}
+
+fn has<'a, R: Request, C: Callback<R>>(hook: &str) -> bool {
+    !match hook {
+        "before" => captures_nothing(|(it, request): (&'a C, &'a mut R)| it.before(request)),
+        "after" => captures_nothing(|(it, request, response): (&'a C, &'a R, &'a R::Response)| {
+            it.after(request, response)
+        }),
+        _ => captures_nothing(|(it, request, error): (&'a C, &'a mut R, &'a Error)| {
+            it.on_error(request, error)
+        }),
+    }
 }
 
 /// Whether the future that `make` would return holds nothing: a hook left at its default, or one
 /// that needs none of its arguments. Polling such a one on the stack saves a box, and dropping it
 /// to start again loses nothing.
-fn captures_nothing<A, B, F>(_make: impl FnOnce(A, B) -> F) -> bool {
+fn captures_nothing<A, F>(_make: impl FnOnce(A) -> F) -> bool {
     size_of::<F>() <= 1
 }
 

@@ -1,5 +1,7 @@
 //! What a band asks its callbacks, one phase at a time.
 
+use std::sync::Arc;
+
 use super::ending::Begun;
 use super::hook::{hook, name};
 use super::semantics::{HookFailure, RespondIn, Several, SeveralAfter, SeveralOnError};
@@ -7,6 +9,7 @@ use super::{Action, Recovery};
 use crate::call::{CallKind, Origin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::Request;
+use crate::stream::{CallbackNote, Decision, EventKind, Outlet};
 
 /// What the `on_error`s decided, if not to fail.
 pub(super) enum Recovered<T> {
@@ -48,12 +51,17 @@ impl<R: Request> Begun<R> {
     /// Asks the `before`s; a response is one of theirs.
     pub(super) async fn before(&mut self) -> Result<Option<R::Response>> {
         let semantics = self.callbacks.semantics();
+        let watched = self.request.context().outlet().cloned();
         let mut decided = Decided::nothing();
         for index in 0..self.callbacks.len() {
             self.enter(index);
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
-            match hook(|| callback.before(request)).await {
+            let answer = hook(|| callback.before(request)).await;
+            if let Some(outlet) = &watched {
+                self.note(outlet, index, "before", answer.as_ref().map(Decision::from)).await;
+            }
+            match answer {
                 Ok(Action::Continue) => {}
                 _ if decided.is_over => {}
                 Ok(Action::Proceed) => break,
@@ -77,12 +85,17 @@ impl<R: Request> Begun<R> {
     /// Asks the `after`s, which may replace the response.
     pub(super) async fn after(&mut self, response: &mut R::Response) -> Result<()> {
         let semantics = self.callbacks.semantics();
+        let watched = self.request.context().outlet().cloned();
         let mut decided = Decided::nothing();
         for index in 0..self.callbacks.len() {
             self.enter(index);
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
-            match hook(|| callback.after(request, response)).await {
+            let answer = hook(|| callback.after(request, response)).await;
+            if let Some(outlet) = &watched {
+                self.note(outlet, index, "after", answer.as_ref().map(Decision::from)).await;
+            }
+            match answer {
                 Ok(Action::Continue) => {}
                 _ if decided.is_over => {}
                 Ok(Action::Proceed) => break,
@@ -127,12 +140,17 @@ impl<R: Request> Begun<R> {
         let semantics = self.callbacks.semantics();
         let like_after = semantics.on_error == SeveralOnError::LikeAfter;
         let several = if like_after { semantics.after } else { SeveralAfter::First };
+        let watched = self.request.context().outlet().cloned();
         let mut decided = Decided::nothing();
         for index in 0..self.callbacks.len() {
             self.enter(index);
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
-            match hook(|| callback.on_error(request, &error)).await {
+            let answer = hook(|| callback.on_error(request, &error)).await;
+            if let Some(outlet) = &watched {
+                self.note(outlet, index, "on_error", answer.as_ref().map(Decision::from)).await;
+            }
+            match answer {
                 Ok(Recovery::Propagate) => {}
                 _ if decided.is_over => {}
                 // A hook that has failed beats it, as it beats a response.
@@ -165,6 +183,25 @@ impl<R: Request> Begun<R> {
         }
     }
 
+    /// Tells whoever watches the run what a hook has decided.
+    async fn note(
+        &self,
+        outlet: &Outlet,
+        index: usize,
+        hook: &'static str,
+        decision: Result<Decision, &Error>,
+    ) {
+        let callback = self.callbacks.as_slice()[index].get();
+        if !callback.has(hook) {
+            return;
+        }
+        let decision = decision.unwrap_or_else(|error| Decision::Failed(error.clone()));
+        let (callback, call) = (name(callback), R::CALL);
+        let name = self.request.name().map(Into::into);
+        let note = CallbackNote { callback, hook, call, name, decision };
+        outlet.tell(EventKind::Callback(Arc::new(note))).await;
+    }
+
     /// Whether a response counts in this hook.
     fn counts(&self, hook: &'static str) -> bool {
         let counts = match self.callbacks.semantics().respond {
@@ -184,5 +221,26 @@ impl<R: Request> Begun<R> {
         let error = self.name_call(error.by(|| name(callback), hook));
         self.request.context().latch(R::CALL, &error);
         error
+    }
+}
+
+impl<T> From<&Action<T>> for Decision {
+    fn from(action: &Action<T>) -> Self {
+        match action {
+            Action::Continue => Self::Continue,
+            Action::Proceed => Self::Proceed,
+            Action::Respond(_) => Self::Respond,
+        }
+    }
+}
+
+impl<T> From<&Recovery<T>> for Decision {
+    fn from(recovery: &Recovery<T>) -> Self {
+        match recovery {
+            Recovery::Propagate => Self::Propagate,
+            Recovery::Fail(_) => Self::Fail,
+            Recovery::Retry => Self::Retry,
+            Recovery::Fallback(_) => Self::Fallback,
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::carried::{Carried, Place};
@@ -20,6 +21,7 @@ use self::run::{Run, Scope};
 use crate::call::CallKind;
 use crate::error::{CallSite, Error, Pending};
 use crate::message::Usage;
+use crate::stream::{EventKind, Events, Outlet, ReaderWait};
 
 /// What every call knows of its run: a cheap handle, read-only except for the places for data.
 ///
@@ -43,6 +45,36 @@ impl RunContext {
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
         Self::of(Scope::root(Run::new(state, cancellation)), None)
+    }
+
+    /// The same for a run that has not begun, asked for in another way.
+    fn again(&self, change: impl FnOnce(&mut Run)) -> Self {
+        let mut run = self.scope.run.again();
+        change(&mut run);
+        Self::of(Scope::root(run), None)
+    }
+
+    pub(crate) fn with_state(&self, state: State) -> Self {
+        self.again(|run| run.state = state)
+    }
+
+    pub(crate) fn with_cancellation(&self, cancellation: CancellationToken) -> Self {
+        self.again(|run| run.cancellation = cancellation)
+    }
+
+    pub(crate) fn with_run_id(&self, id: Arc<str>) -> Self {
+        self.again(|run| run.id = id)
+    }
+
+    /// The same, watched; and what is seen. `capacity` events wait for the reader at most.
+    pub(crate) fn watched(&self, capacity: usize) -> (Self, Events) {
+        let run = self.scope.run.clone();
+        let (outlet, events) = Outlet::new(run.id.clone(), run.state.clone(), capacity);
+        let mut scope =
+            Scope::child(&self.scope, "", self.max_iterations(), self.carries().clone());
+        scope.path = self.scope.path.clone();
+        scope.outlet = Some(outlet);
+        (Self { scope: Arc::new(scope), ..self.clone() }, events)
     }
 
     fn of(scope: Scope, tool_call: Option<Arc<str>>) -> Self {
@@ -107,6 +139,33 @@ impl RunContext {
     #[must_use]
     pub fn state(&self) -> &State {
         &self.scope.run.state
+    }
+
+    /// Tells whoever watches the run about something, as
+    /// [`EventKind::Custom`](crate::stream::EventKind::Custom). Waits while the reader is slow;
+    /// does nothing where nobody watches.
+    ///
+    /// ```
+    /// use serde_json::{Value, json};
+    /// use tower_agent::{Request, Tool, ToolRequest};
+    ///
+    /// let search = Tool::function_with("search", "Searches.", async |_: Value, call: ToolRequest| {
+    ///     call.context().emit("progress", json!({ "pages": 3 })).await;
+    ///     "nothing found"
+    /// });
+    /// # drop(search);
+    /// ```
+    pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
+        if let Some(outlet) = self.outlet() {
+            outlet.tell(EventKind::Custom { name: name.into(), value: value.into() }).await;
+        }
+    }
+
+    /// Counts the time that the run waits for whoever reads its stream, from here on. Stays at
+    /// zero where nobody watches.
+    #[must_use]
+    pub fn reader_wait(&self) -> ReaderWait {
+        self.outlet().map_or_else(ReaderWait::default, Outlet::reader_wait)
     }
 
     /// Cancels the run, or waits for somebody to do so.
@@ -182,6 +241,23 @@ impl RunContext {
     pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
         let scope = Scope::child(&self.scope, agent, max_iterations, carried).of_member();
         Self::of(scope, self.tool_call.clone())
+    }
+
+    /// The same handle, which tells what happens in its agent if the agent's caller does.
+    /// `goes_on` says that the agent goes on with its caller's conversation.
+    pub(crate) fn told_to(mut self, caller: &Self, goes_on: bool) -> Self {
+        if let Some(outlet) = caller.outlet()
+            && let Some(scope) = Arc::get_mut(&mut self.scope)
+        {
+            let tool_call = self.tool_call.clone();
+            scope.outlet = Some(outlet.enter(scope.path.clone(), tool_call, goes_on));
+        }
+        self
+    }
+
+    /// Where to tell what happens in this agent, if somebody watches.
+    pub(crate) fn outlet(&self) -> Option<&Outlet> {
+        self.scope.outlet.as_ref()
     }
 
     /// The handle for an agent that begins, perhaps not for the first time.

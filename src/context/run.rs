@@ -11,6 +11,7 @@ use crate::call::CallKind;
 use crate::error::{Error, ErrorKind};
 use crate::lock::lock;
 use crate::message::Usage;
+use crate::stream::Outlet;
 
 /// What a whole tree of agents shares.
 pub(super) struct Run {
@@ -24,14 +25,16 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn new(state: State, cancellation: CancellationToken) -> Self {
-        Self {
-            id: uuid::Uuid::new_v4().to_string().into(),
-            state,
-            values: Values::default(),
-            cancellation,
-            aborted: OnceLock::new(),
-            begun: OnceLock::new(),
-        }
+        let id = uuid::Uuid::new_v4().to_string().into();
+        let (values, aborted, begun) = Default::default();
+        Self { id, state, values, cancellation, aborted, begun }
+    }
+
+    /// Another run that is asked for in the same way.
+    pub(super) fn again(&self) -> Self {
+        let (id, state) = (self.id.clone(), self.state.clone());
+        let (values, aborted, begun) = Default::default();
+        Self { id, state, values, cancellation: self.cancellation.clone(), aborted, begun }
     }
 
     /// Its first agent is called: from here on changes of the state count.
@@ -47,6 +50,8 @@ pub(super) struct Scope {
     pub(super) max_iterations: u32,
     pub(super) latch: Latch,
     pub(super) carried: Carried,
+    /// Where to tell what happens, if somebody watches.
+    pub(super) outlet: Option<Outlet>,
     parent: Option<Arc<Scope>>,
     usage: Mutex<Usage>,
     texts: Mutex<Vec<Arc<str>>>,
@@ -88,6 +93,7 @@ impl Scope {
             max_iterations: 0,
             latch: Latch::default(),
             carried: Carried::default(),
+            outlet: None,
             parent,
             usage: Mutex::default(),
             texts: Mutex::default(),

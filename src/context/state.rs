@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::lock::lock;
+use crate::stream::PatchOperation;
 
 /// A session's state: a JSON object, given with the request and returned with the response.
 ///
@@ -22,13 +24,31 @@ use crate::lock::lock;
 /// assert_eq!(state.delta().removed, ["theme"]);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct State(Arc<Mutex<Inner>>);
+pub struct State(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Whether there are changes that the run's stream has not told.
+    is_untold: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
     now: Map<String, Value>,
     /// What changed since the run began, with what was there then.
     before: BTreeMap<String, Option<Value>>,
+    /// The changes since they were last told; `None` while nobody watches.
+    untold: Option<Vec<PatchOperation>>,
+}
+
+impl Inner {
+    fn note(&mut self, operation: impl FnOnce() -> PatchOperation) -> bool {
+        if let Some(untold) = &mut self.untold {
+            untold.push(operation());
+        }
+        self.untold.is_some()
+    }
 }
 
 /// How a state differs from what the run began with, by top-level key.
@@ -45,21 +65,29 @@ impl State {
     /// The value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.0).now.get(key).cloned()
+        lock(&self.0.inner).now.get(key).cloned()
     }
 
     /// Stores `value` under `key`.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
         let key = key.into();
-        let mut inner = lock(&self.0);
-        let old = inner.now.insert(key.clone(), value.into());
+        let mut inner = lock(&self.0.inner);
+        let value = value.into();
+        let exists = inner.now.contains_key(&key);
+        if inner.note(|| PatchOperation::set(&key, value.clone(), exists)) {
+            self.0.is_untold.store(true, Ordering::Release);
+        }
+        let old = inner.now.insert(key.clone(), value);
         inner.before.entry(key).or_insert(old);
     }
 
     /// Forgets the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
-        let mut inner = lock(&self.0);
+        let mut inner = lock(&self.0.inner);
         let old = inner.now.remove(key)?;
+        if inner.note(|| PatchOperation::removal(key)) {
+            self.0.is_untold.store(true, Ordering::Release);
+        }
         inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -67,18 +95,33 @@ impl State {
     /// A copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.0).now.clone()
+        lock(&self.0.inner).now.clone()
     }
 
     /// A run begins: from here on changes count.
     pub(super) fn begin(&self) {
-        lock(&self.0).before.clear();
+        lock(&self.0.inner).before.clear();
+    }
+
+    /// The whole, from which on changes are noted for a stream.
+    pub(crate) fn watch(&self) -> Map<String, Value> {
+        let mut inner = lock(&self.0.inner);
+        inner.untold = Some(Vec::new());
+        inner.now.clone()
+    }
+
+    /// The changes since this was last asked.
+    pub(crate) fn untold(&self) -> Option<Vec<PatchOperation>> {
+        if !self.0.is_untold.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        lock(&self.0.inner).untold.as_mut().map(std::mem::take)
     }
 
     /// What changed since the run began.
     #[must_use]
     pub fn delta(&self) -> StateDelta {
-        let inner = lock(&self.0);
+        let inner = lock(&self.0.inner);
         let mut delta = StateDelta::default();
         for (key, old) in &inner.before {
             match inner.now.get(key) {
@@ -94,7 +137,8 @@ impl State {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
-        Self(Arc::new(Mutex::new(Inner { now, before: BTreeMap::new() })))
+        let inner = Mutex::new(Inner { now, ..Inner::default() });
+        Self(Arc::new(Shared { inner, ..Shared::default() }))
     }
 }
 

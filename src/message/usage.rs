@@ -1,4 +1,4 @@
-use std::ops::{Add, AddAssign};
+use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,5 +59,22 @@ impl Add for Usage {
     fn add(mut self, other: Self) -> Self {
         self += other;
         self
+    }
+}
+
+/// What was used since an earlier count.
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(earlier.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(earlier.output_tokens),
+            cached_input_tokens: self
+                .cached_input_tokens
+                .saturating_sub(earlier.cached_input_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_sub(earlier.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_sub(earlier.reasoning_tokens),
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::context::RunContext;
 use crate::extensions::Extensions;
 use crate::message::Messages;
 use crate::request::Request;
-use crate::stream::Sink;
+use crate::stream::{Mapper, Sink};
 use crate::tool::ToolDeclaration;
 
 /// What a model is asked. Cloning is O(1).
@@ -134,6 +134,17 @@ impl ModelRequest {
         self.sink.as_ref()
     }
 
+    /// Sees or changes the answer's deltas before whoever watches does; `factory` makes a
+    /// [`Mapper`] for each attempt at this call. Does nothing for a call that is not streamed.
+    ///
+    /// For a `before`: mappers of the innermost band act first, those of one band in the order in
+    /// which they are given.
+    pub fn map_deltas<M: Mapper>(&mut self, factory: impl Fn() -> M + Send + Sync + 'static) {
+        if let Some(sink) = &mut self.sink {
+            sink.map(factory);
+        }
+    }
+
     /// Data of this call.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
@@ -152,6 +163,12 @@ impl Request for ModelRequest {
 
     fn context(&self) -> &RunContext {
         &self.context
+    }
+
+    fn enter_band(&mut self) {
+        if let Some(sink) = &mut self.sink {
+            sink.begin_frame();
+        }
     }
 
     fn mark(&self, response: &mut ModelResponse, replaced: Option<&ModelResponse>, origin: Origin) {

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
 use super::semantics::{AfterAgentRespond, Semantics};
-use super::{AgentBuilder, Explanation, Seam, TeamBuilder};
+use super::{AgentBuilder, Explanation, RunStream, Seam, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{Bundle, Carried};
@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
 use crate::request::Request;
+use crate::stream::EventKind;
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
 ///
@@ -131,6 +132,11 @@ impl Agent {
         self.clone().call(request.into())
     }
 
+    /// Runs the agent, and shows what it does while it does it.
+    pub fn stream(&self, request: impl Into<AgentRequest>) -> RunStream {
+        RunStream::new(self.clone(), request.into())
+    }
+
     /// The agent's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -181,13 +187,27 @@ impl Composed {
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
             callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
         }
-        let context = enter(request.context(), &self.name, self.max_iterations, carried);
+        let caller = request.context();
+        let context = enter(caller, &self.name, self.max_iterations, carried)
+            .told_to(caller, request.takes_turn());
         let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
         request.with_context(context).with_after_says_all(after_says_all)
     }
 }
 
 async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
+    let context = request.context().clone();
+    let Some(outlet) = context.outlet() else { return answer(agent, request).await };
+    outlet.tell(EventKind::AgentEntered).await;
+    let result = answer(agent, request).await;
+    if let Ok(response) = &result {
+        outlet.answered(response.new_messages()).await;
+    }
+    outlet.tell(EventKind::AgentLeft { error: result.as_ref().err().cloned() }).await;
+    result
+}
+
+async fn answer(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
     let context = request.context().clone();
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);

@@ -32,6 +32,7 @@ mod run;
 mod semantics;
 mod stack;
 mod step;
+mod stream;
 mod tally;
 mod team;
 mod tools;
@@ -46,6 +47,7 @@ pub use self::semantics::{
     ToolCalls, ToolFailure, UnknownTool,
 };
 pub use self::stack::Seam;
+pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
 
 /// Futures of the services in this module.

@@ -16,11 +16,11 @@ use crate::call::{CallKind, Origin};
 use crate::callback::{Carried, ShowTool};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Messages, Part, ToolCall, ToolResult};
+use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::panic::catch;
 use crate::request::Request;
-use crate::stream::Sink;
+use crate::stream::{EventKind, Outlet};
 use crate::tool::{ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
@@ -69,6 +69,8 @@ pub(super) struct Running<'a> {
     iterations: u32,
     /// The context of the current turn.
     pub(super) turn: RunContext,
+    /// Whether whoever watches was told that a turn has begun, and not that it is over.
+    in_step: bool,
 }
 
 impl<'a> Running<'a> {
@@ -85,16 +87,21 @@ impl<'a> Running<'a> {
             iterations: 0,
             turn: request.context().clone(),
             begun: request.context().begun(),
+            in_step: false,
             request,
         }
     }
 
     async fn run(mut self) -> Result<AgentResponse> {
+        if let Some(outlet) = self.context().outlet() {
+            outlet.begin(self.request.messages()).await;
+        }
         loop {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
                 return self.ended(&ending);
             }
             if let Some(agent) = transfer::successor(self.config, &self.messages) {
+                self.step_over().await;
                 return take_over(agent, &self.request, self.messages, self.iterations).await;
             }
             let step = match step::next(&self.messages) {
@@ -104,9 +111,15 @@ impl<'a> Running<'a> {
             let done = match step {
                 Step::Done => Ok(Some(End::Finished)),
                 Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
-                Step::Model => self.ask().await,
+                Step::Model => {
+                    self.step_over().await;
+                    self.ask().await
+                }
                 Step::Tools(calls) => self.run_tools(calls).await.and_then(|()| self.stopped()),
             };
+            if !matches!(done, Ok(None)) {
+                self.step_over().await;
+            }
             match done {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(self.response(end)),
@@ -135,10 +148,45 @@ impl<'a> Running<'a> {
         self.iterations += 1;
         let tools = self.config.tool_set.declarations().clone();
         let (messages, settings) = (self.messages.clone(), self.settings.clone());
-        let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings)
-            .with_sink(self.request.sink().map(Sink::for_next_call));
+        let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings);
         request.set_instructions(self.config.instructions.clone());
 
+        let outlet = self.turn.outlet().cloned();
+        let response = match &outlet {
+            None => self.answer(request).await?,
+            Some(outlet) => self.show_answer(outlet, request).await?,
+        };
+        let text = response.message().text();
+        if !text.is_empty() {
+            self.turn.push_text(text);
+        }
+        let ends_run = self.ends_run(response.origin());
+        self.messages.push(response.message().clone());
+        Ok(ends_run.then_some(End::Finished))
+    }
+
+    /// Asks the model, and shows whoever watches what it answers.
+    async fn show_answer(
+        &mut self,
+        outlet: &Outlet,
+        request: ModelRequest,
+    ) -> Result<ModelResponse> {
+        let iteration = self.turn.iteration();
+        self.in_step = true;
+        outlet.tell(EventKind::StepStarted { iteration }).await;
+        let (sink, before) = (outlet.sink(), self.turn.agent_usage());
+        let result = self.answer(request.with_sink(sink.clone())).await;
+        let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
+        outlet.settle(&sink, answer).await;
+        let usage = Box::new(self.turn.agent_usage() - before);
+        if *usage != Usage::default() {
+            outlet.tell(EventKind::Usage { usage }).await;
+        }
+        result
+    }
+
+    /// The model's answer, as it stands in the transcript.
+    async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
         let result = self.config.model.clone().oneshot(request).await;
         let mut response = result.map_err(|error| {
             let error = error.in_call(|| self.turn.site(CallKind::Model, None));
@@ -147,16 +195,19 @@ impl<'a> Running<'a> {
         })?;
         self.survived()?;
         name_calls_apart(response.message_mut(), self.turn.iteration());
-        let text = response.message().text();
-        if !text.is_empty() {
-            self.turn.push_text(text);
-        }
-        let ends_run = self.ends_run(response.origin());
-        if ends_run || self.is_final(&response) {
+        if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
         }
-        self.messages.push(response.message().clone());
-        Ok(ends_run.then_some(End::Finished))
+        Ok(response)
+    }
+
+    /// Tells whoever watches that the turn is over, if one has begun.
+    async fn step_over(&mut self) {
+        if std::mem::take(&mut self.in_step)
+            && let Some(outlet) = self.turn.outlet()
+        {
+            outlet.tell(EventKind::StepFinished { iteration: self.turn.iteration() }).await;
+        }
     }
 
     /// Whether an answer ends the run, tool calls or not.

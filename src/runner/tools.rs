@@ -9,6 +9,7 @@ use crate::call::CallKind;
 use crate::callback::ToolAnswer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
+use crate::stream::EventKind;
 use crate::tool::{ToolRequest, ToolResponse};
 
 /// What the model is told of one call; nothing if the agent waits or has ended.
@@ -63,6 +64,18 @@ impl Running<'_> {
     }
 
     async fn run_tool(&self, call: &ToolCall) -> Result<Answer> {
+        let answer = self.answer_call(call).await?;
+        if let Some(outlet) = self.turn.outlet() {
+            let results = answer.one.iter().chain(&answer.several).flat_map(Message::tool_results);
+            for result in results.cloned() {
+                let ToolResult { call_id: id, name, parts, is_error, .. } = result;
+                outlet.tell(EventKind::ToolResult { id, name, parts, is_error }).await;
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn answer_call(&self, call: &ToolCall) -> Result<Answer> {
         let context = self.turn.in_tool_call(&call.id);
         if context.refusal(CallKind::Tool).is_some() {
             return Ok(Answer::default());

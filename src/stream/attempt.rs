@@ -1,27 +1,33 @@
-use std::sync::Arc;
+use std::fmt;
 
-use tokio::sync::mpsc;
-
-use super::{Chunk, Delta};
-use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
+use super::draft::Draft;
+use super::mapper::Mappers;
+use super::{Delta, EventKind, Sink};
+use crate::error::Result;
+use crate::message::Message;
 
 /// One attempt at a streamed answer: it passes deltas on and keeps the whole.
-#[derive(Debug)]
+///
+/// Dropping it before it has [finished](Self::finish) says that the attempt has failed.
 pub struct Attempt {
+    said: Draft,
     reader: Option<Reader>,
-    parts: Vec<Building>,
 }
 
-#[derive(Debug)]
+/// Whoever sees the attempt, and how.
 struct Reader {
-    call: u32,
-    attempt: u32,
-    queue: mpsc::Sender<Chunk>,
+    sink: Sink,
+    number: u32,
+    /// A mapper that could not be made is told of at the first delta.
+    mappers: Result<Mappers>,
+    /// What the mappers let through, if there are any.
+    seen: Draft,
+    events: Vec<EventKind>,
+    is_done: bool,
 }
 
 /// The whole of a streamed answer. A [`ModelResponse`](crate::ModelResponse) is made from it, so
-/// that what is answered is what was shown.
+/// that what is answered is what was said.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Streamed {
@@ -31,92 +37,124 @@ pub struct Streamed {
     pub attempt: Option<u32>,
 }
 
-#[derive(Debug)]
-enum Building {
-    Text(String),
-    Reasoning(String),
-    ToolCall { index: usize, id: Arc<str>, name: Arc<str>, arguments: String },
-}
-
 impl Attempt {
-    pub(super) fn new(call: u32, attempt: u32, queue: mpsc::Sender<Chunk>) -> Self {
-        Self { reader: Some(Reader { call, attempt, queue }), parts: Vec::new() }
+    pub(super) fn new(sink: Sink) -> Self {
+        let (seen, events, is_done) = Default::default();
+        let mappers = Mappers::new(sink.frames.as_ref());
+        let number = sink.call.open();
+        let reader = Reader { sink, number, mappers, seen, events, is_done };
+        Self { said: Draft::default(), reader: Some(reader) }
     }
 
     /// An attempt that nobody watches: it only keeps the whole.
     #[must_use]
     pub fn unseen() -> Self {
-        Self { reader: None, parts: Vec::new() }
+        Self { said: Draft::default(), reader: None }
     }
 
-    /// Passes a delta on, waiting while the queue is full.
+    /// Passes a delta on, waiting while the queue is full or a [mapper](super::Mapper) is not
+    /// ready. Deltas of an attempt beside one that is seen are kept, and shown if they must be.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`](ErrorKind::Cancelled) when the reader is gone, and
-    /// [`Protocol`](ErrorKind::Protocol) for arguments of a call that has not begun.
-    pub async fn send(&mut self, delta: Delta) -> Result<()> {
-        self.keep(&delta)?;
-        let Some(Reader { call, attempt, queue }) = &self.reader else { return Ok(()) };
-        let chunk = Chunk { call: *call, attempt: *attempt, delta };
-        let gone = |_| Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
-        queue.send(chunk).await.map_err(gone)
+    /// [`Cancelled`](crate::ErrorKind::Cancelled) when the reader is gone or the call has been
+    /// answered without this attempt, [`Protocol`](crate::ErrorKind::Protocol) for arguments of a
+    /// call that has not begun, and whatever a mapper fails with.
+    pub async fn send(&mut self, mut delta: Delta) -> Result<()> {
+        let Some(reader) = &mut self.reader else { return self.said.push(&delta) };
+        reader.name_apart(&self.said, &mut delta);
+        self.said.push(&delta)?;
+        reader.send(&self.said, delta).await
     }
 
     /// Ends the attempt and returns the whole, which the response must be made from.
     ///
     /// # Errors
     ///
-    /// None today; a later callback on the stream may refuse the message.
-    #[expect(clippy::unused_async, reason = "flushing what a callback held back will wait")]
-    pub async fn finish(self) -> Result<Streamed> {
-        let message = Message::new(Role::Assistant, self.parts.into_iter().map(Part::from));
-        Ok(Streamed { message, attempt: self.reader.map(|reader| reader.attempt) })
+    /// Those of [`send`](Self::send), for what mappers held back.
+    pub async fn finish(mut self) -> Result<Streamed> {
+        let said = std::mem::take(&mut self.said);
+        let Some(reader) = &mut self.reader else {
+            return Ok(Streamed { message: said.into_message(), attempt: None });
+        };
+        let message = reader.finish(said).await?;
+        Ok(Streamed { message, attempt: Some(reader.number) })
+    }
+}
+
+impl Reader {
+    /// Gives a tool call that has no id, or another's, one of its own: answers are matched by it.
+    fn name_apart(&self, said: &Draft, delta: &mut Delta) {
+        if let Delta::ToolCall { index, id, .. } = delta
+            && (id.is_empty() || said.has_call(id))
+        {
+            *id = self.sink.call.name_tool_call(self.number, *index);
+        }
     }
 
-    fn keep(&mut self, delta: &Delta) -> Result<()> {
-        match delta {
-            Delta::Text(more) => match self.parts.last_mut() {
-                Some(Building::Text(text)) => text.push_str(more),
-                _ => self.parts.push(Building::Text(more.clone())),
-            },
-            Delta::Reasoning(more) => match self.parts.last_mut() {
-                Some(Building::Reasoning(text)) => text.push_str(more),
-                _ => self.parts.push(Building::Reasoning(more.clone())),
-            },
-            Delta::ToolCall { index, id, name } => self.parts.push(Building::ToolCall {
-                index: *index,
-                id: id.clone(),
-                name: name.clone(),
-                arguments: String::new(),
-            }),
-            Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
+    async fn send(&mut self, said: &Draft, delta: Delta) -> Result<()> {
+        let mappers = self.mappers.as_mut().map_err(|error| error.clone())?;
+        if !mappers.is_empty() {
+            let deltas = mappers.map(delta).await?;
+            return self.pass(deltas).await;
+        }
+        if !delta.is_empty() {
+            let call = &self.sink.call;
+            call.write(self.number, delta, || said.deltas(), &mut self.events)?;
+        }
+        self.emit().await
+    }
+
+    /// Passes on what mappers let through.
+    async fn pass(&mut self, mut deltas: Vec<Delta>) -> Result<()> {
+        for delta in deltas.drain(..) {
+            // Arguments whose call was dropped go with it.
+            if !delta.is_empty() && self.seen.push(&delta).is_ok() {
+                let (call, seen) = (&self.sink.call, &self.seen);
+                call.write(self.number, delta, || seen.deltas(), &mut self.events)?;
+                self.emit().await?;
+            }
+        }
+        if let Ok(mappers) = &mut self.mappers {
+            mappers.give_back(deltas);
         }
         Ok(())
     }
 
-    fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
-        let open = self.parts.iter_mut().find_map(|part| match part {
-            Building::ToolCall { index, arguments, .. } if *index == wanted => Some(arguments),
-            _ => None,
-        });
-        open.ok_or_else(|| {
-            let message = format!("arguments for tool call {wanted}, which has not begun");
-            Error::new(ErrorKind::Protocol, message)
-        })
+    async fn finish(&mut self, said: Draft) -> Result<Message> {
+        let mappers = self.mappers.as_mut().map_err(|error| error.clone())?;
+        let said = said.into_message();
+        let sent = if mappers.is_empty() {
+            said.clone()
+        } else {
+            let deltas = mappers.flush().await?;
+            self.pass(deltas).await?;
+            std::mem::take(&mut self.seen).into_message()
+        };
+        self.sink.call.finish(self.number, sent, &mut self.events);
+        self.is_done = true;
+        self.emit().await?;
+        Ok(said)
+    }
+
+    async fn emit(&mut self) -> Result<()> {
+        for event in self.events.drain(..) {
+            self.sink.outlet.send(event).await?;
+        }
+        Ok(())
     }
 }
 
-impl From<Building> for Part {
-    fn from(part: Building) -> Self {
-        match part {
-            Building::Text(text) => Self::Text(Text { text, ..Text::default() }),
-            Building::Reasoning(text) => {
-                Self::Reasoning(Reasoning { text, ..Reasoning::default() })
-            }
-            Building::ToolCall { id, name, arguments, .. } => {
-                Self::ToolCall(ToolCall::from_text(id, name, &arguments))
-            }
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.sink.call.abandon(self.number);
         }
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt").field("said", &self.said).finish_non_exhaustive()
     }
 }

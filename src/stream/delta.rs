@@ -26,18 +26,15 @@ pub enum Delta {
     },
 }
 
-/// A delta, and what it belongs to.
-///
-/// A new attempt at the same call says that the deltas of the one before are void: a retry or a
-/// fallback has begun again. A new call says that the answer before is complete, unless agents
-/// answer side by side, as in a [parallel team](crate::Agent::parallel).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Chunk {
-    /// Which model call of the run, from 0, in the order they began, whichever agent made it.
-    pub call: u32,
-    /// Which attempt at this call, from 0.
-    pub attempt: u32,
-    /// What was written.
-    pub delta: Delta,
+impl Delta {
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) | Self::Reasoning(text) | Self::Arguments { json: text, .. } => {
+                text.is_empty()
+            }
+            Self::ToolCall { .. } => false,
+        }
+    }
 }

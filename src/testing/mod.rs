@@ -43,7 +43,6 @@ pub use self::script::ScriptedModel;
 pub use self::turn::Turn;
 use std::any::Any;
 
-use crate::agent::AgentRequest;
 use crate::model::ModelRequest;
 use crate::request::Request;
 
@@ -58,8 +57,6 @@ fn kept<R: Request>(request: &R) -> R {
     let mut kept = request.clone();
     let any: &mut dyn Any = &mut kept;
     if let Some(request) = any.downcast_mut::<ModelRequest>() {
-        *request = std::mem::take(request).with_sink(None);
-    } else if let Some(request) = any.downcast_mut::<AgentRequest>() {
         *request = std::mem::take(request).with_sink(None);
     }
     kept

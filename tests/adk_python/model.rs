@@ -249,18 +249,13 @@ async fn after_model_is_asked_once_about_a_streamed_answer_and_sees_all_of_it() 
         .build()
         .unwrap();
 
-    let (sink, mut deltas) = stream::channel(64);
-    let request = tower_agent::AgentRequest::new("?").with_sink(sink);
-    let read = async {
-        let mut count = 0;
-        while futures::StreamExt::next(&mut deltas).await.is_some() {
-            count += 1;
-        }
-        count
-    };
-    let (response, count) = tokio::join!(agent.run(request), read);
+    let mut run = agent.stream("?");
+    let mut count = 0;
+    while let Some(event) = futures::StreamExt::next(&mut run).await {
+        count += usize::from(matches!(event.kind, stream::EventKind::TextDelta { .. }));
+    }
 
-    assert_eq!(response.unwrap().text(), "a long answer in pieces");
+    assert_eq!(run.response().await.unwrap().text(), "a long answer in pieces");
     assert!(count > 3, "{count} deltas");
     assert_eq!(log.take(), ["a long answer in pieces"]);
 }

@@ -18,7 +18,7 @@ use tower_agent::stream::channel;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest};
 
 use crate::support::server::{delta, event, events, finished, read_request, unfinished};
-use crate::support::{call, stream, text};
+use crate::support::{call, deltas, stream, text};
 
 async fn fails_at(base_url: &str) -> Error {
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
@@ -127,13 +127,14 @@ async fn a_dropped_call_closes_the_connection() {
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     let server = tokio::spawn(half(listener));
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
-    let (sink, mut chunks) = channel(4);
+    let (sink, events) = channel(4);
+    let mut deltas = events.filter_map(async |event| deltas([event]).pop()).boxed();
     let mut answer = model.oneshot(ModelRequest::default().with_sink(sink));
-    let first = futures::future::select(&mut answer, chunks.next()).await;
+    let first = futures::future::select(&mut answer, deltas.next()).await;
     let futures::future::Either::Right((Some(first), _)) = first else {
         panic!("the call ended before its first delta");
     };
-    assert_eq!(first.delta, text("Hel"));
+    assert_eq!(first, text("Hel"));
     assert!(!server.is_finished());
     drop(answer);
     server.await.unwrap();

@@ -17,11 +17,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tower::{ServiceExt, service_fn};
 use tower_agent::provider::openai::OpenAi;
-use tower_agent::stream::channel;
+use tower_agent::stream::{EventKind, channel};
 use tower_agent::{BoxError, ModelRequest};
 
 use crate::support::server::{delta, event, finished, read_request};
-use crate::support::text;
+use crate::support::{deltas, text};
 
 /// A body that counts how many of its frames were taken, and is always ready with the next.
 struct Counted {
@@ -54,9 +54,11 @@ async fn the_body_is_read_only_as_deltas_are() {
         std::future::ready(response.body(body).map_err(BoxError::from))
     });
     let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
-    let (sink, mut chunks) = channel(4);
+    let (sink, mut events) = channel(4);
     let request = ModelRequest::default().with_sink(sink);
     let mut answer = builder.build_with(http).unwrap().oneshot(request);
+    assert!((&mut answer).now_or_never().is_none());
+    assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
     for read in 0..40 {
         // Polling it often makes it no more eager.
         for _ in 0..3 {
@@ -64,11 +66,11 @@ async fn the_body_is_read_only_as_deltas_are() {
         }
         // Four deltas wait in the queue, and a fifth waits to be sent.
         assert_eq!(taken.load(Ordering::Relaxed), read + 5);
-        assert_eq!(chunks.next().await.unwrap().delta, text(&read.to_string()));
+        assert_eq!(deltas(events.next().await), [text(&read.to_string())]);
     }
-    let (response, rest) = futures::join!(answer, chunks.count());
+    let (response, rest) = futures::join!(answer, events.count());
     assert_eq!(response.unwrap().message().text().len(), 10 + 40 * 2);
-    assert_eq!(rest, 10);
+    assert_eq!(rest, 10 + 1, "ten deltas, and the end of the text");
 }
 
 /// So much no socket holds.
@@ -95,9 +97,10 @@ async fn a_reader_that_does_not_read_stops_the_server() {
     let written = Arc::new(AtomicUsize::new(0));
     let server = tokio::spawn(pour(listener, written.clone()));
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
-    let (sink, mut chunks) = channel(1);
+    let (sink, mut events) = channel(1);
     let answer = tokio::spawn(model.oneshot(ModelRequest::default().with_sink(sink)));
-    assert_eq!(chunks.next().await.unwrap().delta, text(&"x".repeat(CHUNK)));
+    assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
+    assert_eq!(deltas(events.next().await), [text(&"x".repeat(CHUNK))]);
     // Everything runs on this thread, so all that can happen happens while this yields.
     let mut before = 0;
     let mut idle = 0;
@@ -109,7 +112,7 @@ async fn a_reader_that_does_not_read_stops_the_server() {
     }
     assert!(before < CHUNKS / 2, "the server wrote {before} chunks that nobody read");
     assert!(!server.is_finished() && !answer.is_finished());
-    let rest = chunks.count().await;
+    let rest = deltas(events.collect::<Vec<_>>().await).len();
     assert_eq!(rest, CHUNKS - 1);
     let response = answer.await.unwrap().unwrap();
     assert_eq!(response.message().text().len(), CHUNKS * CHUNK);

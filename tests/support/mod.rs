@@ -10,7 +10,7 @@ pub mod trace;
 
 use futures::StreamExt;
 use tower::ServiceExt;
-use tower_agent::stream::{Chunk, Delta, channel};
+use tower_agent::stream::{Delta, Event, EventKind, channel};
 use tower_agent::{BoxError, Error, ModelRequest, ModelResponse, ModelService};
 
 /// Calls a model without a sink.
@@ -21,18 +21,36 @@ pub async fn call<M: ModelService>(
     model.oneshot(request).await.map_err(|error| Error::from(Into::<BoxError>::into(error)))
 }
 
-/// Calls a model with a sink, and reads what is sent to it.
+/// Calls a model with a sink, and reads what is seen.
 pub async fn stream<M: ModelService>(
     model: M,
     request: ModelRequest,
-) -> (Result<ModelResponse, Error>, Vec<Chunk>) {
-    let (sink, chunks) = channel(4);
-    futures::join!(call(model, request.with_sink(sink)), chunks.collect())
+) -> (Result<ModelResponse, Error>, Vec<Event>) {
+    let (sink, events) = channel(4);
+    futures::join!(call(model, request.with_sink(sink)), events.collect())
 }
 
-/// The deltas, without their attempt.
-pub fn deltas(chunks: Vec<Chunk>) -> Vec<Delta> {
-    chunks.into_iter().map(|chunk| chunk.delta).collect()
+/// The deltas among what is seen, with the tool calls of each message numbered.
+pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
+    let mut calls = Vec::new();
+    let mut message_now = None;
+    let delta = |event: Event| match event.kind {
+        EventKind::TextDelta { text, .. } => Some(Delta::Text(text)),
+        EventKind::ReasoningDelta { text, .. } => Some(Delta::Reasoning(text)),
+        EventKind::ToolCallStart { id, name, message } => {
+            if message_now.replace(message.clone()) != Some(message) {
+                calls.clear();
+            }
+            calls.push(id.clone());
+            Some(Delta::ToolCall { index: calls.len() - 1, id, name })
+        }
+        EventKind::ToolCallDelta { id, json } => {
+            let index = calls.iter().rposition(|call| *call == id).expect("the call has begun");
+            Some(Delta::Arguments { index, json })
+        }
+        _ => None,
+    };
+    events.into_iter().filter_map(delta).collect()
 }
 
 pub fn text(text: &str) -> Delta {

@@ -4,10 +4,12 @@ use futures::StreamExt;
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Origin,
-    Part, Recovery, Request, Role, ToolCall, Usage, after_model, after_tool, before_model,
-    before_tool, on_model_error, stream,
+    Action, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Origin, Part,
+    Recovery, Request, Role, ToolCall, Usage, after_model, after_tool, before_model, before_tool,
+    on_model_error,
 };
+
+use crate::support::deltas;
 
 use super::{Seen, act, agent, texts, told};
 
@@ -241,13 +243,12 @@ async fn a_streamed_answer_is_seen_once_and_whole() {
         }))
         .build()
         .unwrap();
-    let (sink, chunks) = stream::channel(1);
 
-    let run = agent.run(AgentRequest::new("?").with_sink(sink));
-    let (response, chunks) = futures::join!(run, chunks.collect::<Vec<_>>());
+    let mut run = agent.stream("?");
+    let events: Vec<_> = run.by_ref().collect().await;
 
-    assert_eq!(response.unwrap().text(), "a rather long answer");
-    assert!(chunks.len() > 2);
+    assert_eq!(run.response().await.unwrap().text(), "a rather long answer");
+    assert!(deltas(events).len() > 2);
     assert_eq!(seen.take(), ["a rather long answer"]);
 }
 

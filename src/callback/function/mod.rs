@@ -47,7 +47,7 @@ impl<F> Clone for Named<F> {
 macro_rules! function_callback {
     (
         $(#[$doc:meta])*
-        $name:ident <$($param:ident),*>
+        $name:ident <$($param:ident),*> for $hook:literal
         where { $($bounds:tt)* }
         $method:item
     ) => {
@@ -105,13 +105,17 @@ macro_rules! function_callback {
             fn name(&self) -> Cow<'static, str> {
                 self.named.name()
             }
+
+            fn has(&self, hook: &str) -> bool {
+                hook == $hook
+            }
         }
     };
 }
 
 function_callback! {
     /// A function before a call; made by [`before_model`](super::before_model) and its like.
-    Before<F, O, M>
+    Before<F, O, M> for "before"
     where {
         F: Fn(&mut R) -> O + Send + Sync,
         O: IntoHook<R::Response, M>,
@@ -123,7 +127,7 @@ function_callback! {
 
 function_callback! {
     /// A function after a call; made by [`after_model`](super::after_model) and its like.
-    After<F, O, M>
+    After<F, O, M> for "after"
     where {
         F: Fn(&R, &R::Response) -> O + Send + Sync,
         O: IntoHook<R::Response, M>,
@@ -140,7 +144,7 @@ function_callback! {
 function_callback! {
     /// A function for a failed call; made by [`on_model_error`](super::on_model_error) and its
     /// like.
-    OnError<F, O, M>
+    OnError<F, O, M> for "on_error"
     where {
         F: Fn(&mut R, &Error) -> O + Send + Sync,
         O: IntoRecoveryHook<R::Response, M>,
@@ -157,7 +161,7 @@ function_callback! {
 function_callback! {
     /// An async function that borrows the request before a call; made by
     /// [`before_model_async`](super::before_model_async) and its like.
-    BeforeAsync<F>
+    BeforeAsync<F> for "before"
     where {
         F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
     }
@@ -170,7 +174,7 @@ function_callback! {
 function_callback! {
     /// An async function that borrows the request and the response after a call; made by
     /// [`after_model_async`](super::after_model_async) and its like.
-    AfterAsync<F>
+    AfterAsync<F> for "after"
     where {
         F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>,
     }
@@ -187,7 +191,7 @@ function_callback! {
 function_callback! {
     /// An async function that borrows the request and the error of a failed call; made by
     /// [`on_model_error_async`](super::on_model_error_async) and its like.
-    OnErrorAsync<F>
+    OnErrorAsync<F> for "on_error"
     where {
         F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>,
     }

@@ -16,6 +16,7 @@ use super::Agent;
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::context::RunContext;
 use crate::error::{Error, Result};
+use crate::request::Request;
 
 /// The service at the bottom of a team's stack.
 #[derive(Clone)]
@@ -57,6 +58,9 @@ impl Service<AgentRequest> for Team {
     fn call(&mut self, request: AgentRequest) -> Self::Future {
         let team = self.0.clone();
         Box::pin(async move {
+            if let Some(outlet) = request.context().outlet() {
+                outlet.begin(request.messages()).await;
+            }
             match team.plan {
                 Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
                 Plan::SideBySide => parallel::run(&team, &request).await,

@@ -1,0 +1,135 @@
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt};
+use tower::ServiceExt;
+
+use crate::agent::{AgentRequest, AgentResponse, AgentService};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::Request;
+use crate::stream::{Event, EventKind, Events};
+
+/// How many events wait for the reader at most.
+const CAPACITY: usize = 16;
+
+/// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
+///
+/// Reading it is what drives the run. Nothing happens that is not read: a reader that stops
+/// reading stops the run, and dropping the stream cancels it. The last event says how the run has
+/// ended; [`response`](Self::response) gives what [`Agent::run`](crate::Agent::run) would have.
+///
+/// ```
+/// use futures::StreamExt;
+/// use tower_agent::stream::EventKind;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, BoxError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let agent = Agent::builder(ScriptedModel::new([Turn::text("It rains.")])).build()?;
+///
+/// let mut run = agent.stream("How is the weather?");
+/// let mut seen = String::new();
+/// while let Some(event) = run.next().await {
+///     if let EventKind::TextDelta { text, .. } = event.kind {
+///         seen.push_str(&text);
+///     }
+/// }
+/// assert_eq!(run.response().await?.text(), seen);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a run does nothing until its stream is read"]
+pub struct RunStream {
+    run: Option<BoxFuture<'static, Result<AgentResponse>>>,
+    result: Option<Result<AgentResponse>>,
+    events: Events,
+    context: RunContext,
+}
+
+impl RunStream {
+    /// Calls any agent service, such as an [`Agent`](crate::Agent) inside tower layers, and shows
+    /// what happens.
+    pub fn new<S: AgentService>(service: S, request: AgentRequest) -> Self {
+        let context = request.context().clone();
+        let (watched, events) = context.watched(CAPACITY);
+        let run = Some(Box::pin(run(service, request.with_context(watched))) as BoxFuture<'_, _>);
+        Self { run, result: None, events, context }
+    }
+
+    /// The run, as its agents see it.
+    #[must_use]
+    pub fn context(&self) -> &RunContext {
+        &self.context
+    }
+
+    /// Reads to the end, and returns what the run has answered.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Agent::run`](crate::Agent::run).
+    pub async fn response(mut self) -> Result<AgentResponse> {
+        while self.next().await.is_some() {}
+        self.result.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Cancelled, "the run panicked before it had an answer"))
+        })
+    }
+}
+
+async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<AgentResponse> {
+    let context = request.context().clone();
+    let Some(outlet) = context.outlet() else {
+        return service.oneshot(request).await.map_err(lift);
+    };
+    outlet.tell(EventKind::RunStarted { run: context.run_id().into() }).await;
+    outlet.tell(EventKind::StateSnapshot { state: context.state().watch() }).await;
+    let result = service.oneshot(request).await.map_err(lift);
+    let end = match &result {
+        Ok(response) if response.pending().is_empty() => EventKind::RunFinished,
+        Ok(response) => EventKind::RunInterrupted { pending: response.pending().into() },
+        Err(error) => EventKind::RunFailed { error: error.clone() },
+    };
+    outlet.tell(end).await;
+    result
+}
+
+fn lift(error: impl Into<crate::error::BoxError>) -> Error {
+    Error::from(error.into())
+}
+
+impl Stream for RunStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let this = &mut *self;
+        this.events.resume();
+        loop {
+            if let Some(event) = this.events.waiting() {
+                return Poll::Ready(Some(this.events.hand_out(event)));
+            }
+            let Some(run) = &mut this.run else { return Poll::Ready(None) };
+            match run.as_mut().poll(cx) {
+                Poll::Ready(result) => {
+                    this.run = None;
+                    this.result = Some(result);
+                }
+                // A task beside this one may tell something, too.
+                Poll::Pending => {
+                    return this
+                        .events
+                        .poll(cx)
+                        .map(|event| event.map(|event| this.events.hand_out(event)));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RunStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunStream").field("context", &self.context).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+use std::sync::Arc;
+
+use super::Delta;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
+
+/// What the deltas of an attempt add up to so far.
+#[derive(Debug, Default)]
+pub(super) struct Draft(Vec<Piece>);
+
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Reasoning(String),
+    ToolCall { index: usize, id: Arc<str>, name: Arc<str>, arguments: String },
+}
+
+impl Draft {
+    pub(super) fn push(&mut self, delta: &Delta) -> Result<()> {
+        match delta {
+            Delta::Text(more) => match self.0.last_mut() {
+                Some(Piece::Text(text)) => text.push_str(more),
+                _ => self.0.push(Piece::Text(more.clone())),
+            },
+            Delta::Reasoning(more) => match self.0.last_mut() {
+                Some(Piece::Reasoning(text)) => text.push_str(more),
+                _ => self.0.push(Piece::Reasoning(more.clone())),
+            },
+            Delta::ToolCall { index, id, name } => self.0.push(Piece::ToolCall {
+                index: *index,
+                id: id.clone(),
+                name: name.clone(),
+                arguments: String::new(),
+            }),
+            Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
+        }
+        Ok(())
+    }
+
+    fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
+        let open = self.0.iter_mut().find_map(|piece| match piece {
+            Piece::ToolCall { index, arguments, .. } if *index == wanted => Some(arguments),
+            _ => None,
+        });
+        open.ok_or_else(|| {
+            let message = format!("arguments for tool call {wanted}, which has not begun");
+            Error::new(ErrorKind::Protocol, message)
+        })
+    }
+
+    /// Whether a tool call has this id.
+    pub(super) fn has_call(&self, wanted: &str) -> bool {
+        self.0.iter().any(|piece| matches!(piece, Piece::ToolCall { id, .. } if &**id == wanted))
+    }
+
+    /// The same in as few deltas as will do.
+    pub(super) fn deltas(&self) -> Vec<Delta> {
+        let mut deltas = Vec::with_capacity(self.0.len());
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => deltas.push(Delta::Text(text.clone())),
+                Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
+                Piece::ToolCall { index, id, name, arguments } => {
+                    let (index, id, name) = (*index, id.clone(), name.clone());
+                    deltas.push(Delta::ToolCall { index, id, name });
+                    deltas.push(Delta::Arguments { index, json: arguments.clone() });
+                }
+            }
+        }
+        deltas
+    }
+
+    pub(super) fn into_message(self) -> Message {
+        Message::new(Role::Assistant, self.0.into_iter().map(Part::from))
+    }
+}
+
+impl From<Piece> for Part {
+    fn from(piece: Piece) -> Self {
+        match piece {
+            Piece::Text(text) => Self::Text(Text { text, ..Text::default() }),
+            Piece::Reasoning(text) => Self::Reasoning(Reasoning { text, ..Reasoning::default() }),
+            Piece::ToolCall { id, name, arguments, .. } => {
+                Self::ToolCall(ToolCall::from_text(id, name, &arguments))
+            }
+        }
+    }
+}
+
+/// The deltas of a message that was not streamed.
+pub(super) fn deltas(message: &Message) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    for (index, part) in message.parts().iter().enumerate() {
+        match part {
+            Part::Text(text) => deltas.push(Delta::Text(text.text.clone())),
+            Part::Reasoning(reasoning) => deltas.push(Delta::Reasoning(reasoning.text.clone())),
+            Part::ToolCall(call) => {
+                let (id, name) = (call.id.clone(), call.name.clone());
+                deltas.push(Delta::ToolCall { index, id, name });
+                deltas.push(Delta::Arguments { index, json: call.arguments_text() });
+            }
+            _ => {}
+        }
+    }
+    deltas
+}
+
+/// Whether two messages look the same to whoever sees their deltas.
+pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
+    let reasoning = |message: &Message| -> String {
+        let parts = message.parts().iter();
+        parts
+            .filter_map(|part| match part {
+                Part::Reasoning(reasoning) => Some(&*reasoning.text),
+                _ => None,
+            })
+            .collect()
+    };
+    let calls = |message: &Message| -> Vec<_> {
+        let call = |call: &ToolCall| (call.id.clone(), call.name.clone(), call.arguments.clone());
+        message.tool_calls().map(call).collect()
+    };
+    one.text() == other.text() && reasoning(one) == reasoning(other) && calls(one) == calls(other)
+}
+
+/// Whether there is anything to see in a message.
+pub(super) fn is_visible(message: &Message) -> bool {
+    deltas(message).iter().any(|delta| !delta.is_empty())
+}

@@ -1,0 +1,229 @@
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Delta;
+use crate::error::{Error, ErrorKind, Result};
+use crate::panic::catch;
+
+/// Stands between a model's deltas and whoever watches them: it may observe, change, drop or
+/// expand them, hold them back, or make them wait.
+///
+/// One is made for every attempt, by the factory that a callback gives to
+/// [`ModelRequest::map_deltas`](crate::ModelRequest::map_deltas) in its `before`. It changes what
+/// is seen while the answer is written, never the answer: the response that `after` sees is what
+/// the model said. A guard that must not let something out does both, and where the two differ in
+/// the end, the stream announces a [replacement](super::EventKind::ResponseReplaced) and shows the
+/// response.
+///
+/// ```
+/// use tower_agent::stream::{Delta, Mapper};
+/// use tower_agent::Result;
+///
+/// /// Shows whole lines only.
+/// #[derive(Default)]
+/// struct Lines {
+///     held: String,
+/// }
+///
+/// impl Mapper for Lines {
+///     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+///         let Delta::Text(text) = delta else {
+///             out.push(delta);
+///             return Ok(());
+///         };
+///         self.held.push_str(&text);
+///         if let Some(end) = self.held.rfind('\n') {
+///             out.push(Delta::Text(self.held.drain(..=end).collect()));
+///         }
+///         Ok(())
+///     }
+///
+///     fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
+///         out.push(Delta::Text(std::mem::take(&mut self.held)));
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Mapper: Send + 'static {
+    /// Whether the next delta may come, or the attempt may end. While it is pending the model
+    /// waits; ready at once unless overridden.
+    ///
+    /// A gate waits here for a verdict.
+    ///
+    /// # Errors
+    ///
+    /// Any; the attempt fails with it.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let _ = cx;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Puts into `out` what is to be seen of a delta, or of those held back before.
+    ///
+    /// # Errors
+    ///
+    /// Any; the attempt fails with it.
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()>;
+
+    /// The attempt is done: puts into `out` what was held back. Nothing unless overridden.
+    ///
+    /// # Errors
+    ///
+    /// Any; the attempt fails with it.
+    fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
+        let _ = out;
+        Ok(())
+    }
+}
+
+/// A mapper of one function: it returns what is to be seen of each delta, as an `Option`, a `Vec`
+/// or anything else that can be walked over.
+///
+/// ```
+/// use tower_agent::stream::{Delta, map_fn};
+/// use tower_agent::before_model;
+///
+/// let loud = before_model(|request| {
+///     request.map_deltas(|| {
+///         map_fn(|delta| match delta {
+///             Delta::Text(text) => Some(Delta::Text(text.to_uppercase())),
+///             other => Some(other),
+///         })
+///     });
+/// });
+/// # drop(loud);
+/// ```
+pub fn map_fn<F, I>(map: F) -> MapFn<F>
+where
+    F: FnMut(Delta) -> I + Send + 'static,
+    I: IntoIterator<Item = Delta>,
+{
+    MapFn(map)
+}
+
+/// A mapper of one function; [`map_fn`] makes it.
+#[derive(Clone, Copy)]
+pub struct MapFn<F>(F);
+
+impl<F, I> Mapper for MapFn<F>
+where
+    F: FnMut(Delta) -> I + Send + 'static,
+    I: IntoIterator<Item = Delta>,
+{
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        out.extend((self.0)(delta));
+        Ok(())
+    }
+}
+
+impl<F> fmt::Debug for MapFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapFn").finish_non_exhaustive()
+    }
+}
+
+type Factory = Arc<dyn Fn() -> Box<dyn Mapper> + Send + Sync>;
+
+/// The mappers of one band, inside those of the bands around it.
+#[derive(Clone, Default)]
+pub(super) struct Frame {
+    factories: Vec<Factory>,
+    outer: Option<Arc<Frame>>,
+}
+
+impl Frame {
+    /// Mappers given from here on belong to another band.
+    pub(super) fn begin(frames: &mut Option<Arc<Self>>) {
+        if frames.as_ref().is_some_and(|frame| !frame.factories.is_empty()) {
+            *frames = Some(Arc::new(Self { factories: Vec::new(), outer: frames.take() }));
+        }
+    }
+
+    pub(super) fn add<M: Mapper>(
+        frames: &mut Option<Arc<Self>>,
+        factory: impl Fn() -> M + Send + Sync + 'static,
+    ) {
+        let frame = Arc::make_mut(frames.get_or_insert_default());
+        frame.factories.push(Arc::new(move || Box::new(factory())));
+    }
+}
+
+/// The mappers of one attempt, in the order in which they act.
+#[derive(Default)]
+pub(super) struct Mappers {
+    chain: Vec<Box<dyn Mapper>>,
+    deltas: Vec<Delta>,
+    spare: Vec<Delta>,
+}
+
+impl Mappers {
+    /// New ones: a band's in the order they were given, the innermost band's first.
+    pub(super) fn new(frames: Option<&Arc<Frame>>) -> Result<Self> {
+        let mut chain = Vec::new();
+        let mut next = frames;
+        while let Some(frame) = next {
+            for factory in &frame.factories {
+                chain.push(caught(|| Ok(factory()))?);
+            }
+            next = frame.outer.as_ref();
+        }
+        Ok(Self { chain, ..Self::default() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chain.is_empty()
+    }
+
+    /// What comes out for one delta.
+    pub(super) async fn map(&mut self, delta: Delta) -> Result<Vec<Delta>> {
+        self.deltas.push(delta);
+        for mapper in &mut self.chain {
+            Self::step(mapper, &mut self.deltas, &mut self.spare).await?;
+        }
+        Ok(std::mem::take(&mut self.deltas))
+    }
+
+    /// What comes out at the end.
+    pub(super) async fn flush(&mut self) -> Result<Vec<Delta>> {
+        for mapper in &mut self.chain {
+            Self::step(mapper, &mut self.deltas, &mut self.spare).await?;
+            ready(mapper).await?;
+            caught(|| mapper.flush(&mut self.deltas))?;
+        }
+        Ok(std::mem::take(&mut self.deltas))
+    }
+
+    /// Gives back a list that was taken, so that the next delta needs no other.
+    pub(super) fn give_back(&mut self, empty: Vec<Delta>) {
+        self.deltas = empty;
+    }
+
+    async fn step(
+        mapper: &mut Box<dyn Mapper>,
+        deltas: &mut Vec<Delta>,
+        spare: &mut Vec<Delta>,
+    ) -> Result<()> {
+        for delta in deltas.drain(..) {
+            ready(mapper).await?;
+            caught(|| mapper.map(delta, spare))?;
+        }
+        std::mem::swap(deltas, spare);
+        Ok(())
+    }
+}
+
+async fn ready(mapper: &mut Box<dyn Mapper>) -> Result<()> {
+    poll_fn(|cx| match caught(|| Ok(mapper.poll_ready(cx))) {
+        Ok(poll) => poll,
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch(f).unwrap_or_else(|panic| {
+        Err(Error::new(ErrorKind::Callback, format!("a mapper of deltas panicked: {panic}")))
+    })
+}

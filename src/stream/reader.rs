@@ -1,0 +1,137 @@
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::Event;
+use crate::lock::lock;
+
+/// What happens, in order, as it is sent.
+///
+/// It ends when nothing can be sent any more.
+#[derive(Debug)]
+pub struct Events {
+    queue: mpsc::Receiver<Event>,
+    clock: Arc<Clock>,
+    /// The reader has something to do since the last event.
+    away: Option<Pause>,
+}
+
+impl Events {
+    pub(super) fn new(queue: mpsc::Receiver<Event>, clock: Arc<Clock>) -> Self {
+        Self { queue, clock, away: None }
+    }
+
+    /// The reader is back for more.
+    pub(crate) fn resume(&mut self) {
+        self.away = None;
+    }
+
+    /// The next event goes to the reader, who is away until [`resume`](Self::resume).
+    pub(crate) fn hand_out(&mut self, event: Event) -> Event {
+        self.away = self.clock.pause();
+        event
+    }
+
+    /// An event that waits already.
+    pub(crate) fn waiting(&mut self) -> Option<Event> {
+        self.queue.try_recv().ok()
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.queue.poll_recv(cx)
+    }
+}
+
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll(cx)
+    }
+}
+
+/// The time that a run has waited for its reader since this was made.
+///
+/// For a layer with a timeout of its own: a reader who is slow, or has stopped reading, is not the
+/// model's fault. [`RunContext::reader_wait`](crate::RunContext::reader_wait) makes it.
+#[derive(Debug, Default)]
+pub struct ReaderWait(Option<Watch>);
+
+#[derive(Debug)]
+struct Watch {
+    clock: Arc<Clock>,
+    start: Duration,
+}
+
+impl ReaderWait {
+    /// How long, in all.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |watch| watch.clock.elapsed() - watch.start)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.clock.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Adds up the time spent waiting for a reader, while somebody wants to know.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    watchers: AtomicUsize,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    total: Duration,
+    /// How many wait, and since when the first of them does.
+    now: usize,
+    since: Option<Instant>,
+}
+
+/// Somebody waits for the reader.
+#[derive(Debug)]
+pub(super) struct Pause(Arc<Clock>);
+
+impl Clock {
+    pub(super) fn watch(self: &Arc<Self>) -> ReaderWait {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        ReaderWait(Some(Watch { clock: self.clone(), start: self.elapsed() }))
+    }
+
+    pub(super) fn pause(self: &Arc<Self>) -> Option<Pause> {
+        if self.watchers.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut waits = lock(&self.waits);
+        waits.now += 1;
+        waits.since.get_or_insert_with(Instant::now);
+        Some(Pause(self.clone()))
+    }
+
+    fn elapsed(&self) -> Duration {
+        let waits = lock(&self.waits);
+        waits.total + waits.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let mut waits = lock(&self.0.waits);
+        waits.now -= 1;
+        if waits.now == 0
+            && let Some(since) = waits.since.take()
+        {
+            waits.total += since.elapsed();
+        }
+    }
+}

@@ -1,0 +1,78 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::call::Call;
+use super::mapper::Frame;
+use super::outlet::Outlet;
+use super::{Attempt, Events, Mapper};
+use crate::context::State;
+
+/// Where the deltas of one model call go. Clones belong to the same call.
+///
+/// ```
+/// use futures::StreamExt;
+/// use tower_agent::ModelResponse;
+/// use tower_agent::stream::{self, Delta, EventKind};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let (sink, mut events) = stream::channel(8);
+/// let mut attempt = sink.open();
+/// attempt.send(Delta::Text("Hel".into())).await?;
+/// attempt.send(Delta::Text("lo".into())).await?;
+/// let response = ModelResponse::from(attempt.finish().await?);
+/// assert_eq!(response.message().text(), "Hello");
+///
+/// assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
+/// let EventKind::TextDelta { text, .. } = events.next().await.unwrap().kind else { panic!() };
+/// assert_eq!(text, "Hel");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Sink {
+    pub(super) outlet: Outlet,
+    pub(super) call: Arc<Call>,
+    pub(super) frames: Option<Arc<Frame>>,
+}
+
+/// A sink for one model call, and the stream of what happens in it; `capacity` events wait for
+/// the reader at most.
+///
+/// For a model that is called without an agent. The stream ends when every clone of the sink is
+/// gone.
+#[must_use]
+pub fn channel(capacity: usize) -> (Sink, Events) {
+    let name = uuid::Uuid::new_v4().to_string().into();
+    let (outlet, events) = Outlet::new(name, State::default(), capacity);
+    (outlet.sink(), events)
+}
+
+impl Sink {
+    /// Begins an attempt at answering; a provider does so once per call.
+    #[must_use]
+    pub fn open(&self) -> Attempt {
+        Attempt::new(self.clone())
+    }
+
+    /// Whether anything of this call has been seen, so that another attempt would have to take it
+    /// back.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        self.call.is_committed()
+    }
+
+    pub(crate) fn begin_frame(&mut self) {
+        Frame::begin(&mut self.frames);
+    }
+
+    pub(crate) fn map<M: Mapper>(&mut self, factory: impl Fn() -> M + Send + Sync + 'static) {
+        Frame::add(&mut self.frames, factory);
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("call", &self.call).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! What is told of a run, and when.
+
+use serde_json::{Value, json};
+use tower::ServiceBuilder;
+use tower_agent::stream::EventKind;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentRequest, Error, ErrorKind, Pending, Request, RunStream, State, Tool,
+    ToolRequest, ToolResponse, Usage, after_model, before_agent, before_tool, on_model_error,
+};
+
+use super::{read, thinks, words};
+
+fn echo() -> Tool {
+    Tool::function("echo", "Says it again.", |value: Value| value)
+}
+
+#[tokio::test]
+async fn a_run_is_told_from_its_start_to_its_end() {
+    let model = ScriptedModel::new([
+        Turn::response(thinks("hm")).and_tool("echo", json!(1)).with_usage(Usage::new(2, 1)),
+        Turn::text("one").with_usage(Usage::new(3, 1)),
+    ]);
+    let agent = Agent::builder(model).tool(echo()).build().unwrap();
+    let request = AgentRequest::new("?").with_run_id("r");
+
+    let (events, response) = read(agent.stream(request)).await;
+
+    assert_eq!(
+        words(&events),
+        [
+            "run",
+            "state {}",
+            "> agent",
+            "step 0",
+            "reasoning",
+            "~hm",
+            "reasoning over",
+            "call_1: echo",
+            "call_1: +1",
+            "call_1: over",
+            "3 tokens",
+            "call_1 -> 1",
+            "step 0 over",
+            "step 1",
+            "text",
+            "+one",
+            "text over",
+            "4 tokens",
+            "step 1 over",
+            "< agent",
+            "finished",
+        ]
+    );
+    assert!(matches!(&events[0].kind, EventKind::RunStarted { run } if &**run == "r"));
+    assert_eq!(response.unwrap().text(), "one");
+}
+
+#[tokio::test]
+async fn what_a_model_answers_at_once_is_told_in_the_same_way() {
+    let model = tower::service_fn(|_: tower_agent::ModelRequest| async {
+        Ok::<_, Error>(tower_agent::ModelResponse::text("whole"))
+    });
+    let agent = Agent::builder(model).build().unwrap();
+
+    let (events, _) = read(agent.stream("?")).await;
+
+    assert_eq!(words(&events)[4..7], ["text", "+whole", "text over"]);
+}
+
+#[tokio::test]
+async fn a_failed_run_says_why_and_fails_with_that() {
+    let model = ScriptedModel::new([Turn::error(Error::new(ErrorKind::Auth, "who?"))]);
+    let agent = Agent::builder(model).build().unwrap();
+
+    let (events, response) = read(agent.stream("?")).await;
+
+    let (words, kind) = (words(&events), ErrorKind::Auth);
+    assert_eq!(
+        words[words.len() - 3..],
+        ["step 0 over".to_owned(), format!("< agent: {kind}"), format!("failed: {kind}")]
+    );
+    assert_eq!(response.unwrap_err().message(), "who?");
+}
+
+#[tokio::test]
+async fn an_interrupted_run_says_what_it_waits_for() {
+    let model = ScriptedModel::new([Turn::tool("echo", json!(1))]);
+    let agent = Agent::builder(model)
+        .tool(echo())
+        .on_tool(before_tool(|_| Err::<(), _>(Error::interrupt(Pending::new("p", "confirmation")))))
+        .build()
+        .unwrap();
+
+    let (events, response) = read(agent.stream("?")).await;
+
+    let Some(EventKind::RunInterrupted { pending }) = events.last().map(|event| &event.kind) else {
+        panic!("{events:?}");
+    };
+    assert_eq!((&*pending[0].id, pending.len()), ("p", 1));
+    assert_eq!(response.unwrap().pending()[0].id, "p");
+    assert!(!words(&events).iter().any(|word| word.contains("->")), "the call has no result");
+}
+
+#[tokio::test]
+async fn agents_nest() {
+    let inner = |name: &str, model| Agent::builder(model).name(name).build().unwrap();
+    let clerk = inner("clerk", ScriptedModel::new([Turn::text("17")]));
+    let model =
+        ScriptedModel::new([Turn::tool("clerk", json!({ "request": "?" })), Turn::text("17!")]);
+    let desk = Agent::builder(model).name("desk").tool(clerk.into_tool("Knows.")).build().unwrap();
+    let last = inner("last", ScriptedModel::new([Turn::text("Bye.")]));
+    let team = Agent::sequential("team").agents([desk, last]).build().unwrap();
+
+    let (events, _) = read(team.stream("?")).await;
+
+    let agents: Vec<_> = words(&events)
+        .into_iter()
+        .filter(|word| word.starts_with(['<', '>', '+']) && !word.contains("call_"))
+        .collect();
+    assert_eq!(
+        agents,
+        [
+            "> team",
+            "> team/desk",
+            "> team/desk/clerk",
+            "+17",
+            "< team/desk/clerk",
+            "+17!",
+            "< team/desk",
+            "> team/last",
+            "+Bye.",
+            "< team/last",
+            "< team",
+        ]
+    );
+    let of = |path: &str| {
+        let event = events.iter().find(|event| &*event.invocation.path == path).unwrap();
+        (*event.invocation).clone()
+    };
+    let (team, desk, clerk) = (of("team"), of("team/desk"), of("team/desk/clerk"));
+    assert_eq!(
+        (team.caller, desk.caller, clerk.caller),
+        (None, Some(team.number), Some(desk.number))
+    );
+    assert_eq!((desk.tool_call, clerk.tool_call.as_deref()), (None, Some("call_1")));
+    assert_eq!(clerk.agent(), "clerk");
+}
+
+#[tokio::test]
+async fn changes_of_the_state_are_told_as_a_patch_before_what_happens_next() {
+    let tool = Tool::function_with("note", "Notes.", |_: Value, call: ToolRequest| {
+        call.context().state().set("a/b", 2);
+        call.context().state().remove("old");
+        call.context().state().set("new~", json!([1]));
+    });
+    let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::text("done")]);
+    let agent = Agent::builder(model).tool(tool).build().unwrap();
+    let state = [("a/b".to_owned(), json!(1)), ("old".to_owned(), json!(true))];
+    let request = AgentRequest::new("?").with_state(State::from_iter(state));
+
+    let (events, _) = read(agent.stream(request)).await;
+
+    let words = words(&events);
+    assert_eq!(words[1], r#"state {"a/b":1,"old":true}"#);
+    let patch = words.iter().position(|word| word.starts_with("patch")).unwrap();
+    let expected = json!([
+        { "op": "replace", "path": "/a~1b", "value": 2 },
+        { "op": "remove", "path": "/old" },
+        { "op": "add", "path": "/new~0", "value": [1] },
+    ]);
+    assert_eq!(serde_json::from_str::<Value>(&words[patch][6..]).unwrap(), expected);
+    assert_eq!(words[patch + 1], "call_1 -> null");
+}
+
+#[tokio::test]
+async fn callbacks_and_tools_tell_what_they_like() {
+    let tool = Tool::function_with("work", "Works.", async |_: Value, call: ToolRequest| {
+        call.context().emit("progress", 0.5).await;
+        "done"
+    });
+    let model = ScriptedModel::new([Turn::tool("work", json!(null)), Turn::text("done")]);
+    let agent = Agent::builder(model)
+        .tool(tool)
+        .on_agent(tower_agent::before_agent_async(async |request: &mut AgentRequest| {
+            request.context().emit("hello", json!({ "to": "you" })).await;
+        }))
+        .build()
+        .unwrap();
+
+    let (events, _) = read(agent.stream("?")).await;
+
+    let words = words(&events);
+    assert_eq!(words[3], r#"hello {"to":"you"}"#);
+    let progress = words.iter().position(|word| word == "progress 0.5").unwrap();
+    assert_eq!(words[progress + 1], "call_1 -> done");
+    assert_eq!(agent_without_reader().await, "done");
+}
+
+/// Nobody watches, and nothing waits.
+async fn agent_without_reader() -> String {
+    let model = ScriptedModel::new([Turn::text("done")]);
+    let emit = async |request: &mut AgentRequest| {
+        for _ in 0..1000 {
+            request.context().emit("hello", 1).await;
+        }
+    };
+    let agent =
+        Agent::builder(model).on_agent(tower_agent::before_agent_async(emit)).build().unwrap();
+    agent.run("?").await.unwrap().text()
+}
+
+/// A callback of one hook only.
+struct Nosy;
+
+impl tower_agent::Callback<ToolRequest> for Nosy {
+    async fn before(&self, _: &mut ToolRequest) -> tower_agent::Result<Action<ToolResponse>> {
+        Ok(Action::Continue)
+    }
+}
+
+#[tokio::test]
+async fn every_hook_that_runs_is_noted_with_what_it_decided() {
+    let model = ScriptedModel::new([
+        Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
+        Turn::tool("echo", json!(1)),
+        Turn::text("done"),
+    ]);
+    let agent = Agent::builder(model)
+        .tool(echo())
+        .on_agent(before_agent(|_| ()).named("greet"))
+        .on_model(on_model_error(|_, _| tower_agent::Recovery::Retry).named("again"))
+        .on_model(after_model(|_, _| Action::Proceed).named("enough"))
+        .on_tool(Nosy)
+        .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("no"))).named("forbid"))
+        .build()
+        .unwrap();
+
+    let (events, _) = read(agent.stream("?")).await;
+
+    let words = words(&events);
+    let ours = ["greet", "again", "enough", "Nosy", "forbid"];
+    let is_note = |word: &&String| ours.iter().any(|name| word.starts_with(name));
+    let notes: Vec<_> = words.iter().filter(is_note).collect();
+    assert_eq!(
+        notes,
+        [
+            "greet agent before: Continue",
+            "again model on_error: Retry",
+            "enough model after: Proceed",
+            "Nosy tool before: Continue",
+            "forbid tool before: Respond",
+            "enough model after: Proceed",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn any_service_around_an_agent_is_streamed_too() {
+    let agent = Agent::builder(ScriptedModel::new([Turn::text("done")])).build().unwrap();
+    let service = ServiceBuilder::new()
+        .timeout(std::time::Duration::from_secs(60))
+        .concurrency_limit(1)
+        .service(agent);
+
+    let (events, response) = read(RunStream::new(service, "?".into())).await;
+
+    assert_eq!(words(&events).last().unwrap(), "finished");
+    assert_eq!(response.unwrap().text(), "done");
+}

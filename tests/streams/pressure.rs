@@ -1,0 +1,146 @@
+//! A reader that is slow, stops, or leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::time::{Instant, advance};
+use tower_agent::stream::{Delta, EventKind};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, Error, ModelRequest, ModelResponse, Request, Tool, ToolRequest, before_model,
+};
+
+/// A model that counts the deltas it was let to say.
+fn talker(words: usize, said: Arc<AtomicUsize>) -> Agent {
+    let model = tower::service_fn(move |request: ModelRequest| {
+        let said = said.clone();
+        async move {
+            let mut attempt = request.sink().unwrap().open();
+            for _ in 0..words {
+                attempt.send(Delta::Text("word ".into())).await?;
+                said.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
+        }
+    });
+    Agent::builder(model).build().unwrap()
+}
+
+#[tokio::test]
+async fn nothing_happens_that_is_not_read() {
+    let said = Arc::<AtomicUsize>::default();
+    let mut run = talker(1000, said.clone()).stream("?");
+    assert_eq!(said.load(Ordering::Relaxed), 0);
+
+    let mut read = 0;
+    while read < 100 {
+        if let EventKind::TextDelta { .. } = run.next().await.unwrap().kind {
+            read += 1;
+        }
+    }
+
+    let ahead = said.load(Ordering::Relaxed) - read;
+    assert!(ahead <= 16, "{ahead} words ahead of the reader");
+    drop(run);
+    assert!(said.load(Ordering::Relaxed) < 120);
+}
+
+#[tokio::test]
+async fn tools_beside_one_another_all_get_through_a_full_queue() {
+    let tool = Tool::function_with("count", "Counts.", async |_: Value, call: ToolRequest| {
+        for number in 0..100 {
+            call.context().emit("number", number).await;
+        }
+    });
+    let turn =
+        (1..3).fold(Turn::tool("count", json!(0)), |turn, _| turn.and_tool("count", json!(0)));
+    let model = ScriptedModel::new([turn, Turn::text("done")]);
+    let agent = Agent::builder(model).tool(tool).build().unwrap();
+
+    let events: Vec<_> = agent.stream("?").collect().await;
+
+    let count = events.iter().filter(|e| matches!(e.kind, EventKind::Custom { .. })).count();
+    assert_eq!(count, 300);
+}
+
+#[tokio::test]
+async fn dropping_the_stream_drops_the_call() {
+    struct Told(Arc<AtomicUsize>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let dropped = Arc::<AtomicUsize>::default();
+    let model = tower::service_fn({
+        let dropped = dropped.clone();
+        move |_: ModelRequest| {
+            let told = Told(dropped.clone());
+            async move {
+                let _told = told;
+                std::future::pending::<Result<ModelResponse, Error>>().await
+            }
+        }
+    });
+    let agent = Agent::builder(model).build().unwrap();
+    let mut run = agent.stream("?");
+    while let Some(Some(_)) = run.next().now_or_never() {}
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+
+    drop(run);
+
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_a_reader_takes_is_told_from_the_time_a_model_takes() {
+    let waited = Arc::new(std::sync::Mutex::new(Duration::ZERO));
+    let model = tower::service_fn({
+        let waited = waited.clone();
+        move |request: ModelRequest| {
+            let waited = waited.clone();
+            async move {
+                let wait = request.context().reader_wait();
+                let mut attempt = request.sink().unwrap().open();
+                for _ in 0..40 {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    attempt.send(Delta::Text("word ".into())).await?;
+                }
+                let answer = attempt.finish().await?;
+                *waited.lock().unwrap() = wait.elapsed();
+                Ok::<_, Error>(ModelResponse::from(answer))
+            }
+        }
+    });
+    let agent = Agent::builder(model).build().unwrap();
+    let start = Instant::now();
+
+    let mut run = agent.stream("?");
+    let mut read = Duration::ZERO;
+    while let Some(event) = run.next().await {
+        if let EventKind::TextDelta { .. } = event.kind {
+            advance(Duration::from_secs(10)).await;
+            read += Duration::from_secs(10);
+        }
+    }
+
+    // What the reader does while the model's timer runs counts as the reader's.
+    let waited = *waited.lock().unwrap();
+    assert!(waited <= read && waited >= read - Duration::from_secs(10), "{waited:?} of {read:?}");
+    assert_eq!(start.elapsed() - read, Duration::from_secs(40) - Duration::from_secs(39));
+}
+
+#[tokio::test]
+async fn without_a_reader_nobody_waits_for_one() {
+    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+        .on_model(before_model(|request| {
+            assert!(request.sink().is_none());
+            assert_eq!(request.context().reader_wait().elapsed(), Duration::ZERO);
+        }))
+        .build()
+        .unwrap();
+    assert_eq!(agent.run("?").await.unwrap().text(), "hi");
+}

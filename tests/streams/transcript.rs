@@ -1,0 +1,250 @@
+//! Whatever happens on the way: what was seen and not taken back is what was answered.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tower_agent::stream::{Delta, Event, EventKind, map_fn};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentResponse, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Role,
+    Tool, ToolCall, after_agent, after_model, before_agent, before_model, on_agent_error,
+    on_model_error,
+};
+
+use super::read;
+
+/// The answers that a reader is left with, as text, thoughts and tool calls.
+fn left(events: &[Event]) -> Vec<(String, String, Vec<String>)> {
+    let mut messages: Vec<std::sync::Arc<str>> = Vec::new();
+    let mut seen = BTreeMap::<_, (String, String, Vec<String>)>::new();
+    let mut owner = BTreeMap::new();
+    let mut open = Vec::new();
+    let begin = |messages: &mut Vec<std::sync::Arc<str>>, message: &std::sync::Arc<str>| {
+        if !messages.contains(message) {
+            messages.push(message.clone());
+        }
+    };
+    for event in events {
+        match &event.kind {
+            EventKind::TextStart { message } => {
+                begin(&mut messages, message);
+                open.push(message.clone());
+            }
+            EventKind::TextDelta { message, text } => {
+                assert!(open.contains(message), "text outside its message");
+                seen.entry(message.clone()).or_default().0.push_str(text);
+            }
+            EventKind::TextEnd { message: id }
+            | EventKind::ReasoningEnd { id }
+            | EventKind::ToolCallEnd { id } => {
+                let at = open.iter().position(|open| open == id).expect("what ends has begun");
+                open.remove(at);
+            }
+            EventKind::ReasoningStart { id, message } => {
+                begin(&mut messages, message);
+                open.push(id.clone());
+                owner.insert(id.clone(), message.clone());
+            }
+            EventKind::ReasoningDelta { id, text } => {
+                assert!(open.contains(id), "a thought outside its train");
+                seen.entry(owner[id].clone()).or_default().1.push_str(text);
+            }
+            EventKind::ToolCallStart { id, name, message } => {
+                begin(&mut messages, message);
+                open.push(id.clone());
+                owner.insert(id.clone(), message.clone());
+                seen.entry(message.clone()).or_default().2.push(format!("{id} {name} "));
+            }
+            EventKind::ToolCallDelta { id, json } => {
+                assert!(open.contains(id), "arguments outside their call");
+                let calls = &mut seen.entry(owner[id].clone()).or_default().2;
+                let call = calls.iter_mut().find(|call| call.starts_with(&**id)).unwrap();
+                call.push_str(json);
+            }
+            EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+                assert!(messages.contains(message), "what is taken back was seen, and once");
+                messages.retain(|other| other != message);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(open, [], "everything ends");
+    messages.iter().filter_map(|message| seen.get(message).cloned()).collect()
+}
+
+fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<(String, String, Vec<String>)> {
+    let answers = messages.filter(|message| message.role() == Role::Assistant);
+    let answers = answers.map(|message| {
+        let thoughts = message.parts().iter().filter_map(|part| match part {
+            tower_agent::Part::Reasoning(reasoning) => Some(reasoning.text.as_str()),
+            _ => None,
+        });
+        let call =
+            |call: &tower_agent::ToolCall| format!("{} {} {}", call.id, call.name, call.arguments);
+        (message.text(), thoughts.collect(), message.tool_calls().map(call).collect())
+    });
+    answers.filter(|answer: &(String, String, Vec<String>)| *answer != Default::default()).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Said {
+    Text(String),
+    Thought(String),
+    Calls(u8),
+}
+
+fn turn() -> impl Strategy<Value = (Said, Option<usize>)> {
+    let said = prop_oneof![
+        "[a-c]{0,9}".prop_map(Said::Text),
+        "[a-c]{1,5}".prop_map(Said::Thought),
+        (1..4u8).prop_map(Said::Calls),
+    ];
+    (said, prop::option::weighted(0.3, 0..3usize))
+}
+
+fn script(turns: Vec<(Said, Option<usize>)>, name: &str) -> ScriptedModel {
+    let turns = turns.into_iter().enumerate().map(|(index, (said, fails))| {
+        let turn = match said {
+            Said::Text(text) => Turn::text(text),
+            Said::Thought(thought) => Turn::response(super::thinks(&thought)),
+            Said::Calls(count) => Turn::response(ModelResponse::new(Message::new(
+                Role::Assistant,
+                (0..count).map(|number| {
+                    let id = format!("{name}-{index}-{number}");
+                    Part::from(ToolCall::new(id, "echo", json!(number)))
+                }),
+            ))),
+        };
+        match fails {
+            None => turn,
+            Some(after) => turn.failing_after(after, Error::new(ErrorKind::Overloaded, "busy")),
+        }
+    });
+    ScriptedModel::new(turns.chain([Turn::text("end")])).with_chunk_size(2)
+}
+
+/// What stands around the model and the agent.
+#[derive(Clone, Copy, Debug)]
+enum Around {
+    Retry,
+    Fallback,
+    Replace,
+    Shout,
+    Answer,
+    AgentRetry,
+    AgentFallback,
+    AgentReplace,
+    AgentAnswer,
+}
+
+fn around() -> impl Strategy<Value = Around> {
+    prop::sample::select(vec![
+        Around::Retry,
+        Around::Fallback,
+        Around::Replace,
+        Around::Shout,
+        Around::Answer,
+        Around::AgentRetry,
+        Around::AgentFallback,
+        Around::AgentReplace,
+        Around::AgentAnswer,
+    ])
+}
+
+fn agent(turns: Vec<(Said, Option<usize>)>, around: &[Around], name: &str) -> Agent {
+    let model = script(turns, name);
+    let echo = Tool::function("echo", "Says it again.", |value: Value| value);
+    let mut builder = Agent::builder(model).name(name).tool(echo);
+    for around in around {
+        builder = match around {
+            Around::Retry => builder.on_model(on_model_error(|_, _| Recovery::Retry)),
+            Around::Fallback => builder.on_model(on_model_error(|_, _| {
+                Recovery::Fallback(ModelResponse::text("fell back"))
+            })),
+            Around::Replace => {
+                builder.on_model(after_model(|request, _| match request.messages().len() % 2 {
+                    0 => Action::Continue,
+                    _ => Action::Respond(ModelResponse::text("replaced")),
+                }))
+            }
+            Around::Shout => builder.on_model(before_model(|request| {
+                request.map_deltas(|| {
+                    map_fn(|delta| match delta {
+                        Delta::Text(text) => vec![Delta::Text(text.to_uppercase())],
+                        Delta::Reasoning(_) => vec![],
+                        other => vec![other],
+                    })
+                });
+            })),
+            Around::Answer => {
+                builder.on_model(before_model(|request| match request.messages().len() {
+                    3 => Action::Respond(ModelResponse::text("answered before")),
+                    _ => Action::Continue,
+                }))
+            }
+            Around::AgentRetry => builder.on_agent(on_agent_error(|_, _| Recovery::Retry)),
+            Around::AgentFallback => builder.on_agent(on_agent_error(|_, _| {
+                Recovery::Fallback(AgentResponse::new([Message::assistant("fell back")]))
+            })),
+            Around::AgentReplace => builder.on_agent(after_agent(|_, _| {
+                Action::Respond(AgentResponse::new([Message::assistant("the end, replaced")]))
+            })),
+            Around::AgentAnswer => builder.on_agent(before_agent(|_| {
+                Action::Respond(AgentResponse::new([Message::assistant("at once")]))
+            })),
+        };
+    }
+    builder.build().unwrap()
+}
+
+fn check(agent: &Agent, side_by_side: bool) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (events, response) = runtime.block_on(read(agent.stream("?")));
+    let terminal = |event: &Event| {
+        matches!(
+            event.kind,
+            EventKind::RunFinished | EventKind::RunFailed { .. } | EventKind::RunInterrupted { .. }
+        )
+    };
+    prop_assert_eq!(events.iter().filter(|event| terminal(event)).count(), 1);
+    prop_assert!(terminal(events.last().unwrap()));
+    let mut left = left(&events);
+    if let Ok(response) = response {
+        let mut said = said(response.new_messages());
+        // They are seen in the order in which they speak.
+        if side_by_side {
+            left.sort();
+            said.sort();
+        }
+        prop_assert_eq!(left, said);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+
+    #[test]
+    fn an_agent_leaves_its_reader_with_what_it_has_said(
+        turns in prop::collection::vec(turn(), 0..4),
+        around in prop::collection::vec(around(), 0..4),
+    ) {
+        check(&agent(turns, &around, "agent"), false)?;
+    }
+
+    #[test]
+    fn so_does_a_team(
+        members in prop::collection::vec((prop::collection::vec(turn(), 0..3), prop::collection::vec(around(), 0..3)), 1..4),
+        side_by_side: bool,
+    ) {
+        let team = match side_by_side {
+            true => Agent::parallel("team"),
+            false => Agent::sequential("team"),
+        };
+        let members = members.into_iter().enumerate().map(|(index, (turns, around))| {
+            agent(turns, &around, &format!("member{index}"))
+        });
+        check(&team.agents(members).build().unwrap(), side_by_side)?;
+    }
+}
