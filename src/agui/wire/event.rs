@@ -101,11 +101,6 @@ impl Event {
         self
     }
 
-    /// Another event with all this one carries beside its kind.
-    pub(in crate::agui) fn with_kind(self, kind: EventKind) -> Self {
-        Self { kind, ..self }
-    }
-
     fn with_extra(mut self, change: impl FnOnce(&mut Extra)) -> Self {
         change(self.extra.get_or_insert_default());
         self
