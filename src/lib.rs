@@ -105,6 +105,7 @@
 //! |---|---|
 //! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
+//! | `agui` | [`agui`]: the events between an agent's server and a front end |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.
@@ -124,6 +125,8 @@ mod request;
 mod type_name;
 
 pub mod agent;
+#[cfg(feature = "agui")]
+pub mod agui;
 pub mod callback;
 pub mod guide;
 pub mod message;

@@ -1,6 +1,7 @@
 //! What several tests share.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its share")]
 
+pub mod agui_order;
 pub mod call;
 pub mod logger;
 pub mod process;

@@ -1,0 +1,31 @@
+//! `&[Message] -> Messages`, and back
+//!
+//! The front end's messages and ours: [`read`] and [`write`]; and [`Conversation`], the messages
+//! as the front end has them while a run goes on.
+//!
+//! # What becomes what
+//!
+//! | the front end's | ours |
+//! |---|---|
+//! | developer, system | system |
+//! | user: text; text parts and images in base64 or at an address | user, part by part |
+//! | user or tool: other media, files of a provider | an error: a model call cannot carry them |
+//! | assistant: text and tool calls | assistant: text, then the calls |
+//! | reasoning | reasoning parts, first in the next assistant message; left out if there is none before the next user message |
+//! | tool | tool; `error` makes it a failure, and is its text if it has no other |
+//! | activity | left out: no model reads it |
+//!
+//! Back, parts that only a provider can read are left out, and pictures of the assistant, which
+//! the protocol cannot carry. What a provider added to reasoning or to a call and must get back
+//! travels as the `encryptedValue`.
+
+mod client;
+mod read;
+mod write;
+
+pub use self::client::Conversation;
+pub use self::read::read;
+pub use self::write::write;
+
+/// The key under which an `encryptedValue` that we did not write is kept.
+const FOREIGN: &str = "agui";

@@ -1,0 +1,249 @@
+//! A constructor for each kind of event.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::kind::{EncryptedEntity, EventKind, ReasoningRole};
+use super::run::{RunError, RunFinished, RunStarted, SubagentStarted};
+use super::{Content, Event, Message, Patch};
+
+impl Event {
+    /// The run begins. More can be said with a [`RunStarted`].
+    #[must_use]
+    pub fn run_started(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
+        RunStarted::new(thread_id, run_id).into()
+    }
+
+    /// The run has ended well. More can be said with a [`RunFinished`].
+    #[must_use]
+    pub fn run_finished(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
+        RunFinished::new(thread_id, run_id).into()
+    }
+
+    /// The run has failed. More can be said with a [`RunError`].
+    #[must_use]
+    pub fn run_error(message: impl Into<String>) -> Self {
+        RunError::new(message).into()
+    }
+
+    /// A named piece of work begins.
+    #[must_use]
+    pub fn step_started(name: impl Into<Arc<str>>) -> Self {
+        EventKind::StepStarted { step_name: name.into() }.into()
+    }
+
+    /// A named piece of work has ended.
+    #[must_use]
+    pub fn step_finished(name: impl Into<Arc<str>>) -> Self {
+        EventKind::StepFinished { step_name: name.into() }.into()
+    }
+
+    /// A message of the agent begins.
+    #[must_use]
+    pub fn text_start(message_id: impl Into<Arc<str>>) -> Self {
+        let message_id = message_id.into();
+        EventKind::TextMessageStart { message_id, role: None, name: None }.into()
+    }
+
+    /// A message goes on.
+    #[must_use]
+    pub fn text_content(message_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
+        let (message_id, delta) = (message_id.into(), delta.into());
+        EventKind::TextMessageContent { message_id, delta }.into()
+    }
+
+    /// A message is complete.
+    #[must_use]
+    pub fn text_end(message_id: impl Into<Arc<str>>) -> Self {
+        EventKind::TextMessageEnd { message_id: message_id.into() }.into()
+    }
+
+    /// A call of the tool `name` begins, asked for by the message `parent`.
+    #[must_use]
+    pub fn tool_call_start(
+        tool_call_id: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+        parent: Option<Arc<str>>,
+    ) -> Self {
+        EventKind::ToolCallStart {
+            tool_call_id: tool_call_id.into(),
+            tool_call_name: name.into(),
+            parent_message_id: parent,
+        }
+        .into()
+    }
+
+    /// More of a tool call's arguments: a piece of JSON text.
+    #[must_use]
+    pub fn tool_call_args(tool_call_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
+        let (tool_call_id, delta) = (tool_call_id.into(), delta.into());
+        EventKind::ToolCallArgs { tool_call_id, delta }.into()
+    }
+
+    /// A tool call's arguments are complete.
+    #[must_use]
+    pub fn tool_call_end(tool_call_id: impl Into<Arc<str>>) -> Self {
+        EventKind::ToolCallEnd { tool_call_id: tool_call_id.into() }.into()
+    }
+
+    /// A tool has answered; the answer becomes the message `message_id`.
+    #[must_use]
+    pub fn tool_call_result(
+        message_id: impl Into<Arc<str>>,
+        tool_call_id: impl Into<Arc<str>>,
+        content: impl Into<Content>,
+    ) -> Self {
+        EventKind::ToolCallResult {
+            message_id: message_id.into(),
+            tool_call_id: tool_call_id.into(),
+            content: content.into(),
+        }
+        .into()
+    }
+
+    /// The state, whole.
+    #[must_use]
+    pub fn state_snapshot(snapshot: impl Into<Value>) -> Self {
+        EventKind::StateSnapshot { snapshot: snapshot.into() }.into()
+    }
+
+    /// What changes in the state.
+    #[must_use]
+    pub fn state_delta(delta: Patch) -> Self {
+        EventKind::StateDelta { delta }.into()
+    }
+
+    /// The conversation, whole.
+    #[must_use]
+    pub fn messages_snapshot(messages: Vec<Message>) -> Self {
+        EventKind::MessagesSnapshot { messages }.into()
+    }
+
+    /// Something to show, whole, in place of what that message was.
+    #[must_use]
+    pub fn activity_snapshot(
+        message_id: impl Into<Arc<str>>,
+        activity_type: impl Into<Arc<str>>,
+        content: Map<String, Value>,
+    ) -> Self {
+        EventKind::ActivitySnapshot {
+            message_id: message_id.into(),
+            activity_type: activity_type.into(),
+            content,
+            replace: None,
+        }
+        .into()
+    }
+
+    /// What changes in something shown.
+    #[must_use]
+    pub fn activity_delta(
+        message_id: impl Into<Arc<str>>,
+        activity_type: impl Into<Arc<str>>,
+        patch: Patch,
+    ) -> Self {
+        EventKind::ActivityDelta {
+            message_id: message_id.into(),
+            activity_type: activity_type.into(),
+            patch,
+        }
+        .into()
+    }
+
+    /// The model begins to think.
+    #[must_use]
+    pub fn reasoning_start(message_id: impl Into<Arc<str>>) -> Self {
+        EventKind::ReasoningStart { message_id: message_id.into() }.into()
+    }
+
+    /// A message of thoughts begins.
+    #[must_use]
+    pub fn reasoning_message_start(message_id: impl Into<Arc<str>>) -> Self {
+        let (message_id, role) = (message_id.into(), ReasoningRole::Reasoning);
+        EventKind::ReasoningMessageStart { message_id, role }.into()
+    }
+
+    /// A message of thoughts goes on.
+    #[must_use]
+    pub fn reasoning_message_content(
+        message_id: impl Into<Arc<str>>,
+        delta: impl Into<String>,
+    ) -> Self {
+        let (message_id, delta) = (message_id.into(), delta.into());
+        EventKind::ReasoningMessageContent { message_id, delta }.into()
+    }
+
+    /// A message of thoughts is complete.
+    #[must_use]
+    pub fn reasoning_message_end(message_id: impl Into<Arc<str>>) -> Self {
+        EventKind::ReasoningMessageEnd { message_id: message_id.into() }.into()
+    }
+
+    /// The model has thought.
+    #[must_use]
+    pub fn reasoning_end(message_id: impl Into<Arc<str>>) -> Self {
+        EventKind::ReasoningEnd { message_id: message_id.into() }.into()
+    }
+
+    /// What only the provider can read, to be sent back with a message or a call.
+    #[must_use]
+    pub fn reasoning_encrypted_value(
+        subtype: EncryptedEntity,
+        entity_id: impl Into<Arc<str>>,
+        encrypted_value: impl Into<String>,
+    ) -> Self {
+        EventKind::ReasoningEncryptedValue {
+            subtype,
+            entity_id: entity_id.into(),
+            encrypted_value: encrypted_value.into(),
+        }
+        .into()
+    }
+
+    /// The agent `name` begins within the agent. More can be said with a [`SubagentStarted`].
+    #[must_use]
+    pub fn subagent_started(
+        subagent_run_id: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+    ) -> Self {
+        SubagentStarted::new(subagent_run_id, name).into()
+    }
+
+    /// An agent within the agent has ended well.
+    #[must_use]
+    pub fn subagent_finished(subagent_run_id: impl Into<Arc<str>>) -> Self {
+        EventKind::SubagentFinished {
+            subagent_run_id: subagent_run_id.into(),
+            result: None,
+            outcome: None,
+        }
+        .into()
+    }
+
+    /// An agent within the agent has failed.
+    #[must_use]
+    pub fn subagent_error(
+        subagent_run_id: impl Into<Arc<str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        EventKind::SubagentError {
+            subagent_run_id: subagent_run_id.into(),
+            message: message.into(),
+            code: None,
+        }
+        .into()
+    }
+
+    /// An event of another protocol, passed on.
+    #[must_use]
+    pub fn raw(event: impl Into<Value>) -> Self {
+        EventKind::Raw { event: event.into(), source: None }.into()
+    }
+
+    /// An event of the application's own.
+    #[must_use]
+    pub fn custom(name: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
+        EventKind::Custom { name: name.into(), value: value.into() }.into()
+    }
+}
