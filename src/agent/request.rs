@@ -9,6 +9,7 @@ use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
 use crate::model::Settings;
 use crate::request::Request;
+use crate::tool::ToolSet;
 
 /// What an agent is asked. Cloning is O(1).
 ///
@@ -32,6 +33,7 @@ use crate::request::Request;
 pub struct AgentRequest {
     messages: Messages,
     settings: Arc<Settings>,
+    tools: ToolSet,
     extensions: Extensions,
     context: RunContext,
     /// What `after_agent` responds with is all that the agent has said.
@@ -66,6 +68,17 @@ impl AgentRequest {
     #[must_use]
     pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
         self.settings = settings.into();
+        self
+    }
+
+    /// The same request with tools for this run, beside those of the agent: of whoever asks, such
+    /// as a front end's. Members of a team and sub-agents that take over have them, too.
+    ///
+    /// A tool by the name of one of the agent's own fails the run, as an
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    #[must_use]
+    pub fn with_tools(mut self, tools: ToolSet) -> Self {
+        self.tools = tools;
         self
     }
 
@@ -134,6 +147,12 @@ impl AgentRequest {
     /// Settings that win over the agent's, to change.
     pub fn settings_mut(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
+    }
+
+    /// Tools for this run, beside those of the agent.
+    #[must_use]
+    pub fn tools(&self) -> &ToolSet {
+        &self.tools
     }
 
     /// Data of this call.

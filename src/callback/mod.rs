@@ -58,6 +58,7 @@ mod list;
 mod phases;
 mod semantics;
 mod service;
+mod stack;
 mod tool_messages;
 mod wrap;
 
@@ -80,6 +81,7 @@ pub use self::semantics::{
     BandSemantics, ByCall, HookFailure, RespondIn, Retries, Several, SeveralAfter, SeveralOnError,
 };
 pub use self::service::CallbackService;
+pub use self::stack::{Seam, Stack};
 pub(crate) use self::tool_messages::ShowTool;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use self::wrap::{Next, Wrap, WrapService};

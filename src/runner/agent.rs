@@ -9,10 +9,10 @@ use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
 use super::semantics::{AfterAgentRespond, Semantics};
-use super::{AgentBuilder, Explanation, RunStream, Seam, TeamBuilder};
+use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
-use crate::callback::{Bundle, Carried};
+use crate::callback::{Bundle, Carried, Seam};
 use crate::context::{self, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, ToolCall};
@@ -203,7 +203,8 @@ async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentRespons
     if let Ok(response) = &result {
         outlet.answered(response.new_messages()).await;
     }
-    outlet.tell(EventKind::AgentLeft { error: result.as_ref().err().cloned() }).await;
+    let pending = result.as_ref().map(|response| response.pending().into()).unwrap_or_default();
+    outlet.tell(EventKind::AgentLeft { pending, error: result.as_ref().err().cloned() }).await;
     result
 }
 

@@ -10,10 +10,11 @@ use super::meter::Metered;
 use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
 use super::semantics::Semantics;
-use super::stack::{Seam, Stack};
 use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
-use crate::callback::{Bundle, Callback, Carried, IntoToolMessages, ShowTool, ToolAnswer};
+use crate::callback::{
+    Bundle, Callback, Carried, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer,
+};
 use crate::context::Place;
 use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
@@ -228,7 +229,7 @@ impl AgentBuilder {
     where
         L: Layer<Seam<ModelRequest>, Service: ModelService> + Send + 'static,
     {
-        self.model_stack.layer(layer, BoxModel::new);
+        self.model_stack.layer(layer);
         self
     }
 
@@ -243,7 +244,7 @@ impl AgentBuilder {
     where
         L: Layer<Seam<ToolRequest>, Service: ToolService> + Send + 'static,
     {
-        self.tool_stack.layer(layer, BoxTool::new);
+        self.tool_stack.layer(layer);
         self
     }
 
@@ -258,7 +259,7 @@ impl AgentBuilder {
     where
         L: Layer<Seam<AgentRequest>, Service: AgentService> + Send + 'static,
     {
-        self.agent_stack.layer(layer, BoxAgent::new);
+        self.agent_stack.layer(layer);
         self
     }
 

@@ -30,7 +30,6 @@ mod meter;
 mod progress;
 mod run;
 mod semantics;
-mod stack;
 mod step;
 mod stream;
 mod tally;
@@ -46,7 +45,6 @@ pub use self::semantics::{
     AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics, Semantics,
     ToolCalls, ToolFailure, UnknownTool,
 };
-pub use self::stack::Seam;
 pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
 

@@ -10,10 +10,10 @@ use tower::{Service, ServiceExt};
 use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
 use super::step::{self, Step};
 use super::transfer::{self, take_over};
-use super::{Agent, Progress, Seam};
+use super::{Agent, Progress};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
-use crate::callback::{Carried, ShowTool};
+use crate::callback::{Carried, Seam, ShowTool};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage};
@@ -21,7 +21,7 @@ use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::panic::catch;
 use crate::request::Request;
 use crate::stream::{EventKind, Outlet};
-use crate::tool::{ToolRequest, ToolSet};
+use crate::tool::{DuplicateTool, ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl Service<AgentRequest> for Loop {
 
     fn call(&mut self, request: AgentRequest) -> Self::Future {
         let config = self.0.clone();
-        Box::pin(async move { Running::new(&config, request).run().await })
+        Box::pin(async move { Running::new(&config, request)?.run().await })
     }
 }
 
@@ -64,6 +64,8 @@ pub(super) struct Running<'a> {
     /// The context of this pass of the loop.
     begun: RunContext,
     settings: Arc<Settings>,
+    /// The agent's tools, and those of the run.
+    pub(super) tools: ToolSet,
     pub(super) messages: Messages,
     new_from: usize,
     iterations: u32,
@@ -74,14 +76,22 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn new(config: &'a Config, request: AgentRequest) -> Self {
+    fn new(config: &'a Config, request: AgentRequest) -> Result<Self> {
+        let tools = match request.tools() {
+            none if none.is_empty() => config.tool_set.clone(),
+            more => config.tool_set.with_all(more).map_err(|DuplicateTool(name)| {
+                let message = format!("the agent has a tool `{name}` of its own");
+                Error::new(ErrorKind::InvalidRequest, message)
+            })?,
+        };
         let settings = match request.settings() {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().over(&config.settings)),
         };
-        Self {
+        Ok(Self {
             config,
             settings,
+            tools,
             messages: request.messages().clone(),
             new_from: request.messages().len(),
             iterations: 0,
@@ -89,7 +99,7 @@ impl<'a> Running<'a> {
             begun: request.context().begun(),
             in_step: false,
             request,
-        }
+        })
     }
 
     async fn run(mut self) -> Result<AgentResponse> {
@@ -146,7 +156,7 @@ impl<'a> Running<'a> {
     async fn ask(&mut self) -> Result<Option<End>> {
         self.turn = self.begun.at_iteration(self.iterations);
         self.iterations += 1;
-        let tools = self.config.tool_set.declarations().clone();
+        let tools = self.tools.declarations().clone();
         let (messages, settings) = (self.messages.clone(), self.settings.clone());
         let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings);
         request.set_instructions(self.config.instructions.clone());
@@ -225,6 +235,11 @@ impl<'a> Running<'a> {
     /// An abort ends the run, whatever a layer made of it.
     pub(super) fn survived(&self) -> Result<()> {
         self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
+    }
+
+    /// Tools that only this run has.
+    pub(super) fn tools_of_run(&self) -> Option<&ToolSet> {
+        Some(self.request.tools()).filter(|tools| !tools.is_empty())
     }
 
     fn waits(&self) -> bool {

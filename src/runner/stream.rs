@@ -17,7 +17,7 @@ const CAPACITY: usize = 16;
 
 /// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
 ///
-/// Reading it is what drives the run. Nothing happens that is not read: a reader that stops
+/// Reading it is what drives the run, from the second event on. Nothing happens that is not read: a reader that stops
 /// reading stops the run, and dropping the stream cancels it. The last event says how the run has
 /// ended; [`response`](Self::response) gives what [`Agent::run`](crate::Agent::run) would have.
 ///
@@ -56,6 +56,9 @@ impl RunStream {
     pub fn new<S: AgentService>(service: S, request: AgentRequest) -> Self {
         let context = request.context().clone();
         let (watched, events) = context.watched(CAPACITY);
+        if let Some(outlet) = watched.outlet() {
+            outlet.begin_with(EventKind::RunStarted { run: context.run_id().into() });
+        }
         let run = Some(Box::pin(run(service, request.with_context(watched))) as BoxFuture<'_, _>);
         Self { run, result: None, events, context }
     }
@@ -84,7 +87,6 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     let Some(outlet) = context.outlet() else {
         return service.oneshot(request).await.map_err(lift);
     };
-    outlet.tell(EventKind::RunStarted { run: context.run_id().into() }).await;
     outlet.tell(EventKind::StateSnapshot { state: context.state().watch() }).await;
     let result = service.oneshot(request).await.map_err(lift);
     let end = match &result {

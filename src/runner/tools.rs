@@ -10,7 +10,7 @@ use crate::callback::ToolAnswer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::stream::EventKind;
-use crate::tool::{ToolRequest, ToolResponse};
+use crate::tool::{OfRun, ToolRequest, ToolResponse};
 
 /// What the model is told of one call; nothing if the agent waits or has ended.
 #[derive(Clone, Default)]
@@ -80,11 +80,14 @@ impl Running<'_> {
         if context.refusal(CallKind::Tool).is_some() {
             return Ok(Answer::default());
         }
-        let declaration = self.config.tool_set.declaration(&call.name).cloned();
+        let declaration = self.tools.declaration(&call.name).cloned();
         if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
-            return Ok(told(call, &self.config.tool_set.unknown(&call.name)).into());
+            return Ok(told(call, &self.tools.unknown(&call.name)).into());
         }
-        let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
+        let mut request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
+        if let Some(tools) = self.tools_of_run() {
+            request.extensions_mut().insert(OfRun(tools.clone()));
+        }
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| self.failed(call, error));
         self.survived()?;
@@ -106,7 +109,7 @@ impl Running<'_> {
 
     fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {
         let semantics = &self.config.semantics;
-        let is_unknown = self.config.tool_set.declaration(&call.name).is_none();
+        let is_unknown = self.tools.declaration(&call.name).is_none();
         match error.kind() {
             // One that is known may have failed for another that is not.
             ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
@@ -125,7 +128,7 @@ impl Running<'_> {
         let answer = ToolAnswer {
             call: call.clone(),
             arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
-            declaration: self.config.tool_set.declaration(&call.name).cloned(),
+            declaration: self.tools.declaration(&call.name).cloned(),
             response,
             default,
         };

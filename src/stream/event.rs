@@ -27,9 +27,12 @@ pub struct Invocation {
     /// The agents from the root of the tree to this one, joined by `/`. Empty for the run itself.
     pub path: Arc<str>,
     /// The invocation that called it; `None` for the agent that was asked.
-    pub caller: Option<u32>,
-    /// The tool call that it answers, if it was called as a tool.
+    pub caller: Option<Arc<Invocation>>,
+    /// The tool call that it is made in, if any: that of an agent used as a tool.
     pub tool_call: Option<Arc<str>>,
+    /// Whether it goes on with its caller's conversation, as a team's member and a sub-agent that
+    /// takes over do.
+    pub goes_on: bool,
 }
 
 impl Invocation {
@@ -37,6 +40,16 @@ impl Invocation {
     #[must_use]
     pub fn agent(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The invocation whose conversation this one speaks in: itself, unless it goes on with that
+    /// of its caller.
+    #[must_use]
+    pub fn conversation(&self) -> &Self {
+        match &self.caller {
+            Some(caller) if self.goes_on => caller.conversation(),
+            _ => self,
+        }
     }
 }
 
@@ -70,6 +83,8 @@ pub enum EventKind {
     AgentEntered,
     /// An agent is done.
     AgentLeft {
+        /// What it waits for, if it was interrupted.
+        pending: Arc<[Pending]>,
         /// Why it failed, if it did.
         error: Option<Error>,
     },
@@ -102,7 +117,7 @@ pub enum EventKind {
     },
     /// The model begins to think.
     ReasoningStart {
-        /// Names this train of thought.
+        /// Names this train of thought: the message's name, `-r` and a number.
         id: Arc<str>,
         /// The message that it leads to.
         message: Arc<str>,

@@ -58,10 +58,11 @@ impl Outlet {
     pub(crate) fn enter(&self, path: Arc<str>, tool_call: Option<Arc<str>>, goes_on: bool) -> Self {
         let Part { invocation, run, .. } = &*self.0;
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
-        let caller = (invocation.number > 0).then_some(invocation.number);
+        let caller = (invocation.number > 0).then(|| invocation.clone());
+        let goes_on = goes_on && caller.is_some();
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
         Self(Arc::new(Part {
-            invocation: Arc::new(Invocation { number, path, caller, tool_call }),
+            invocation: Arc::new(Invocation { number, path, caller, tool_call, goes_on }),
             run: run.clone(),
             conversation: goes_on.then(|| self.clone()),
             shown: Mutex::default(),
@@ -87,6 +88,13 @@ impl Outlet {
             }
             Err(TrySendError::Closed(_)) => Err(gone()),
         }
+    }
+
+    /// Tells what comes first, before anybody reads.
+    pub(crate) fn begin_with(&self, kind: EventKind) {
+        let Part { invocation, run, .. } = &*self.0;
+        // A new queue has room.
+        drop(run.queue.try_send(Event { invocation: invocation.clone(), kind }));
     }
 
     /// Tells what happens to whoever is still there.

@@ -59,5 +59,6 @@ pub use self::output::{IntoToolResponse, Json};
 pub use self::request::ToolRequest;
 pub use self::response::ToolResponse;
 pub use self::service::{BoxTool, ToolService};
+pub(crate) use self::set::OfRun;
 pub use self::set::{DuplicateTool, ToolSet};
 pub use self::tool::Tool;

@@ -84,6 +84,36 @@ impl ToolSet {
         self.0.declarations.get(*index)
     }
 
+    /// These tools and, behind them, those of `others`.
+    ///
+    /// # Errors
+    ///
+    /// When a tool of one has the name of a tool of the other.
+    pub fn with_all(&self, others: &Self) -> Result<Self, DuplicateTool> {
+        let mut all = self.clone();
+        let tools = Arc::make_mut(&mut all.0);
+        for declaration in others.declarations().iter() {
+            let name: Arc<str> = declaration.name().into();
+            let Some((_, service)) = others.0.services.get(&name) else { continue };
+            let index = tools.declarations.len();
+            if tools.services.insert(name.clone(), (index, service.clone())).is_some() {
+                return Err(DuplicateTool(name));
+            }
+            Arc::make_mut(&mut tools.declarations).push(declaration.clone());
+        }
+        Ok(all)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.services.is_empty()
+    }
+
+    fn find(&self, name: &str) -> Option<&BoxTool> {
+        self.0.services.get(name).map(|(_, tool)| tool)
+    }
+
     /// The error of a call of a tool that is not here.
     pub(crate) fn unknown(&self, name: &str) -> Error {
         let known: Vec<_> = self.0.declarations.iter().map(|tool| tool.name()).collect();
@@ -95,6 +125,9 @@ impl ToolSet {
     }
 }
 
+/// In a request's extensions: tools that only its run has.
+pub(crate) struct OfRun(pub(crate) ToolSet);
+
 impl Service<ToolRequest> for ToolSet {
     type Response = ToolResponse;
     type Error = Error;
@@ -105,8 +138,9 @@ impl Service<ToolRequest> for ToolSet {
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        match self.0.services.get(request.name()) {
-            Some((_, tool)) => Either::Left(Oneshot::new(tool.clone(), request)),
+        let of_run = || request.extensions().get::<OfRun>()?.0.find(request.name());
+        match self.find(request.name()).or_else(of_run) {
+            Some(tool) => Either::Left(Oneshot::new(tool.clone(), request)),
             None => Either::Right(std::future::ready(Err(self.unknown(request.name())))),
         }
     }

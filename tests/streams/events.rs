@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
-use tower_agent::stream::EventKind;
+use tower_agent::stream::{EventKind, Invocation};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Error, ErrorKind, Pending, Request, RunStream, State, Tool,
@@ -139,10 +139,13 @@ async fn agents_nest() {
         (*event.invocation).clone()
     };
     let (team, desk, clerk) = (of("team"), of("team/desk"), of("team/desk/clerk"));
+    let caller = |of: &Invocation| of.caller.as_ref().map(|caller| caller.number);
     assert_eq!(
-        (team.caller, desk.caller, clerk.caller),
-        (None, Some(team.number), Some(desk.number))
+        [caller(&team), caller(&desk), caller(&clerk)],
+        [None, Some(team.number), Some(desk.number)]
     );
+    assert!(desk.goes_on && !clerk.goes_on);
+    assert_eq!((desk.conversation(), clerk.conversation()), (&team, &clerk));
     assert_eq!((desk.tool_call, clerk.tool_call.as_deref()), (None, Some("call_1")));
     assert_eq!(clerk.agent(), "clerk");
 }

@@ -31,8 +31,8 @@ fn word(event: &Event) -> String {
         EventKind::RunInterrupted { .. } => "interrupted".into(),
         EventKind::RunFailed { error } => format!("failed: {}", error.kind()),
         EventKind::AgentEntered => format!("> {}", event.invocation.path),
-        EventKind::AgentLeft { error: None } => format!("< {}", event.invocation.path),
-        EventKind::AgentLeft { error: Some(error) } => {
+        EventKind::AgentLeft { error: None, .. } => format!("< {}", event.invocation.path),
+        EventKind::AgentLeft { error: Some(error), .. } => {
             format!("< {}: {}", event.invocation.path, error.kind())
         }
         EventKind::StepStarted { iteration } => format!("step {iteration}"),

@@ -5,13 +5,12 @@ use tower_layer::Layer;
 
 use super::{Config, Plan, Team, Until};
 use crate::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent};
-use crate::callback::{Bundle, Callback, Carried};
+use crate::callback::{Bundle, Callback, Carried, Seam, Stack};
 use crate::context::Place;
 use crate::runner::agent::{Agent, Composed};
 use crate::runner::builder::{BuildError, check_members, check_name};
 use crate::runner::explain::Explanation;
 use crate::runner::semantics::Semantics;
-use crate::runner::stack::{Seam, Stack};
 
 /// Composes an agent of agents; [`Agent::sequential`], [`Agent::parallel`] and [`Agent::repeat`]
 /// make it.
@@ -146,7 +145,7 @@ impl TeamBuilder {
     where
         L: Layer<Seam<AgentRequest>, Service: AgentService> + Send + 'static,
     {
-        self.stack.layer(layer, BoxAgent::new);
+        self.stack.layer(layer);
         self
     }
 

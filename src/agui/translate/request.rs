@@ -1,0 +1,88 @@
+use std::sync::{Arc, Mutex};
+
+use crate::agui::{Conversation, Event, Message, RunAgentInput};
+use crate::call::CallKind;
+use crate::context::RunContext;
+use crate::extensions::Extensions;
+use crate::lock::lock;
+use crate::request::Request;
+use crate::stream;
+
+use super::TranslateResponse;
+
+/// One event of an agent, to be translated for a front end. Cloning is O(1).
+#[derive(Clone, Debug)]
+pub struct TranslateRequest {
+    event: Arc<stream::Event>,
+    run: Arc<TranslateRun>,
+    extensions: Extensions,
+}
+
+/// What the translations of one run share.
+#[derive(Debug)]
+pub(in crate::agui) struct TranslateRun {
+    pub(in crate::agui) input: Arc<RunAgentInput>,
+    pub(in crate::agui) context: RunContext,
+    /// The messages as the front end has them.
+    pub(in crate::agui) shown: Mutex<Conversation>,
+}
+
+impl TranslateRequest {
+    pub(in crate::agui) fn new(event: stream::Event, run: Arc<TranslateRun>) -> Self {
+        Self { event: Arc::new(event), run, extensions: Extensions::new() }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn event(&self) -> &stream::Event {
+        &self.event
+    }
+
+    /// What happened, to change.
+    pub fn event_mut(&mut self) -> &mut stream::Event {
+        Arc::make_mut(&mut self.event)
+    }
+
+    /// What the front end asked for.
+    #[must_use]
+    pub fn input(&self) -> &RunAgentInput {
+        &self.run.input
+    }
+
+    /// A copy of the messages as the front end has them by now.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        lock(&self.run.shown).messages().to_vec()
+    }
+
+    /// The event that takes messages away from the front end, the answers to their tool calls
+    /// with them.
+    #[must_use]
+    pub fn snapshot_without(&self, discarded: &[Arc<str>]) -> Event {
+        lock(&self.run.shown).snapshot_without(discarded)
+    }
+
+    /// Data of this call.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Data of this call, to change.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    pub(super) fn into_parts(self) -> (stream::Event, Arc<TranslateRun>) {
+        (Arc::unwrap_or_clone(self.event), self.run)
+    }
+}
+
+impl Request for TranslateRequest {
+    type Response = TranslateResponse;
+    const CALL: CallKind = CallKind::Translate;
+
+    fn context(&self) -> &RunContext {
+        &self.run.context
+    }
+}

@@ -1,0 +1,217 @@
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde_json::{Map, Value, json};
+use tower::Service;
+
+use super::request::TranslateRun;
+use super::{TranslateRequest, TranslateResponse};
+use crate::agui::{
+    Event, Interrupt, PROTOCOL_VERSION, Patch, RunError, RunFinished, RunOutcome, RunStarted,
+    SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
+};
+use crate::agui::EventKind as Sent;
+use crate::error::{Error, ErrorKind, Pending};
+use crate::lock::lock;
+use crate::request::Request;
+use crate::stream::{self, EventKind, Invocation};
+
+/// The service at the bottom of the translate call. Each event is translated by itself.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Translate;
+
+impl Service<TranslateRequest> for Translate {
+    type Response = TranslateResponse;
+    type Error = Error;
+    type Future = std::future::Ready<Result<TranslateResponse, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: TranslateRequest) -> Self::Future {
+        let (event, run) = request.into_parts();
+        let mut events = Vec::with_capacity(1);
+        translate(event, &run, &mut events);
+        std::future::ready(Ok(events.into_iter().collect()))
+    }
+}
+
+/// Appends what a front end is sent of an event.
+pub(in crate::agui) fn translate(
+    stream::Event { invocation, kind, .. }: stream::Event,
+    run: &TranslateRun,
+    out: &mut Vec<Event>,
+) {
+    let from = out.len();
+    let owner = invocation.conversation();
+    match kind {
+        EventKind::RunStarted { .. } => out.push(started(run)),
+        EventKind::RunFinished => out.push(finished(run, None)),
+        EventKind::RunInterrupted { pending } => interrupted(run, &pending, out),
+        EventKind::RunFailed { error } => {
+            out.push(RunError::from(&error).with_usage(usage(run)).into());
+        }
+        EventKind::AgentEntered => out.extend(entered(&invocation)),
+        EventKind::AgentLeft { pending, error } => out.extend(left(&invocation, &pending, error)),
+        EventKind::StepStarted { iteration } => {
+            out.push(Event::step_started(step(&invocation, iteration)));
+        }
+        EventKind::StepFinished { iteration } => {
+            out.push(Event::step_finished(step(&invocation, iteration)));
+        }
+        EventKind::TextStart { message } => out.push(text_start(&invocation, message)),
+        EventKind::TextDelta { message, text } => out.push(Event::text_content(message, text)),
+        EventKind::TextEnd { message } => out.push(Event::text_end(message)),
+        EventKind::ReasoningStart { id, .. } => {
+            out.push(Event::reasoning_start(id.clone()));
+            out.push(Event::reasoning_message_start(id));
+        }
+        EventKind::ReasoningDelta { id, text } => {
+            out.push(Event::reasoning_message_content(id, text));
+        }
+        EventKind::ReasoningEnd { id } => {
+            out.push(Event::reasoning_message_end(id.clone()));
+            out.push(Event::reasoning_end(id));
+        }
+        EventKind::ToolCallStart { id, name, message } => {
+            out.push(Event::tool_call_start(id, name, Some(message)));
+        }
+        EventKind::ToolCallDelta { id, json } => out.push(Event::tool_call_args(id, json)),
+        EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(id)),
+        EventKind::ToolResult { id, parts, .. } => {
+            let message = format!("{id}-result");
+            out.push(Event::tool_call_result(message, id, conversation::content(&parts)));
+        }
+        EventKind::StateSnapshot { state } => out.push(Event::state_snapshot(state)),
+        EventKind::StateDelta { patch } => {
+            let patch: Patch = patch.into_iter().map(Into::into).collect();
+            out.push(Event::state_delta(patch));
+        }
+        EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            out.push(without(run, &message));
+        }
+        EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
+        EventKind::Usage { .. } | EventKind::Callback(_) => {}
+    }
+    // What a subagent says bears its name.
+    if owner.number > 1 {
+        for event in &mut out[from..] {
+            event.set_subagent_run_id(&owner.id);
+        }
+    }
+}
+
+fn started(run: &TranslateRun) -> Event {
+    let input = &run.input;
+    let mut started = RunStarted::new(input.thread_id.clone(), input.run_id.clone());
+    started.protocol_version = Some(PROTOCOL_VERSION.into());
+    started.parent_run_id = input.parent_run_id.clone();
+    started.into()
+}
+
+fn finished(run: &TranslateRun, outcome: Option<RunOutcome>) -> Event {
+    let input = &run.input;
+    let mut finished = RunFinished::new(input.thread_id.clone(), input.run_id.clone());
+    finished.outcome = outcome;
+    finished.with_usage(usage(run)).into()
+}
+
+fn usage(run: &TranslateRun) -> Option<TokenUsage> {
+    Some(run.context.usage()).filter(|usage| usage.total() > 0).map(TokenUsage::from)
+}
+
+fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
+    out.push(Event::state_snapshot(run.context.state().snapshot()));
+    out.push(lock(&run.shown).snapshot());
+    let is_client = |pending: &&Pending| pending.reason == client_tool::REASON;
+    let calls = pending.iter().filter(is_client).filter_map(|it| it.tool_call_id.as_deref());
+    let pending_tool_call_ids = calls.map(Into::into).collect();
+    let interrupts: Vec<_> =
+        pending.iter().filter(|it| !is_client(it)).map(Interrupt::from).collect();
+    let outcome = match interrupts {
+        none if none.is_empty() => RunOutcome::Success { pending_tool_call_ids },
+        interrupts => RunOutcome::Interrupt { interrupts },
+    };
+    out.push(finished(run, Some(outcome)));
+}
+
+fn entered(invocation: &Invocation) -> Option<Event> {
+    let caller = invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
+    let mut started = SubagentStarted::new(invocation.id.clone(), invocation.agent());
+    let caller = caller.conversation();
+    started.parent_subagent_run_id = (caller.number > 1).then(|| caller.id.clone());
+    started.parent_tool_call_id = invocation.tool_call.clone();
+    Some(started.into())
+}
+
+fn left(invocation: &Invocation, pending: &[Pending], error: Option<Error>) -> Option<Event> {
+    invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
+    let subagent_run_id = invocation.id.clone();
+    let left = match error {
+        Some(error) => Sent::SubagentError {
+            subagent_run_id,
+            message: error.message().to_owned(),
+            code: Some(code(error.kind()).into()),
+        },
+        None => Sent::SubagentFinished {
+            subagent_run_id,
+            result: None,
+            outcome: (!pending.is_empty()).then(|| SubagentOutcome::Suspended {
+                interrupt_ids: pending.iter().map(|pending| pending.id.as_str().into()).collect(),
+            }),
+        },
+    };
+    Some(left.into())
+}
+
+fn step(invocation: &Invocation, iteration: u32) -> String {
+    format!("{} {iteration}", invocation.path)
+}
+
+/// Agents that speak in another's conversation say who they are.
+fn text_start(invocation: &Invocation, message_id: Arc<str>) -> Event {
+    let name = invocation.goes_on.then(|| invocation.agent().into());
+    Sent::TextMessageStart { message_id, role: Some(TextRole::Assistant), name }.into()
+}
+
+fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
+    let shown = lock(&run.shown);
+    let of = |id: &Arc<str>| {
+        let rest = id.strip_prefix(&**message)?;
+        (rest.is_empty() || rest.starts_with("-r")).then(|| id.clone())
+    };
+    let discarded: Vec<_> =
+        shown.messages().iter().filter_map(|message| of(&message.id)).collect();
+    shown.snapshot_without(&discarded)
+}
+
+/// How a program tells errors apart on the wire.
+fn code(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Aborted => "stop_agent_error",
+        other => other.code(),
+    }
+}
+
+/// With a code: `stop_agent_error` for an abort, else the [code](ErrorKind::code) of its kind.
+impl From<&Error> for RunError {
+    fn from(error: &Error) -> Self {
+        Self::new(error.message()).with_code(code(error.kind()))
+    }
+}
+
+impl From<&Pending> for Interrupt {
+    fn from(pending: &Pending) -> Self {
+        let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
+        interrupt.message = pending.message.clone();
+        interrupt.tool_call_id = pending.tool_call_id.as_deref().map(Into::into);
+        interrupt.metadata = match &pending.payload {
+            Value::Null => None,
+            Value::Object(payload) => Some(payload.clone()),
+            other => Some(Map::from_iter([("payload".to_owned(), json!(other))])),
+        };
+        interrupt
+    }
+}

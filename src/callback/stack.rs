@@ -1,0 +1,123 @@
+use std::fmt;
+
+use tower::Service;
+use tower_layer::Layer;
+
+use super::{BandSemantics, Callback, CallbackService, Callbacks};
+use crate::boxed::Boxed;
+use crate::error::BoxError;
+use crate::request::Request;
+use crate::type_name::short_type_name;
+
+/// What a layer of a [`Stack`] wraps: everything registered after it, erased.
+pub type Seam<R> = CallbackService<Boxed<R>, R>;
+
+/// One call's callbacks and layers while they are registered, outermost first.
+///
+/// Callbacks registered next to one another form one band; a layer closes the band before it. The
+/// builders of agents keep one for each call; it is here for a builder of a call of your own.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower::{ServiceExt, timeout::TimeoutLayer};
+/// use tower_agent::callback::Stack;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{BandSemantics, Boxed, ModelRequest, before_model};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let mut stack = Stack::<ModelRequest>::new();
+/// stack.callback(before_model(|request| request.add_instructions("Be brief.")));
+/// stack.layer(TimeoutLayer::new(Duration::from_secs(30)));
+///
+/// let model = Boxed::new(ScriptedModel::new([Turn::text("Yes.")]));
+/// let model = stack.around(model, BandSemantics::default());
+/// assert_eq!(model.oneshot(ModelRequest::default()).await?.message().text(), "Yes.");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Stack<R: Request>(Vec<Part<R>>);
+
+enum Part<R: Request> {
+    Band(Callbacks<R>),
+    Layer { name: &'static str, apply: Box<dyn FnOnce(Seam<R>) -> Boxed<R> + Send> },
+}
+
+impl<R: Request> Stack<R> {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether nothing was registered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds to the band at the end, or begins one.
+    pub fn callback(&mut self, callback: impl Callback<R>) {
+        self.callbacks(&Callbacks::new().with(callback));
+    }
+
+    /// Adds a list's callbacks to the band at the end, or begins one.
+    pub fn callbacks(&mut self, callbacks: &Callbacks<R>) {
+        match self.0.last_mut() {
+            _ if callbacks.is_empty() => {}
+            Some(Part::Band(band)) => band.append(callbacks),
+            _ => self.0.push(Part::Band(callbacks.clone())),
+        }
+    }
+
+    /// Adds a layer, which closes the band before it.
+    pub fn layer<L>(&mut self, layer: L)
+    where
+        L: Layer<Seam<R>> + Send + 'static,
+        L::Service: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let apply = Box::new(move |seam| Boxed::new(layer.layer(seam)));
+        self.0.push(Part::Layer { name: short_type_name::<L>(), apply });
+    }
+
+    /// What was registered, outermost first: the names of a band's callbacks, or a layer's.
+    #[must_use]
+    pub fn names(&self) -> Vec<Vec<String>> {
+        let names = self.0.iter().map(|part| match part {
+            Part::Band(band) => band.names().map(String::from).collect(),
+            Part::Layer { name, .. } => vec![format!("[{name}]")],
+        });
+        names.collect()
+    }
+
+    /// Puts `service` inside. The bands have these semantics.
+    pub fn around(self, service: Boxed<R>, semantics: BandSemantics) -> Seam<R> {
+        let mut service = service;
+        let mut band = Callbacks::new();
+        for part in self.0.into_iter().rev() {
+            match part {
+                Part::Band(callbacks) => band = callbacks.with_semantics(semantics),
+                Part::Layer { apply, .. } => {
+                    service = apply(CallbackService::new(service, std::mem::take(&mut band)));
+                }
+            }
+        }
+        CallbackService::new(service, band)
+    }
+}
+
+impl<R: Request> Default for Stack<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R: Request> fmt::Debug for Stack<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stack").field(&self.names()).finish()
+    }
+}
