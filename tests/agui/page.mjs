@@ -59,6 +59,36 @@ async function ask(text) {
   await has(at("message-user"), text);
 }
 
+async function newChat() {
+  await at("new-chat").click();
+  await page.getByRole("button", { name: QUESTIONS.sum }).waitFor();
+}
+
+/** Answers the next run with these events; resolves, within an object, to the request it was. */
+async function canned(events) {
+  let seen;
+  const request = new Promise((resolve) => (seen = resolve));
+  await page.route("**/agent", (route) => {
+    seen(route.request());
+    const { threadId, runId } = route.request().postDataJSON();
+    const frames = [{ type: "RUN_STARTED" }, ...events].map((event) => `: a comment\n\ndata: ${JSON.stringify({ threadId, runId, ...event })}\n\n`);
+    return route.fulfill({ contentType: "text/event-stream", body: frames.join("") });
+  }, { times: 1 });
+  return { request };
+}
+
+const says = (messageId, text) => [
+  { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
+  { type: "TEXT_MESSAGE_CONTENT", messageId, delta: text },
+  { type: "TEXT_MESSAGE_END", messageId },
+];
+
+const calls = (toolCallId, toolCallName, args) => [
+  { type: "TOOL_CALL_START", toolCallId, toolCallName, parentMessageId: "a" },
+  { type: "TOOL_CALL_ARGS", toolCallId, delta: args },
+  { type: "TOOL_CALL_END", toolCallId },
+];
+
 const steps = {
   async "greets and offers questions"() {
     assert.ok(await page.getByRole("button", { name: QUESTIONS.sum }).isVisible());
@@ -91,7 +121,7 @@ const steps = {
     const entries = await at("timeline-entry").evaluateAll((items) => items.map(({ dataset }) => `${dataset.hook} ${dataset.call}`));
     assert.ok(entries.includes("before model") && entries.includes("before tool"), `callbacks: ${entries}`);
     assert.notEqual(await at("state").textContent(), "{}", "the state is shown");
-    assert.match(await at("usage").textContent(), /\d+ tokens in, \d+ out/);
+    assert.match(await at("usage").textContent(), /^\d+ in, \d+ out$/);
     await shot("3-answered");
   },
 
@@ -178,10 +208,73 @@ const steps = {
   },
 
   async "a new chat begins empty"() {
-    await at("new-chat").click();
-    await page.getByRole("button", { name: QUESTIONS.sum }).waitFor();
+    await newChat();
     assert.equal(await at("timeline-entry").count(), 0);
     assert.equal(await at("state").textContent(), "{}");
+  },
+
+  // From here on the answers are canned: what the page makes of events that this server may not send.
+  async "a snapshot replaces the conversation, a delta changes the state"() {
+    await newChat();
+    await canned([
+      { type: "REASONING_MESSAGE_START", messageId: "r", role: "reasoning" },
+      { type: "REASONING_MESSAGE_CONTENT", messageId: "r", delta: "Hm." },
+      { type: "REASONING_MESSAGE_END", messageId: "r" },
+      ...says("a", "The secret is 1234."),
+      { type: "MESSAGES_SNAPSHOT", messages: [
+        { id: "q", role: "user", content: "The secret?" }, { id: "a", role: "assistant", content: "The secret is [removed]." }] },
+      { type: "STATE_SNAPSHOT", snapshot: { list: [1, 2], "a/b": { c: 1 }, gone: true, kept: "yes" } },
+      { type: "STATE_DELTA", delta: [
+        { op: "add", path: "/list/1", value: 9 }, { op: "add", path: "/list/-", value: 3 }, { op: "remove", path: "/gone" },
+        { op: "replace", path: "/a~1b/c", value: 2 }, { op: "copy", from: "/a~1b", path: "/copied" },
+        { op: "move", from: "/kept", path: "/moved" }, { op: "test", path: "/moved", value: "yes" }] },
+      { type: "RUN_FINISHED", outcome: { type: "success" } },
+    ]);
+    await ask("Tell me");
+    await status("idle");
+    assert.deepEqual(await at("message-assistant").allTextContents(), ["The secret is [removed]."]);
+    assert.deepEqual(await at("message-user").allTextContents(), ["The secret?"]);
+    assert.equal(await at("reasoning").count(), 1, "reasoning that the snapshot does not tell stays");
+    assert.deepEqual(JSON.parse(await at("state").textContent()),
+      { list: [1, 9, 2, 3], "a/b": { c: 2 }, copied: { c: 2 }, moved: "yes" });
+  },
+
+  async "all open interrupts are answered in one run, and asked again if it fails"() {
+    await newChat();
+    await canned([
+      ...calls("c1", "pay", '{"sum":1}'), ...calls("c2", "pay", '{"sum":2}'),
+      { type: "RUN_FINISHED", outcome: { type: "interrupt", interrupts: [
+        { id: "i1", reason: "tool_call", toolCallId: "c1", message: "Pay 1?" },
+        { id: "i2", reason: "tool_call", toolCallId: "c2", message: "Pay 2?" }] } },
+    ]);
+    await ask("Pay twice");
+    await at("approve").nth(0).click();
+    await has(at("approval"), "Pay 1? approved");
+    await canned([{ type: "RUN_ERROR", message: "the bank is closed", code: "closed" }]);
+    await at("reject").nth(1).click();
+    await has(at("error"), "the bank is closed");
+    await has(at("error"), "closed");
+    assert.equal(await at("approve").and(page.locator(":visible")).count(), 2, "both are open again");
+    await at("approve").nth(0).click();
+    const sent = await canned([...says("a", "Paid."), { type: "RUN_FINISHED" }]);
+    await at("approve").nth(1).click();
+    await status("idle");
+    const { resume, messages } = (await sent.request).postDataJSON();
+    assert.deepEqual(resume, ["i1", "i2"].map((interruptId) => ({ interruptId, status: "resolved", payload: { approved: true } })));
+    assert.deepEqual(messages.flatMap(({ toolCalls = [] }) => toolCalls.map(({ id }) => id)), ["c1", "c2"], "what is resumed is told");
+  },
+
+  async "a connection that breaks off is an error, and its half calls are not sent back"() {
+    await newChat();
+    await canned([...says("a", "Let me see."), ...calls("c1", "look", '{"at":"').slice(0, 2)]);
+    await ask("Look");
+    await has(at("error"), "closed before the run ended");
+    assert.equal(await at("tool-card").getAttribute("data-phase"), "not answered");
+    const sent = await canned([...says("b", "Here."), { type: "RUN_FINISHED" }]);
+    await ask("Once more");
+    await status("idle");
+    const { messages } = (await sent.request).postDataJSON();
+    assert.deepEqual(messages.map(({ role, content }) => `${role}: ${content}`), ["user: Look", "assistant: Let me see.", "user: Once more"]);
   },
 
   async "reads well in the dark and on a phone"() {
