@@ -243,6 +243,29 @@ const steps = {
       { list: [1, 9, 2, 3], "a/b": { c: 2 }, copied: { c: 2 }, moved: "yes" });
   },
 
+  async "a stream is understood however it is cut"() {
+    await newChat();
+    const text = "Größer als 🦀?\n\nJa.";
+    await page.evaluate((events) => {
+      const real = window.fetch;
+      window.fetch = async () => {
+        window.fetch = real;
+        const frames = events.map((event) => `: a comment\n\ndata: ${JSON.stringify(event)}\n\n`).join("");
+        const bytes = new TextEncoder().encode(frames);
+        let sent = 0;
+        return new Response(new ReadableStream({
+          pull(stream) {
+            if (sent < bytes.length) stream.enqueue(bytes.slice(sent, ++sent));
+            else stream.close();
+          },
+        }));
+      };
+    }, [{ type: "RUN_STARTED" }, ...says("a", text), { type: "RUN_FINISHED" }]);
+    await ask("Cut it small");
+    await status("idle");
+    assert.equal(await lastText(), text);
+  },
+
   async "all open interrupts are answered in one run, and asked again if it fails"() {
     await newChat();
     await canned([
