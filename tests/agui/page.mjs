@@ -238,6 +238,7 @@ const steps = {
     await status("idle");
     assert.deepEqual(await at("message-assistant").allTextContents(), ["The secret is [removed]."]);
     assert.deepEqual(await at("message-user").allTextContents(), ["The secret?"]);
+    await has(at("timeline"), "what was told is replaced");
     assert.equal(await at("reasoning").count(), 1, "reasoning that the snapshot does not tell stays");
     assert.deepEqual(JSON.parse(await at("state").textContent()),
       { list: [1, 9, 2, 3], "a/b": { c: 2 }, copied: { c: 2 }, moved: "yes" });
