@@ -9,6 +9,8 @@
 //! | [`order`] | [`OrderKeeper`]: what leaves is in an order that the front end accepts |
 //! | [`conversation`] | messages to and from [`crate::Messages`]; [`Conversation`]: what the front end has |
 //! | [`sse`] | events as bytes |
+//! | [`translate`] | an agent's events to the front end's: the fourth call, with callbacks and layers |
+//! | [`server`] | an agent behind HTTP |
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -36,15 +38,28 @@
 //! # Ok::<_, tower_agent::BoxError>(())
 //! ```
 
+mod client_tool;
 pub mod conversation;
+mod input;
 pub mod order;
+mod run;
+pub mod server;
 pub mod sse;
+pub mod translate;
 mod wire;
 
 #[doc(inline)]
 pub use self::conversation::Conversation;
 #[doc(inline)]
 pub use self::order::{OrderKeeper, Violation};
+pub use self::run::AgUiRun;
+#[doc(inline)]
+pub use self::server::{AgUi, AgUiBuilder};
+#[doc(inline)]
+pub use self::translate::{
+    Translate, TranslateRequest, TranslateResponse, after_translate, before_translate,
+    on_translate_error, wrap_translate,
+};
 pub use self::wire::{
     Content, ContentPart, Context, EncryptedEntity, Event, EventKind, FunctionCall, InputError,
     Interrupt, MediaPart, Message, MessageKind, PROTOCOL_VERSION, PartSource, Patch,

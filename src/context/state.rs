@@ -2,11 +2,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, RemoveOperation, ReplaceOperation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::lock::lock;
-use crate::stream::PatchOperation;
+use crate::stream::{Patch, PatchOperation};
 
 /// A session's state: a JSON object, given with the request and returned with the response.
 ///
@@ -74,7 +76,7 @@ impl State {
         let mut inner = lock(&self.0.inner);
         let value = value.into();
         let exists = inner.now.contains_key(&key);
-        if inner.note(|| PatchOperation::set(&key, value.clone(), exists)) {
+        if inner.note(|| change(&key, value.clone(), exists)) {
             self.0.is_untold.store(true, Ordering::Release);
         }
         let old = inner.now.insert(key.clone(), value);
@@ -85,7 +87,7 @@ impl State {
     pub fn remove(&self, key: &str) -> Option<Value> {
         let mut inner = lock(&self.0.inner);
         let old = inner.now.remove(key)?;
-        if inner.note(|| PatchOperation::removal(key)) {
+        if inner.note(|| removal(key)) {
             self.0.is_untold.store(true, Ordering::Release);
         }
         inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
@@ -111,11 +113,15 @@ impl State {
     }
 
     /// The changes since this was last asked.
-    pub(crate) fn untold(&self) -> Option<Vec<PatchOperation>> {
-        if !self.0.is_untold.swap(false, Ordering::AcqRel) {
+    pub(crate) fn untold(&self) -> Option<Patch> {
+        // Nearly always there is nothing, and this is asked before every event.
+        if !self.0.is_untold.load(Ordering::Acquire) {
             return None;
         }
-        lock(&self.0.inner).untold.as_mut().map(std::mem::take)
+        let mut inner = lock(&self.0.inner);
+        self.0.is_untold.store(false, Ordering::Release);
+        let untold = std::mem::take(inner.untold.as_mut()?);
+        (!untold.is_empty()).then_some(Patch(untold))
     }
 
     /// What changed since the run began.
@@ -133,6 +139,19 @@ impl State {
         }
         delta
     }
+}
+
+fn change(key: &str, value: Value, exists: bool) -> PatchOperation {
+    let path = PointerBuf::from_tokens([key]);
+    if exists {
+        PatchOperation::Replace(ReplaceOperation { path, value })
+    } else {
+        PatchOperation::Add(AddOperation { path, value })
+    }
+}
+
+fn removal(key: &str) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens([key]) })
 }
 
 impl From<Map<String, Value>> for State {

@@ -61,6 +61,33 @@ impl ErrorKind {
         )
     }
 
+    /// A word for it that never changes, for programs in other places: on a wire, in a metric.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Aborted => "aborted",
+            Self::Interrupted => "interrupted",
+            Self::Ended => "ended",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::RateLimited => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::Auth => "auth",
+            Self::NotFound => "not_found",
+            Self::InvalidRequest => "invalid_request",
+            Self::ContextLength => "context_length",
+            Self::Provider => "provider",
+            Self::Connection => "connection",
+            Self::Protocol => "protocol",
+            Self::Tool => "tool",
+            Self::UnknownTool => "unknown_tool",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::MaxIterations => "max_iterations",
+            Self::Callback => "callback",
+            Self::Other => "other",
+        }
+    }
+
     /// What to do about it, where that is the same each time.
     pub(crate) const fn advice(self) -> Option<&'static str> {
         Some(match self {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::PatchOperation;
+use super::Patch;
 use crate::call::CallKind;
 use crate::error::{Error, Pending};
 use crate::message::{Part, Usage};
@@ -22,6 +22,8 @@ pub struct Event {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Invocation {
+    /// Names it, unlike any other of any run.
+    pub id: Arc<str>,
     /// Which of the run, from 1 for the agent that was asked; 0 stands for the run itself.
     pub number: u32,
     /// The agents from the root of the tree to this one, joined by `/`. Empty for the run itself.
@@ -174,7 +176,7 @@ pub enum EventKind {
     /// The session's state has changed.
     StateDelta {
         /// How, from what it was before.
-        patch: Vec<PatchOperation>,
+        patch: Patch,
     },
     /// A model call has used tokens.
     Usage {

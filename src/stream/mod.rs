@@ -38,7 +38,6 @@ mod draft;
 mod event;
 mod mapper;
 mod outlet;
-mod patch;
 mod reader;
 mod sink;
 
@@ -47,6 +46,6 @@ pub use self::delta::Delta;
 pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
 pub use self::mapper::{MapFn, Mapper, map_fn};
 pub(crate) use self::outlet::Outlet;
-pub use self::patch::PatchOperation;
 pub use self::reader::{Events, ReaderWait};
 pub use self::sink::{Sink, channel};
+pub use json_patch::{Patch, PatchOperation};

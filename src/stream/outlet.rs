@@ -58,11 +58,12 @@ impl Outlet {
     pub(crate) fn enter(&self, path: Arc<str>, tool_call: Option<Arc<str>>, goes_on: bool) -> Self {
         let Part { invocation, run, .. } = &*self.0;
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = format!("{}-a{number}", run.name).into();
         let caller = (invocation.number > 0).then(|| invocation.clone());
         let goes_on = goes_on && caller.is_some();
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
         Self(Arc::new(Part {
-            invocation: Arc::new(Invocation { number, path, caller, tool_call, goes_on }),
+            invocation: Arc::new(Invocation { id, number, path, caller, tool_call, goes_on }),
             run: run.clone(),
             conversation: goes_on.then(|| self.clone()),
             shown: Mutex::default(),

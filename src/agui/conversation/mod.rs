@@ -14,6 +14,7 @@
 //! | reasoning | reasoning parts, first in the next assistant message; left out if there is none before the next user message |
 //! | tool | tool; `error` makes it a failure, and is its text if it has no other |
 //! | activity | left out: no model reads it |
+//! | any of an agent within the agent | left out: it is no part of this conversation |
 //!
 //! Back, parts that only a provider can read are left out, and pictures of the assistant, which
 //! the protocol cannot carry. What a provider added to reasoning or to a call and must get back
@@ -25,6 +26,7 @@ mod write;
 
 pub use self::client::Conversation;
 pub use self::read::read;
+pub(super) use self::write::content;
 pub use self::write::write;
 
 /// The key under which an `encryptedValue` that we did not write is kept.

@@ -27,6 +27,9 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
     let mut calls: HashMap<&Arc<str>, ToolCall> = HashMap::new();
     for (index, message) in messages.iter().enumerate() {
         let place = |field: &str| format!("messages[{index}].{field}");
+        if message.subagent_run_id.is_some() {
+            continue;
+        }
         match &message.kind {
             MessageKind::Developer { content } | MessageKind::System { content } => {
                 read.push(Message::system(content.clone()));

@@ -77,7 +77,7 @@ fn tool(id: Arc<str>, result: &ToolResult) -> wire::Message {
 }
 
 /// Text, if there is nothing else.
-fn content(parts: &[Part]) -> Content {
+pub(in crate::agui) fn content(parts: &[Part]) -> Content {
     let words: Option<String> = parts.iter().map(Part::as_text).collect();
     match words {
         Some(words) => words.into(),

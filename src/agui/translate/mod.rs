@@ -24,7 +24,7 @@
 //! # fn main() -> Result<(), tower_agent::BoxError> {
 //! # let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")])).build()?;
 //! // Lets the front end see which callback ran, which it is not told unless asked for.
-//! let server = AgUi::new(agent).on_translate(before_translate(|request| {
+//! let server = AgUi::builder(agent).on_translate(before_translate(|request| {
 //!     match &request.event().kind {
 //!         EventKind::Callback(note) => {
 //!             let told = Event::custom("callback", note.callback.as_ref());
@@ -32,7 +32,7 @@
 //!         }
 //!         _ => Action::Continue,
 //!     }
-//! }));
+//! })).build();
 //! # drop(server);
 //! # Ok(())
 //! # }

@@ -6,14 +6,13 @@ use tower::Service;
 
 use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
+use crate::agui::EventKind as Sent;
 use crate::agui::{
-    Event, Interrupt, PROTOCOL_VERSION, Patch, RunError, RunFinished, RunOutcome, RunStarted,
+    Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome, RunStarted,
     SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
 };
-use crate::agui::EventKind as Sent;
 use crate::error::{Error, ErrorKind, Pending};
 use crate::lock::lock;
-use crate::request::Request;
 use crate::stream::{self, EventKind, Invocation};
 
 /// The service at the bottom of the translate call. Each event is translated by itself.
@@ -86,7 +85,6 @@ pub(in crate::agui) fn translate(
         }
         EventKind::StateSnapshot { state } => out.push(Event::state_snapshot(state)),
         EventKind::StateDelta { patch } => {
-            let patch: Patch = patch.into_iter().map(Into::into).collect();
             out.push(Event::state_delta(patch));
         }
         EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
@@ -182,8 +180,7 @@ fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
         let rest = id.strip_prefix(&**message)?;
         (rest.is_empty() || rest.starts_with("-r")).then(|| id.clone())
     };
-    let discarded: Vec<_> =
-        shown.messages().iter().filter_map(|message| of(&message.id)).collect();
+    let discarded: Vec<_> = shown.messages().iter().filter_map(|message| of(&message.id)).collect();
     shown.snapshot_without(&discarded)
 }
 

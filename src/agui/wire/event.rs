@@ -95,10 +95,16 @@ impl Event {
     /// themselves.
     #[must_use]
     pub fn with_subagent_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
-        if self.kind.subagent().is_none() {
-            self.subagent_run_id = Some(id.into());
-        }
+        self.set_subagent_run_id(&id.into());
         self
+    }
+
+    /// Notes the agent within the agent that it comes from, as
+    /// [`with_subagent_run_id`](Self::with_subagent_run_id) does.
+    pub(in crate::agui) fn set_subagent_run_id(&mut self, id: &Arc<str>) {
+        if self.kind.subagent().is_none() {
+            self.subagent_run_id = Some(id.clone());
+        }
     }
 
     fn with_extra(mut self, change: impl FnOnce(&mut Extra)) -> Self {

@@ -90,8 +90,8 @@ impl RunAgentInput {
     pub fn from_json(body: &[u8]) -> Result<Self, InputError> {
         let mut json = serde_json::Deserializer::from_slice(body);
         let input = serde_path_to_error::deserialize(&mut json)
-            .map_err(|error| InputError::new(error.path().to_string(), error.inner()))?;
-        json.end().map_err(|error| InputError::new(".", &error))?;
+            .map_err(|error| InputError::json(error.path().to_string(), error.inner()))?;
+        json.end().map_err(|error| InputError::json(".", &error))?;
         Ok(input)
     }
 }
@@ -155,11 +155,23 @@ pub enum ResumeStatus {
 pub struct InputError {
     path: String,
     message: String,
+    is_syntax: bool,
 }
 
 impl InputError {
     pub(in crate::agui) fn new(path: impl Into<String>, message: impl ToString) -> Self {
-        Self { path: path.into(), message: message.to_string() }
+        Self { path: path.into(), message: message.to_string(), is_syntax: false }
+    }
+
+    fn json(path: impl Into<String>, error: &serde_json::Error) -> Self {
+        let is_syntax = error.is_syntax() || error.is_eof();
+        Self { is_syntax, ..Self::new(path, error) }
+    }
+
+    /// Whether it is no JSON at all.
+    #[must_use]
+    pub fn is_syntax(&self) -> bool {
+        self.is_syntax
     }
 
     /// Where, such as `messages[2].content[0].type`.

@@ -1,0 +1,49 @@
+//! What a front end asks for, as a request for an agent.
+
+use serde_json::{Map, Value};
+
+use super::{Context, InputError, RunAgentInput, client_tool, conversation};
+use crate::agent::AgentRequest;
+use crate::callback::{Bundle, before_model};
+use crate::context::State;
+
+/// The conversation, the state, the front end's own tools, what it wants the agent to know, and
+/// its answers to what the last run waits for. The forwarded properties are the application's.
+///
+/// # Errors
+///
+/// A message has a part that no model can read, the state is no object, or two tools have one
+/// name.
+impl TryFrom<&RunAgentInput> for AgentRequest {
+    type Error = InputError;
+
+    fn try_from(input: &RunAgentInput) -> Result<Self, InputError> {
+        let tools = client_tool::tools(&input.tools)
+            .map_err(|error| InputError::new("tools", error.to_string()))?;
+        let mut request = Self::conversation(conversation::read(&input.messages)?)
+            .with_run_id(input.run_id.clone())
+            .with_state(state(input.state.as_ref())?)
+            .with_tools(tools);
+        if let Some(told) = told(&input.context) {
+            let tell = before_model(move |request| request.add_instructions(&told));
+            request = request.with_callbacks(Bundle::new().on_model(tell));
+        }
+        Ok(request)
+    }
+}
+
+fn state(state: Option<&Value>) -> Result<State, InputError> {
+    match state {
+        None | Some(Value::Null) => Ok(State::from(Map::new())),
+        Some(Value::Object(state)) => Ok(State::from(state.clone())),
+        Some(_) => Err(InputError::new("state", "the state must be an object")),
+    }
+}
+
+/// What the model is told of the front end's context.
+fn told(context: &[Context]) -> Option<String> {
+    let lines =
+        context.iter().map(|Context { description, value }| format!("{description}: {value}"));
+    let lines: Vec<_> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
