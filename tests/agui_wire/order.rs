@@ -272,7 +272,7 @@ fn a_second_start_is_dropped() {
         Event::subagent_started("m", "helper"),
     ] {
         let mut keeper = running();
-        assert_eq!(push(&mut keeper, start.clone()), [start.clone()]);
+        assert_eq!(push(&mut keeper, start.clone()).len(), 1);
         assert_eq!(push(&mut keeper, start), []);
     }
 }
@@ -362,14 +362,9 @@ fn what_goes_on_is_of_the_agent_that_began_it() {
         ),
     ] {
         // Who names nobody agrees with everybody.
-        push(
-            &mut {
-                let mut keeper = running();
-                push(&mut keeper, by("a", start.clone()));
-                keeper
-            },
-            next.clone(),
-        );
+        let mut keeper = running();
+        push(&mut keeper, by("a", start.clone()));
+        push(&mut keeper, next.clone());
         is_of_another(refused([start.clone(), by("b", next.clone())]), "x", None, Some("b"));
         is_of_another(refused([by("a", start), by("b", next)]), "x", Some("a"), Some("b"));
     }
