@@ -26,20 +26,24 @@ use crate::agui::wire::{
 /// ```
 ///
 /// It follows events in order, without chunks: those that have left an
-/// [`OrderKeeper`](crate::agui::OrderKeeper). A piece of text costs a comparison of names and no
-/// allocation but the text's own growth, as long as the pieces are of one message.
+/// [`OrderKeeper`](crate::agui::OrderKeeper). A piece of text costs one look-up and no allocation
+/// but the text's own growth.
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
     messages: Vec<Message>,
-    /// Where the last search ended.
-    last: usize,
+    /// Where the first message of a name is.
+    places: HashMap<Arc<str>, usize>,
+    /// Where the first message is that asks for a call.
+    calls: HashMap<Arc<str>, usize>,
 }
 
 impl Conversation {
     /// The conversation as the front end sent it.
     #[must_use]
     pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
-        Self { messages: messages.into_iter().collect(), last: 0 }
+        let mut conversation = Self::default();
+        messages.into_iter().for_each(|message| conversation.push(message));
+        conversation
     }
 
     /// The messages, first to last.
@@ -53,8 +57,8 @@ impl Conversation {
         match &event.kind {
             EventKind::RunStarted(started) => {
                 for message in started.input.iter().flat_map(|input| &input.messages) {
-                    if self.find(&message.id).is_none() {
-                        self.messages.push(message.clone());
+                    if !self.places.contains_key(&message.id) {
+                        self.push(message.clone());
                     }
                 }
             }
@@ -108,7 +112,12 @@ impl Conversation {
                 message.subagent_run_id = event.subagent_run_id().cloned();
                 merge(&mut message.metadata, event);
                 let at = self.place_of_result(tool_call_id);
-                self.messages.insert(at, message);
+                if at == self.messages.len() {
+                    self.push(message);
+                } else {
+                    self.messages.insert(at, message);
+                    self.index();
+                }
             }
             EventKind::MessagesSnapshot { messages } => self.replace(messages),
             EventKind::ActivitySnapshot { message_id, activity_type, content, replace } => {
@@ -174,27 +183,39 @@ impl Conversation {
         Event::messages_snapshot(kept.collect())
     }
 
-    fn find(&mut self, id: &str) -> Option<usize> {
-        if self.messages.get(self.last).is_none_or(|message| *message.id != *id) {
-            self.last = self.messages.iter().rposition(|message| *message.id == *id)?;
+    fn push(&mut self, message: Message) {
+        let at = self.messages.len();
+        self.places.entry(message.id.clone()).or_insert(at);
+        for call in message.tool_calls() {
+            self.calls.entry(call.id.clone()).or_insert(at);
         }
-        Some(self.last)
+        self.messages.push(message);
+    }
+
+    /// Finds everything anew, after messages have moved.
+    fn index(&mut self) {
+        self.places.clear();
+        self.calls.clear();
+        let messages = std::mem::take(&mut self.messages);
+        messages.into_iter().for_each(|message| self.push(message));
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut Message> {
+        self.messages.get_mut(*self.places.get(id)?)
     }
 
     /// The message, unless it is an activity: text never goes there.
     fn text(&mut self, id: &str) -> Option<&mut Message> {
-        let at = self.find(id)?;
-        let message = self.messages.get_mut(at)?;
+        let message = self.find(id)?;
         (!matches!(message.kind, MessageKind::Activity { .. })).then_some(message)
     }
 
     fn start(&mut self, id: &Arc<str>, kind: MessageKind, name: Option<&str>, event: &Event) {
-        if self.find(id).is_none() {
+        if !self.places.contains_key(id) {
             let mut message = Message::new(id.clone(), kind);
             message.name = name.map(str::to_owned);
             message.subagent_run_id = event.subagent_run_id().cloned();
-            self.last = self.messages.len();
-            self.messages.push(message);
+            self.push(message);
         }
         if let Some(message) = self.text(id) {
             merge(&mut message.metadata, event);
@@ -202,12 +223,12 @@ impl Conversation {
     }
 
     fn call(&mut self, id: &str) -> Option<&mut ToolCall> {
-        self.messages.iter_mut().rev().find_map(|message| match &mut message.kind {
+        match &mut self.messages.get_mut(*self.calls.get(id)?)?.kind {
             MessageKind::Assistant { tool_calls, .. } => {
                 tool_calls.iter_mut().find(|call| *call.id == *id)
             }
             _ => None,
-        })
+        }
     }
 
     /// A new call, in the message that asks for it or in one of its own.
@@ -218,19 +239,23 @@ impl Conversation {
         event: &Event,
     ) -> Option<&mut ToolCall> {
         let parent = parent.filter(|parent| !parent.is_empty());
-        let found = parent.and_then(|parent| self.find(parent));
-        let is_assistant = |it: &Message| matches!(it.kind, MessageKind::Assistant { .. });
-        let at = match found {
-            Some(at) if self.messages.get(at).is_some_and(is_assistant) => at,
-            _ => {
-                let name = parent.filter(|_| found.is_none()).unwrap_or(id);
-                let kind = MessageKind::Assistant { content: None, tool_calls: Vec::new() };
-                let mut message = Message::new(name.clone(), kind);
+        let found = parent.and_then(|parent| self.places.get(parent).copied());
+        let asks = found.filter(|at| {
+            let message = self.messages.get(*at);
+            message.is_some_and(|it| matches!(it.kind, MessageKind::Assistant { .. }))
+        });
+        let at = asks.unwrap_or_else(|| {
+            let name = parent.filter(|_| found.is_none()).unwrap_or(id);
+            let kind = MessageKind::Assistant { content: None, tool_calls: Vec::new() };
+            let mut message = Message::new(name.clone(), kind);
+            // The front end takes one of a name that is there for the one that was there.
+            if !self.places.contains_key(name) {
                 message.subagent_run_id = event.subagent_run_id().cloned();
-                self.messages.push(message);
-                self.messages.len() - 1
             }
-        };
+            self.push(message);
+            self.messages.len() - 1
+        });
+        self.calls.insert(id.clone(), at);
         match &mut self.messages.get_mut(at)?.kind {
             MessageKind::Assistant { tool_calls, .. } => {
                 tool_calls.push(ToolCall::new(id.clone(), "", ""));
@@ -242,8 +267,7 @@ impl Conversation {
 
     /// Behind the message that asks, and the answers that are there.
     fn place_of_result(&self, call: &str) -> usize {
-        let asks = |message: &Message| message.tool_calls().iter().any(|it| *it.id == *call);
-        let Some(asked) = self.messages.iter().rposition(asks) else {
+        let Some(&asked) = self.calls.get(call) else {
             return self.messages.len();
         };
         let behind = self.messages.iter().skip(asked + 1);
@@ -257,30 +281,32 @@ impl Conversation {
         let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
         let is_thought = |kind: &MessageKind| matches!(kind, MessageKind::Reasoning { .. });
         let (activities, thoughts) = (has(is_activity), has(is_thought));
-        let mut new: HashMap<&Arc<str>, &Message> =
+        let new: HashMap<&Arc<str>, &Message> =
             snapshot.iter().map(|message| (&message.id, message)).collect();
         let mut messages = Vec::with_capacity(snapshot.len());
         for message in self.messages.drain(..) {
             let kind = &message.kind;
-            match new.remove(&message.id) {
-                Some(new) => messages.push(new.clone()),
+            match new.get(&message.id) {
+                Some(new) => messages.push(Message::clone(new)),
                 None if is_activity(kind) && !activities || is_thought(kind) && !thoughts => {
                     messages.push(message);
                 }
                 None => {}
             }
         }
-        messages.extend(snapshot.iter().filter(|it| new.contains_key(&it.id)).cloned());
+        let known: HashSet<Arc<str>> = messages.iter().map(|it| it.id.clone()).collect();
+        messages.extend(snapshot.iter().filter(|it| !known.contains(&it.id)).cloned());
         self.messages = messages;
+        self.index();
     }
 
     fn show(&mut self, id: &Arc<str>, kind: MessageKind, replace: bool, event: &Event) {
-        match self.find(id).and_then(|at| self.messages.get_mut(at)) {
+        match self.find(id) {
             None => {
                 let mut message = Message::new(id.clone(), kind);
                 message.subagent_run_id = event.subagent_run_id().cloned();
                 merge(&mut message.metadata, event);
-                self.messages.push(message);
+                self.push(message);
             }
             Some(message) => {
                 let was_activity = matches!(message.kind, MessageKind::Activity { .. });
@@ -293,12 +319,15 @@ impl Conversation {
                 if replace || was_activity {
                     merge(&mut message.metadata, event);
                 }
+                if replace && !was_activity {
+                    self.index();
+                }
             }
         }
     }
 
     fn change(&mut self, id: &str, new_type: &str, patch: &Patch, event: &Event) {
-        let Some(message) = self.find(id).and_then(|at| self.messages.get_mut(at)) else {
+        let Some(message) = self.find(id) else {
             return;
         };
         let MessageKind::Activity { activity_type, content } = &mut message.kind else {

@@ -1,6 +1,6 @@
 //! `&[Message] -> Messages`, and back
 //!
-//! The front end's messages and ours: [`read`] and [`write`]; and [`Conversation`], the messages
+//! The front end's messages and ours: [`read()`] and [`write()`]; and [`Conversation`], the messages
 //! as the front end has them while a run goes on.
 //!
 //! # What becomes what

@@ -7,7 +7,7 @@ use super::FOREIGN;
 use crate::agui::wire::{self, Content, ContentPart, InputError, MessageKind, PartSource};
 use crate::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 
-/// The front end's messages as ours: see the [module](self).
+/// The front end's messages as ours: see the [module](crate::agui::conversation).
 ///
 /// ```
 /// use tower_agent::agui::{Message, conversation};

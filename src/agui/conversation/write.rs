@@ -4,7 +4,7 @@ use super::FOREIGN;
 use crate::agui::wire::{self, Content, ContentPart, MediaPart, MessageKind, PartSource};
 use crate::message::{ImageSource, Message, Messages, Part, ProviderData, Role, ToolResult};
 
-/// Our messages as the front end's: see the [module](self). Ours have no names, so `next_id`
+/// Our messages as the front end's: see the [module](crate::agui::conversation). Ours have no names, so `next_id`
 /// gives them, in order.
 ///
 /// ```

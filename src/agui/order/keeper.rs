@@ -5,7 +5,7 @@ use super::owners::{Entities, agree, close};
 use super::{Violation, ends};
 use crate::agui::wire::{EncryptedEntity, Event, EventKind, RunError, RunOutcome, RunStarted};
 
-/// Keeps the events of one run in order: see the [module](self).
+/// Keeps the events of one run in order: see the [module](crate::agui::order).
 ///
 /// An event that goes on with something open costs one look-up and no allocation.
 #[derive(Clone, Debug)]
