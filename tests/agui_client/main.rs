@@ -1,0 +1,98 @@
+//! The official AG-UI client, its own verification on, against agents of every semantics.
+#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+
+mod scenarios;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::{Path as Segments, Request};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tower::ServiceExt;
+use tower_agent::Semantics;
+use tower_agent::agui::AgUi;
+
+use self::support::process::is_installed;
+
+fn semantics(preset: &str) -> Semantics {
+    match preset {
+        "default" => Semantics::default(),
+        "potato" => Semantics::potato(),
+        "adk_python" => Semantics::adk_python(),
+        "adk_elixir" => Semantics::adk_elixir(),
+        "trpc" => Semantics::trpc(),
+        other => panic!("there is no preset `{other}`"),
+    }
+}
+
+/// How many runs are under way.
+#[derive(Clone, Default)]
+pub struct Active(Arc<AtomicUsize>);
+
+/// A run under way.
+pub struct Run(Active);
+
+impl Active {
+    pub fn enter(&self) -> Run {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Run(self.clone())
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn app() -> Router {
+    let active = Active::default();
+    let counted = active.clone();
+    let scenario = async move |Segments((preset, name)): Segments<(String, String)>, request: Request| {
+        let agent = scenarios::agent(&name, semantics(&preset));
+        let agent = scenarios::counted(agent, counted);
+        AgUi::builder(agent)
+            .semantics(semantics(&preset).band)
+            .build()
+            .oneshot(request)
+            .await
+            .into_response()
+    };
+    let runs = async move || json!({ "active": active.0.load(Ordering::SeqCst) }).to_string();
+    Router::new().route("/scenarios/{preset}/{name}", post(scenario)).route("/runs", get(runs))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_official_client_finds_nothing_wrong_with_any_preset() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agui");
+    if !is_installed("@ag-ui/client", &folder.join("node_modules/@ag-ui/client")) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, app()).await });
+
+    let output = Command::new("node")
+        .arg(folder.join("client.mjs"))
+        .arg(base)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{complained}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 5 * 12 + 6, "{said}");
+    server.abort();
+}
