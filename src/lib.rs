@@ -125,6 +125,7 @@ mod type_name;
 
 pub mod agent;
 pub mod callback;
+pub mod guard;
 pub mod guide;
 pub mod message;
 pub mod model;
@@ -136,7 +137,7 @@ pub mod stream;
 pub mod testing;
 pub mod tool;
 
-pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
+pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, Checkpoint, End};
 pub use self::boxed::{Boxed, BoxedFuture};
 pub use self::call::{CallKind, Origin};
 #[doc(inline)]
@@ -149,7 +150,9 @@ pub use self::callback::{
     wrap_model, wrap_tool,
 };
 pub use self::context::{RunContext, State, StateDelta, ValueTypeError, Values};
-pub use self::error::{BoxError, CallSite, Error, ErrorKind, Pending, RaisedBy, Result};
+pub use self::error::{
+    Answer, BoxError, CallSite, Error, ErrorKind, Pending, RaisedBy, Resolution, Result,
+};
 pub use self::extensions::Extensions;
 #[doc(inline)]
 pub use self::message::{

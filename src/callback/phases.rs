@@ -182,7 +182,11 @@ impl<R: Request> Begun<R> {
     fn raised(&self, error: Error, index: usize, hook: &'static str) -> Error {
         let callback = self.callbacks.as_slice()[index].get();
         let error = self.name_call(error.by(|| name(callback), hook));
-        self.request.context().latch(R::CALL, &error);
+        let context = self.request.context();
+        match hook {
+            "after" => context.latch_answered(R::CALL, &error),
+            _ => context.latch(R::CALL, &error),
+        }
         error
     }
 }

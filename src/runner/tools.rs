@@ -71,11 +71,14 @@ impl Running<'_> {
         if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
             return Ok(told(call, &self.config.tool_set.unknown(&call.name)).into());
         }
-        let request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
+        let request = ToolRequest::in_run(context.clone(), call.clone());
+        let request = request.with_declaration(declaration);
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| self.failed(call, error));
         self.survived()?;
         match result {
+            // A layer may have made an answer of what the call waits for.
+            Ok(_) if context.waits(CallKind::Tool) => Ok(Answer::default()),
             Ok(response) => self.show(call, response).await,
             Err(error) if error.is_ending() => Ok(Answer::default()),
             Err(error) if self.fails_run(call, &error) => Err(error),
