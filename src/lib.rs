@@ -91,6 +91,11 @@
 //!    reusable and free of boxes. Tower's own fit as they are.
 //! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
 //!
+//! # Guards
+//!
+//! [`guard`] has callbacks that are ready to use: a person's [approval](guard::approval) of tool calls,
+//! a [budget](guard::budget) of calls, tokens, money and time.
+//!
 //! # Readiness
 //!
 //! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds. Every call is

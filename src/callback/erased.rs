@@ -65,6 +65,10 @@ impl<R: Request> Callback<R> for Shared<R> {
         self.0.name()
     }
 
+    fn is_guard(&self) -> bool {
+        self.0.is_guard()
+    }
+
     fn erase(self) -> Self {
         self
     }
@@ -99,6 +103,10 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn name(&self) -> Cow<'static, str> {
         (**self).name()
+    }
+
+    fn is_guard(&self) -> bool {
+        (**self).is_guard()
     }
 
     fn erase(self) -> Shared<R> {
@@ -136,6 +144,10 @@ pub(super) trait Erased<R: Request>: Send + Sync {
     }
 
     fn name(&self) -> Cow<'static, str>;
+
+    fn is_guard(&self) -> bool {
+        false
+    }
 }
 
 struct Implemented<C>(C);
@@ -178,6 +190,10 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
 
     fn name(&self) -> Cow<'static, str> {
         self.0.name()
+    }
+
+    fn is_guard(&self) -> bool {
+        self.0.is_guard()
     }
 }
 

@@ -57,7 +57,7 @@ impl<R: Request> Begun<R> {
                 Ok(Action::Continue) => {}
                 _ if decided.is_over => {}
                 Ok(Action::Proceed) => break,
-                Ok(Action::Respond(_)) if !self.counts("before") => {}
+                Ok(Action::Respond(_)) if !self.counts(index, "before") => {}
                 Ok(Action::Respond(response)) => {
                     decided.answer = Some(response);
                     match semantics.before {
@@ -86,7 +86,7 @@ impl<R: Request> Begun<R> {
                 Ok(Action::Continue) => {}
                 _ if decided.is_over => {}
                 Ok(Action::Proceed) => break,
-                Ok(Action::Respond(_)) if !self.counts("after") => {}
+                Ok(Action::Respond(_)) if !self.counts(index, "after") => {}
                 Ok(Action::Respond(mut other)) => {
                     self.request.mark(&mut other, Some(response), Origin::After);
                     match semantics.after {
@@ -165,8 +165,11 @@ impl<R: Request> Begun<R> {
         }
     }
 
-    /// Whether a response counts in this hook.
-    fn counts(&self, hook: &'static str) -> bool {
+    /// Whether this callback's response counts in this hook.
+    fn counts(&self, index: usize, hook: &'static str) -> bool {
+        if self.callbacks.as_slice()[index].get().is_guard() {
+            return true;
+        }
         let counts = match self.callbacks.semantics().respond {
             RespondIn::Everywhere => true,
             RespondIn::AfterModel => hook == "after" && R::CALL == CallKind::Model,

@@ -7,7 +7,8 @@
 //! A guard is registered like any other callback, and where it stands decides what it sees: what
 //! is registered before it has acted before it. It is made of nothing but the crate's public API,
 //! so a guard of your own can do all that these do. When in doubt a guard fails closed: the call
-//! is not made.
+//! is not made. [`Callback::is_guard`](crate::Callback::is_guard) has its refusals count whatever the
+//! agent's [semantics](crate::AgentBuilder::semantics).
 //!
 //! ```
 //! use tower_agent::guard::approval::Approval;

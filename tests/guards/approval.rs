@@ -9,8 +9,8 @@ use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Callbacks, Effect, End, Error, ErrorKind, Message,
-    ModelResponse, Part, Resolution, Role, Tool, ToolCall, ToolRequest, before_tool, on_tool_error,
-    wrap_tool,
+    ModelResponse, Part, Resolution, Role, Semantics, Tool, ToolCall, ToolRequest, before_tool,
+    on_tool_error, wrap_tool,
 };
 use tower_layer::Layer;
 
@@ -301,4 +301,28 @@ async fn it_guards_a_tool_outside_an_agent() {
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert_eq!(error.pending().len(), 1);
     assert!(log.take().is_empty());
+}
+
+/// In potato_agent a response of a tool's hook does not count; a rejection does all the same.
+#[tokio::test]
+async fn a_rejection_counts_under_every_semantics() {
+    let all =
+        [Semantics::potato(), Semantics::adk_python(), Semantics::adk_elixir(), Semantics::trpc()];
+    for semantics in all {
+        let log = Log::default();
+        let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("done")]);
+        let agent = Agent::builder(model.clone())
+            .semantics(semantics)
+            .tool(log.tool("wipe"))
+            .on_tool(std::sync::Arc::new(Approval::of_effects()))
+            .on_tool(before_tool(|_| {}))
+            .build()
+            .unwrap();
+        let paused = agent.run("?").await.unwrap();
+        assert_eq!(ids(&paused), ["agent/call_1"]);
+        let no = Resolution::resolved("agent/call_1", Decision::reject("no"));
+        let done = resume(&agent, &paused, [no]).await.unwrap();
+        assert_eq!(results(&done), ["the user rejected this call: no"], "{semantics:?}");
+        assert!(log.take().is_empty());
+    }
 }

@@ -141,6 +141,10 @@ impl Callback<ToolRequest> for Approval {
     fn name(&self) -> std::borrow::Cow<'static, str> {
         "Approval".into()
     }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
 }
 
 /// The calls that have had their answer, by its id.

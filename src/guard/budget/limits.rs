@@ -118,7 +118,7 @@ impl Limits {
         self
     }
 
-    /// At most so much money. `price` is given the model and the tokens, and says what they cost.
+    /// At most so much money; none, where it is negative or no number. `price` is given the model and the tokens, and says what they cost.
     ///
     /// The model is the one that the provider named in its answer, or else that of the request's
     /// settings; it is empty where neither says. A price that is negative or no number fails a
@@ -128,7 +128,8 @@ impl Limits {
         cost: f64,
         price: impl Fn(&str, Usage) -> f64 + Send + Sync + 'static,
     ) -> Self {
-        self.cost = Some((cost, Arc::new(price)));
+        // `max` makes 0 of what is no number.
+        self.cost = Some((cost.max(0.0), Arc::new(price)));
         self
     }
 
@@ -215,11 +216,11 @@ pub(super) fn money(billionths: u64) -> f64 {
 }
 
 impl Limit {
-    /// In whole units: calls, tokens, billionths, nanoseconds. A limit that is no number is 0.
+    /// In whole units: calls, tokens, billionths, nanoseconds.
     pub(super) fn units(self) -> u64 {
         match self {
             Self::ModelCalls(units) | Self::ToolCalls(units) | Self::Tokens(units) => units,
-            Self::Cost(money) => billionths(money).unwrap_or(0),
+            Self::Cost(money) => billionths(money).unwrap_or(u64::MAX),
             Self::Time(time) => nanos(time),
         }
     }

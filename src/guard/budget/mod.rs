@@ -294,6 +294,10 @@ impl Callback<ToolRequest> for Budget {
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
         self.close(request.extensions(), outcome, |_, held| held);
     }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
 }
 
 impl From<Budget> for Bundle {

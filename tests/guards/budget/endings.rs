@@ -6,8 +6,8 @@ use serde_json::json;
 use tower_agent::guard::budget::{Account, Budget, Limit, Limits, OnExceeding};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, End, Error, ErrorKind, ModelRequest, Settings, ToolChoice, Usage,
-    wrap_model,
+    Agent, AgentBuilder, End, Error, ErrorKind, ModelRequest, Semantics, Settings, ToolChoice,
+    Usage, wrap_model,
 };
 
 use super::{busy, exceeded};
@@ -158,4 +158,17 @@ async fn every_agent_of_the_tree_concludes_once() {
     assert_concluded(&outer);
     assert!(inner.requests()[1].tools().is_empty());
     assert_eq!(account.used().model_calls, 4);
+}
+
+/// In potato_agent a response of a tool's hook does not count; a refusal does all the same.
+#[tokio::test]
+async fn a_refusal_counts_under_every_semantics() {
+    for semantics in [Semantics::potato(), Semantics::trpc()] {
+        let log = Log::default();
+        let account = finishing(Limits::new().with_tool_calls(1));
+        let model = ScriptedModel::new([busy(2), vec![Turn::text("done")]].concat());
+        let agent = agent(&log, &model, &account).semantics(semantics).build().unwrap();
+        assert_eq!(agent.run("?").await.unwrap().text(), "done");
+        assert_eq!(log.take(), ["look 0"]);
+    }
 }
