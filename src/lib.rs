@@ -91,6 +91,11 @@
 //!    reusable and free of boxes. Tower's own fit as they are.
 //! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
 //!
+//! # Guards
+//!
+//! [`guard`] has callbacks that are ready to use: a person's [approval](guard::approval) of tool calls,
+//! a [budget](guard::budget) of calls, tokens, money and time.
+//!
 //! # Readiness
 //!
 //! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds. Every call is
@@ -128,6 +133,7 @@ pub mod agent;
 #[cfg(feature = "agui")]
 pub mod agui;
 pub mod callback;
+pub mod guard;
 pub mod guide;
 pub mod message;
 pub mod model;
@@ -139,7 +145,7 @@ pub mod stream;
 pub mod testing;
 pub mod tool;
 
-pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, End};
+pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, Checkpoint, End};
 pub use self::boxed::{Boxed, BoxedFuture};
 pub use self::call::{CallKind, Origin};
 #[doc(inline)]
@@ -152,7 +158,9 @@ pub use self::callback::{
     wrap_model, wrap_tool,
 };
 pub use self::context::{RunContext, State, StateDelta, ValueTypeError, Values};
-pub use self::error::{BoxError, CallSite, Error, ErrorKind, Pending, RaisedBy, Result};
+pub use self::error::{
+    Answer, BoxError, CallSite, Error, ErrorKind, Pending, RaisedBy, Resolution, Result,
+};
 pub use self::extensions::Extensions;
 #[doc(inline)]
 pub use self::message::{

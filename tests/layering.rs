@@ -26,7 +26,7 @@ const FLOORS: [&[&str]; 5] = [
     &["agent", "model", "tool"],
     &["callback"],
     &["runner"],
-    &["agui", "guide", "provider", "testing"],
+    &["agui", "guard", "guide", "provider", "testing"],
 ];
 
 fn floor(room: &str) -> usize {

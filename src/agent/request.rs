@@ -2,9 +2,10 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::AgentResponse;
+use super::{AgentResponse, Checkpoint};
 use crate::call::{CallKind, Origin};
 use crate::context::{RunContext, State};
+use crate::error::Resolution;
 use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
 use crate::model::Settings;
@@ -50,10 +51,31 @@ impl AgentRequest {
 
     /// Continues a conversation as it stands.
     ///
-    /// One that ends in unanswered tool calls resumes with those calls.
+    /// One that ends in unanswered tool calls resumes with those calls; [`resume`](Self::resume)
+    /// does more.
     #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }
+    }
+
+    /// Resumes a run that was [interrupted](super::End::Interrupted), in this process or another.
+    ///
+    /// Give it the answers [with](Self::with_resolutions) it, and the session's
+    /// [state](Self::with_state), which is kept apart. What is not answered is waited for again.
+    /// The run is a new one for its callbacks: `before_agent` is asked as in any run.
+    #[must_use]
+    pub fn resume(checkpoint: Checkpoint) -> Self {
+        let context = RunContext::default().with_suspended(checkpoint.suspended);
+        Self::conversation(checkpoint.messages).with_context(context)
+    }
+
+    /// The same request with answers to what the run before waited for, for every agent of the
+    /// tree to [see](RunContext::resolution). They add to those it has; of two to one question
+    /// the later stands.
+    #[must_use]
+    pub fn with_resolutions(mut self, resolutions: impl IntoIterator<Item = Resolution>) -> Self {
+        self.context = self.context.with_resolutions(resolutions);
+        self
     }
 
     /// The same request with earlier messages before its own. A shared history is not copied.

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use super::Checkpoint;
 use crate::call::Origin;
-use crate::context::{RunContext, State};
+use crate::context::{RunContext, State, Suspended};
 use crate::error::Pending;
 use crate::message::{Iter, Message, Messages, Role, Usage};
 
@@ -22,6 +23,7 @@ pub struct AgentResponse {
     iterations: u32,
     end: End,
     state: State,
+    suspended: Suspended,
     origin: Origin,
     /// Made by a callback, and not yet placed in a conversation.
     is_bare: bool,
@@ -37,7 +39,7 @@ pub enum End {
     Stopped,
     /// A callback called [`Error::end_invocation`](crate::Error::end_invocation).
     Ended,
-    /// It waits for these; a run that continues the conversation resumes it.
+    /// It waits for these; a run [resumes](super::AgentRequest::resume) it.
     Interrupted(Arc<[Pending]>),
     /// It made as many model calls as it may.
     Limit,
@@ -58,6 +60,7 @@ impl AgentResponse {
             iterations: 0,
             end: End::Finished,
             state: State::default(),
+            suspended: Suspended::default(),
             origin: Origin::default(),
             is_bare: true,
         }
@@ -113,6 +116,17 @@ impl AgentResponse {
             End::Interrupted(pending) => pending,
             _ => &[],
         }
+    }
+
+    /// What to [resume](super::AgentRequest::resume) it with, if it was interrupted.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<Checkpoint> {
+        let End::Interrupted(pending) = &self.end else { return None };
+        Some(Checkpoint {
+            messages: self.messages.clone(),
+            pending: pending.to_vec(),
+            suspended: self.suspended.clone(),
+        })
     }
 
     /// The session's state.
@@ -185,6 +199,7 @@ impl AgentResponse {
     fn carry(&mut self, context: &RunContext) {
         self.usage = context.agent_usage();
         self.state = context.state().clone();
+        self.suspended = context.suspended();
     }
 
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {

@@ -2,10 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use super::{Context, InputError, RunAgentInput, client_tool, conversation};
+use super::{
+    Context, InputError, ResumeEntry, ResumeStatus, RunAgentInput, client_tool, conversation,
+};
 use crate::agent::AgentRequest;
 use crate::callback::{Bundle, before_model};
 use crate::context::State;
+use crate::error::Resolution;
 
 /// The conversation, the state, the front end's own tools, what it wants the agent to know, and
 /// its answers to what the last run waits for. The forwarded properties are the application's.
@@ -22,6 +25,7 @@ impl TryFrom<&RunAgentInput> for AgentRequest {
             .map_err(|error| InputError::new("tools", error.to_string()))?;
         let mut request = Self::conversation(conversation::read(&input.messages)?)
             .with_run_id(input.run_id.clone())
+            .with_resolutions(input.resume.iter().map(Resolution::from))
             .with_state(state(input.state.as_ref())?)
             .with_tools(tools);
         if let Some(told) = told(&input.context) {
@@ -29,6 +33,16 @@ impl TryFrom<&RunAgentInput> for AgentRequest {
             request = request.with_callbacks(Bundle::new().on_model(tell));
         }
         Ok(request)
+    }
+}
+
+impl From<&ResumeEntry> for Resolution {
+    fn from(entry: &ResumeEntry) -> Self {
+        let id = &*entry.interrupt_id;
+        match entry.status {
+            ResumeStatus::Cancelled => Self::cancelled(id),
+            ResumeStatus::Resolved => Self::resolved(id, entry.payload.clone().unwrap_or_default()),
+        }
     }
 }
 

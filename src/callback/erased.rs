@@ -65,6 +65,10 @@ impl<R: Request> Callback<R> for Shared<R> {
         self.0.name()
     }
 
+    fn is_guard(&self) -> bool {
+        self.0.is_guard()
+    }
+
     fn erase(self) -> Self {
         self
     }
@@ -99,6 +103,10 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn name(&self) -> Cow<'static, str> {
         (**self).name()
+    }
+
+    fn is_guard(&self) -> bool {
+        (**self).is_guard()
     }
 
     fn erase(self) -> Shared<R> {
@@ -139,6 +147,10 @@ pub(super) trait Erased<R: Request>: Send + Sync {
 
     /// Whether it has this hook, rather than leaving it at its default.
     fn has(&self, hook: &str) -> bool;
+
+    fn is_guard(&self) -> bool {
+        false
+    }
 }
 
 struct Implemented<C>(C);
@@ -185,6 +197,10 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
 
     fn has(&self, hook: &str) -> bool {
         has::<R, C>(hook)
+    }
+
+    fn is_guard(&self) -> bool {
+        self.0.is_guard()
     }
 }
 

@@ -210,6 +210,14 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         Cow::Borrowed(short_type_name::<Self>())
     }
 
+    /// Whether a response that it gives counts under every [`RespondIn`].
+    ///
+    /// Say so of a callback that keeps calls from being made: where its response went unheeded,
+    /// the call that it refuses would be made.
+    fn is_guard(&self) -> bool {
+        false
+    }
+
     /// The callback with its type erased.
     #[doc(hidden)]
     fn erase(self) -> Shared<R>

@@ -65,7 +65,7 @@ impl<R: Request> Begun<R> {
                 Ok(Action::Continue) => {}
                 _ if decided.is_over => {}
                 Ok(Action::Proceed) => break,
-                Ok(Action::Respond(_)) if !self.counts("before") => {}
+                Ok(Action::Respond(_)) if !self.counts(index, "before") => {}
                 Ok(Action::Respond(response)) => {
                     decided.answer = Some(response);
                     match semantics.before {
@@ -99,7 +99,7 @@ impl<R: Request> Begun<R> {
                 Ok(Action::Continue) => {}
                 _ if decided.is_over => {}
                 Ok(Action::Proceed) => break,
-                Ok(Action::Respond(_)) if !self.counts("after") => {}
+                Ok(Action::Respond(_)) if !self.counts(index, "after") => {}
                 Ok(Action::Respond(mut other)) => {
                     self.request.mark(&mut other, Some(response), Origin::After);
                     match semantics.after {
@@ -202,8 +202,11 @@ impl<R: Request> Begun<R> {
         outlet.tell(EventKind::Callback(Arc::new(note))).await;
     }
 
-    /// Whether a response counts in this hook.
-    fn counts(&self, hook: &'static str) -> bool {
+    /// Whether this callback's response counts in this hook.
+    fn counts(&self, index: usize, hook: &'static str) -> bool {
+        if self.callbacks.as_slice()[index].get().is_guard() {
+            return true;
+        }
         let counts = match self.callbacks.semantics().respond {
             RespondIn::Everywhere => true,
             RespondIn::AfterModel => hook == "after" && R::CALL == CallKind::Model,
@@ -219,7 +222,11 @@ impl<R: Request> Begun<R> {
     fn raised(&self, error: Error, index: usize, hook: &'static str) -> Error {
         let callback = self.callbacks.as_slice()[index].get();
         let error = self.name_call(error.by(|| name(callback), hook));
-        self.request.context().latch(R::CALL, &error);
+        let context = self.request.context();
+        match hook {
+            "after" => context.latch_answered(R::CALL, &error),
+            _ => context.latch(R::CALL, &error),
+        }
         error
     }
 }

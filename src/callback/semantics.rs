@@ -85,7 +85,8 @@ pub enum HookFailure {
 pub enum RespondIn {
     /// In every hook.
     Everywhere,
-    /// In the `after` of a model call alone; elsewhere it is ignored with a warning.
+    /// In the `after` of a model call alone; elsewhere it is ignored with a warning, unless it is
+    /// [a guard's](super::Callback::is_guard).
     AfterModel,
 }
 

@@ -17,56 +17,49 @@ pub(super) struct Latch {
 struct Entry {
     call: Call,
     error: Error,
+    /// The call has its answer all the same: an `after` of it raised this.
+    answered: bool,
 }
 
+/// One call of an agent.
 #[derive(PartialEq)]
-struct Call {
-    kind: CallKind,
-    turn: u32,
-    tool: Option<Arc<str>>,
+pub(super) struct Call {
+    pub(super) kind: CallKind,
+    pub(super) turn: u32,
+    pub(super) tool: Option<Arc<str>>,
 }
 
 impl Latch {
-    pub(super) fn set(&self, kind: CallKind, turn: u32, tool: Option<&Arc<str>>, error: &Error) {
-        let call = Call { kind, turn, tool: tool.cloned() };
+    pub(super) fn set(&self, call: Call, error: &Error, answered: bool) {
         let mut entries = lock(&self.entries);
         if !entries.iter().any(|entry| entry.call == call) {
-            entries.push(Entry { call, error: error.clone() });
+            entries.push(Entry { call, error: error.clone(), answered });
             self.closed.store(true, Ordering::Release);
         }
     }
 
     /// Before a call: anything that was latched refuses it, but for an interrupt raised by
     /// another tool call of the same turn.
-    pub(super) fn refusal(
-        &self,
-        kind: CallKind,
-        turn: u32,
-        tool: Option<&Arc<str>>,
-    ) -> Option<Error> {
+    pub(super) fn refusal(&self, call: &Call) -> Option<Error> {
         self.find(|entry| {
-            let beside = kind == CallKind::Tool
+            let beside = call.kind == CallKind::Tool
                 && entry.call.kind == CallKind::Tool
-                && entry.call.turn == turn
-                && entry.call.tool.as_ref() != tool
+                && entry.call.turn == call.turn
+                && entry.call.tool != call.tool
                 && entry.error.kind() == ErrorKind::Interrupted;
             !beside
         })
     }
 
     /// After a call: what it raised itself, or for an agent what anything in it raised.
-    pub(super) fn ending(
-        &self,
-        kind: CallKind,
-        turn: u32,
-        tool: Option<&Arc<str>>,
-    ) -> Option<Error> {
-        self.find(|entry| {
-            kind == CallKind::Agent
-                || (entry.call.kind == kind
-                    && entry.call.turn == turn
-                    && entry.call.tool.as_ref() == tool)
-        })
+    pub(super) fn ending(&self, call: &Call) -> Option<Error> {
+        self.find(|entry| call.kind == CallKind::Agent || entry.call == *call)
+    }
+
+    /// Whether a call waits for somebody before it can be answered.
+    pub(super) fn waits(&self, call: &Call) -> bool {
+        let waits = |entry: &Entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted;
+        self.find(|entry| entry.call == *call && waits(entry)).is_some()
     }
 
     pub(super) fn pending(&self) -> Vec<Pending> {

@@ -4,6 +4,7 @@ mod carried;
 mod latch;
 mod run;
 mod state;
+mod suspended;
 mod values;
 
 use std::fmt;
@@ -15,11 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::carried::{Carried, Place};
 pub use self::state::{State, StateDelta};
+pub(crate) use self::suspended::{Conversation, Suspended};
 pub use self::values::{ValueTypeError, Values};
 
-use self::run::{Run, Scope};
+use self::latch::Call;
+use self::run::{Given, Run, Scope};
 use crate::call::CallKind;
-use crate::error::{CallSite, Error, Pending};
+use crate::error::{CallSite, Error, Pending, Resolution};
+use crate::lock::lock;
 use crate::message::Usage;
 use crate::stream::{EventKind, Events, Outlet, ReaderWait};
 
@@ -44,34 +48,57 @@ impl RunContext {
     /// Starts a run with a session's state and a token that cancels it.
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
-        Self::of(Scope::root(Run::new(state, cancellation)), None)
+        Self::given(Given { state, cancellation, ..Given::default() })
     }
 
-    /// The same for a run that has not begun, asked for in another way.
-    fn again(&self, change: impl FnOnce(&mut Run)) -> Self {
-        let mut run = self.scope.run.again();
-        change(&mut run);
-        Self::of(Scope::root(run), None)
+    fn given(given: Given) -> Self {
+        Self::of(Scope::root(Run::new(given)), None)
     }
 
+    /// A new run, given what this one was but for `change`.
+    fn anew(&self, change: impl FnOnce(&mut Given)) -> Self {
+        let mut given = self.scope.run.given.clone();
+        change(&mut given);
+        Self::given(given)
+    }
+
+    /// A new run with another state.
     pub(crate) fn with_state(&self, state: State) -> Self {
-        self.again(|run| run.state = state)
+        self.anew(|given| given.state = state)
     }
 
-    pub(crate) fn with_cancellation(&self, cancellation: CancellationToken) -> Self {
-        self.again(|run| run.cancellation = cancellation)
+    /// A new run that another token cancels.
+    pub(crate) fn with_cancellation(&self, token: CancellationToken) -> Self {
+        self.anew(|given| given.cancellation = token)
     }
 
+    /// A new run with these answers as well; of two to one question the later stands.
+    pub(crate) fn with_resolutions(&self, more: impl IntoIterator<Item = Resolution>) -> Self {
+        self.anew(|given| {
+            let mut more = more.into_iter().peekable();
+            if more.peek().is_some() {
+                let all = Arc::make_mut(given.resolutions.get_or_insert_default());
+                all.extend(more.map(|resolution| (resolution.id.clone(), resolution)));
+            }
+        })
+    }
+
+    /// A new run that goes on with these conversations.
+    pub(crate) fn with_suspended(&self, suspended: Suspended) -> Self {
+        self.anew(|given| given.suspended = suspended)
+    }
+
+    /// A new run of this name.
     pub(crate) fn with_run_id(&self, id: Arc<str>) -> Self {
-        self.again(|run| run.id = id)
+        self.anew(|given| given.id = Some(id))
     }
 
     /// The same, watched; and what is seen. `capacity` events wait for the reader at most.
     pub(crate) fn watched(&self, capacity: usize) -> (Self, Events) {
         let run = self.scope.run.clone();
-        let (outlet, events) = Outlet::new(run.id.clone(), run.state.clone(), capacity);
-        let mut scope =
-            Scope::child(&self.scope, "", self.max_iterations(), self.carries().clone());
+        let (outlet, events) = Outlet::new(run.id.clone(), run.given.state.clone(), capacity);
+        let (caller, limit) = (self.tool_call.clone(), self.max_iterations());
+        let mut scope = Scope::child(&self.scope, caller, "", limit, self.carries().clone());
         scope.path = self.scope.path.clone();
         scope.outlet = Some(outlet);
         (Self { scope: Arc::new(scope), ..self.clone() }, events)
@@ -129,6 +156,22 @@ impl RunContext {
         self.tool_call.as_deref()
     }
 
+    /// Names this call in the whole tree: the agents and the tool calls that it is made in, from
+    /// the root, such as `boss/call_1/worker/call_7`. A run that resumes gives a call the same
+    /// name again.
+    #[must_use]
+    pub fn call_path(&self) -> String {
+        self.scope.call_path(self.tool_call.as_ref())
+    }
+
+    /// The answer to the wait of this id, if the run was resumed with one.
+    ///
+    /// Every agent of the run sees it.
+    #[must_use]
+    pub fn resolution(&self, id: &str) -> Option<&Resolution> {
+        self.scope.run.given.resolutions.as_ref()?.get(id)
+    }
+
     /// Values of any type that live as long as the run.
     #[must_use]
     pub fn values(&self) -> &Values {
@@ -138,7 +181,7 @@ impl RunContext {
     /// The session's state.
     #[must_use]
     pub fn state(&self) -> &State {
-        &self.scope.run.state
+        &self.scope.run.given.state
     }
 
     /// Tells whoever watches the run about something, as
@@ -171,7 +214,7 @@ impl RunContext {
     /// Cancels the run, or waits for somebody to do so.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.scope.run.cancellation
+        &self.scope.run.given.cancellation
     }
 
     /// The abort that ended the run, if one did.
@@ -233,14 +276,16 @@ impl RunContext {
 
     /// The handle for an agent called with this one.
     pub(crate) fn enter(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
-        let scope = Scope::child(&self.scope, agent, max_iterations, carried);
-        Self::of(scope, self.tool_call.clone())
+        let caller = self.tool_call.clone();
+        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
+        Self::of(scope, caller)
     }
 
     /// The handle for an agent that a team calls with this one.
     pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
-        let scope = Scope::child(&self.scope, agent, max_iterations, carried).of_member();
-        Self::of(scope, self.tool_call.clone())
+        let caller = self.tool_call.clone();
+        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
+        Self::of(scope.of_member(), caller)
     }
 
     /// The same handle, which tells what happens in its agent if the agent's caller does.
@@ -287,19 +332,52 @@ impl RunContext {
         CallSite { kind, name: name.map(Into::into), agent: self.scope.path.clone() }
     }
 
+    /// Keeps the conversation of an agent that waits, for the run that resumes.
+    pub(crate) fn suspend(&self, path: String, conversation: Conversation) {
+        lock(&self.scope.run.suspended).insert(path, conversation);
+    }
+
+    /// The conversation that an agent goes on with.
+    pub(crate) fn take_suspended(&self, path: &str) -> Option<Conversation> {
+        lock(&self.scope.run.suspended).remove(path)
+    }
+
+    /// The conversations that wait.
+    pub(crate) fn suspended(&self) -> Suspended {
+        lock(&self.scope.run.suspended).clone()
+    }
+
+    fn call(&self, kind: CallKind) -> Call {
+        Call { kind, turn: self.iteration, tool: self.tool_call.clone() }
+    }
+
     /// Remembers an error that ends more than the call it comes from.
     pub(crate) fn latch(&self, kind: CallKind, error: &Error) {
-        self.scope.latch(kind, self.iteration, self.tool_call.as_ref(), error);
+        if error.is_ending() {
+            self.scope.latch(self.call(kind), error, false);
+        }
+    }
+
+    /// Remembers an error that ends more than the call, which has its answer already.
+    pub(crate) fn latch_answered(&self, kind: CallKind, error: &Error) {
+        if error.is_ending() {
+            self.scope.latch(self.call(kind), error, true);
+        }
     }
 
     /// Why a call of this kind must not start any more.
     pub(crate) fn refusal(&self, kind: CallKind) -> Option<Error> {
-        self.scope.refusal(kind, self.iteration, self.tool_call.as_ref())
+        self.scope.refusal(&self.call(kind))
     }
 
     /// The ending that this very call has brought about, whatever its result says.
     pub(crate) fn ending(&self, kind: CallKind) -> Option<Error> {
-        self.scope.ending(kind, self.iteration, self.tool_call.as_ref())
+        self.scope.ending(&self.call(kind))
+    }
+
+    /// Whether this very call waits for somebody, whatever its result says.
+    pub(crate) fn waits(&self, kind: CallKind) -> bool {
+        self.scope.latch.waits(&self.call(kind))
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -5,41 +6,51 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::carried::Carried;
-use super::latch::Latch;
+use super::latch::{Call, Latch};
+use super::suspended::Suspended;
 use super::{State, Values};
-use crate::call::CallKind;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::Usage;
 use crate::stream::Outlet;
 
+/// What a run is given to begin with.
+#[derive(Clone, Default)]
+pub(super) struct Given {
+    /// Random unless chosen.
+    pub(super) id: Option<Arc<str>>,
+    pub(super) state: State,
+    pub(super) cancellation: CancellationToken,
+    pub(super) resolutions: Option<Arc<HashMap<String, Resolution>>>,
+    pub(super) suspended: Suspended,
+}
+
 /// What a whole tree of agents shares.
 pub(super) struct Run {
     pub(super) id: Arc<str>,
-    pub(super) state: State,
+    pub(super) given: Given,
     pub(super) values: Values,
-    pub(super) cancellation: CancellationToken,
+    /// Those that nobody has gone on with, and those of this run.
+    pub(super) suspended: Mutex<Suspended>,
     pub(super) aborted: OnceLock<Error>,
     begun: OnceLock<()>,
 }
 
 impl Run {
-    pub(super) fn new(state: State, cancellation: CancellationToken) -> Self {
-        let id = uuid::Uuid::new_v4().to_string().into();
-        let (values, aborted, begun) = Default::default();
-        Self { id, state, values, cancellation, aborted, begun }
-    }
-
-    /// Another run that is asked for in the same way.
-    pub(super) fn again(&self) -> Self {
-        let (id, state) = (self.id.clone(), self.state.clone());
-        let (values, aborted, begun) = Default::default();
-        Self { id, state, values, cancellation: self.cancellation.clone(), aborted, begun }
+    pub(super) fn new(given: Given) -> Self {
+        Self {
+            id: given.id.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string().into()),
+            suspended: Mutex::new(given.suspended.clone()),
+            given,
+            values: Values::default(),
+            aborted: OnceLock::new(),
+            begun: OnceLock::new(),
+        }
     }
 
     /// Its first agent is called: from here on changes of the state count.
     fn begin(&self) {
-        self.begun.get_or_init(|| self.state.begin());
+        self.begun.get_or_init(|| self.given.state.begin());
     }
 }
 
@@ -53,6 +64,8 @@ pub(super) struct Scope {
     /// Where to tell what happens, if somebody watches.
     pub(super) outlet: Option<Outlet>,
     parent: Option<Arc<Scope>>,
+    /// The tool call that the agent was called in.
+    caller: Option<Arc<str>>,
     usage: Mutex<Usage>,
     texts: Mutex<Vec<Arc<str>>>,
     /// Whether a team called this agent, so that an escalation goes no further.
@@ -62,7 +75,7 @@ pub(super) struct Scope {
 
 impl Default for Scope {
     fn default() -> Self {
-        Self::root(Run::new(State::default(), CancellationToken::new()))
+        Self::root(Run::new(Given::default()))
     }
 }
 
@@ -73,6 +86,7 @@ impl Scope {
 
     pub(super) fn child(
         parent: &Arc<Self>,
+        caller: Option<Arc<str>>,
         agent: &str,
         max_iterations: u32,
         carried: Carried,
@@ -83,7 +97,7 @@ impl Scope {
         };
         let run = parent.run.clone();
         run.begin();
-        Self { max_iterations, carried, ..Self::new(run, path, Some(parent.clone())) }
+        Self { caller, max_iterations, carried, ..Self::new(run, path, Some(parent.clone())) }
     }
 
     fn new(run: Arc<Run>, path: Arc<str>, parent: Option<Arc<Self>>) -> Self {
@@ -95,11 +109,34 @@ impl Scope {
             carried: Carried::default(),
             outlet: None,
             parent,
+            caller: None,
             usage: Mutex::default(),
             texts: Mutex::default(),
             member: false,
             escalated: AtomicBool::new(false),
         }
+    }
+
+    /// Names a call of this agent, by the agents and the tool calls that it is made in.
+    pub(super) fn call_path(&self, tool: Option<&Arc<str>>) -> String {
+        let mut path = match &self.parent {
+            Some(parent) => parent.call_path(self.caller.as_ref()),
+            None => String::new(),
+        };
+        // What an agent does outside of its own tool calls is still done in its caller's.
+        let own =
+            tool.filter(|&tool| !self.caller.as_ref().is_some_and(|it| Arc::ptr_eq(it, tool)));
+        // Its caller's own place, watched.
+        let is_caller = self.parent.as_ref().is_some_and(|parent| parent.path == self.path);
+        let agent = self.path.rsplit('/').next();
+        let agent = agent.filter(|agent| !agent.is_empty() && !is_caller);
+        for step in agent.into_iter().chain(own.map(|tool| &**tool)) {
+            if !path.is_empty() {
+                path.push('/');
+            }
+            path.push_str(step);
+        }
+        path
     }
 
     /// The same part of the run, played by a member of a team.
@@ -154,29 +191,19 @@ impl Scope {
         lock(&self.texts).push(text.into());
     }
 
-    pub(super) fn latch(&self, kind: CallKind, turn: u32, tool: Option<&Arc<str>>, error: &Error) {
+    pub(super) fn latch(&self, call: Call, error: &Error, answered: bool) {
         match error.kind() {
             ErrorKind::Aborted => drop(self.run.aborted.set(error.clone())),
-            ErrorKind::Interrupted | ErrorKind::Ended => self.latch.set(kind, turn, tool, error),
+            ErrorKind::Interrupted | ErrorKind::Ended => self.latch.set(call, error, answered),
             _ => {}
         }
     }
 
-    pub(super) fn refusal(
-        &self,
-        kind: CallKind,
-        turn: u32,
-        tool: Option<&Arc<str>>,
-    ) -> Option<Error> {
-        self.run.aborted.get().cloned().or_else(|| self.latch.refusal(kind, turn, tool))
+    pub(super) fn refusal(&self, call: &Call) -> Option<Error> {
+        self.run.aborted.get().cloned().or_else(|| self.latch.refusal(call))
     }
 
-    pub(super) fn ending(
-        &self,
-        kind: CallKind,
-        turn: u32,
-        tool: Option<&Arc<str>>,
-    ) -> Option<Error> {
-        self.run.aborted.get().cloned().or_else(|| self.latch.ending(kind, turn, tool))
+    pub(super) fn ending(&self, call: &Call) -> Option<Error> {
+        self.run.aborted.get().cloned().or_else(|| self.latch.ending(call))
     }
 }

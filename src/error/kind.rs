@@ -40,6 +40,8 @@ pub enum ErrorKind {
     InvalidArguments,
     /// The agent made as many model calls as it may.
     MaxIterations,
+    /// What the run, or whoever pays for it, may spend is spent.
+    BudgetExceeded,
     /// A callback or a wrap failed, or panicked.
     Callback,
     /// Anything else; [`downcast_ref`](crate::Error::downcast_ref) finds the original.
@@ -83,6 +85,7 @@ impl ErrorKind {
             Self::UnknownTool => "unknown_tool",
             Self::InvalidArguments => "invalid_arguments",
             Self::MaxIterations => "max_iterations",
+            Self::BudgetExceeded => "budget_exceeded",
             Self::Callback => "callback",
             Self::Other => "other",
         }
@@ -96,6 +99,7 @@ impl ErrorKind {
             Self::ContextLength => "shorten the history or choose a model that reads more",
             Self::Connection => "check the base URL and the network",
             Self::MaxIterations => "raise `max_iterations`, or stop earlier with `stop_when`",
+            Self::BudgetExceeded => "raise the limit, or ask for less",
             _ => return None,
         })
     }
@@ -122,6 +126,7 @@ impl fmt::Display for ErrorKind {
             Self::UnknownTool => "unknown tool",
             Self::InvalidArguments => "invalid arguments",
             Self::MaxIterations => "too many iterations",
+            Self::BudgetExceeded => "budget exceeded",
             Self::Callback => "callback failed",
             Self::Other => "failed",
         })

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::kind::ErrorKind;
-pub use self::pending::Pending;
+pub use self::pending::{Answer, Pending, Resolution};
 
 use crate::call::CallKind;
 use crate::message::Metadata;
@@ -114,7 +114,7 @@ impl Error {
     /// Ends the agent `Ok`, as interrupted, with what it waits for.
     ///
     /// Calls beside it in the same turn still finish and may add what they wait for; then nothing
-    /// more starts. A later run with the same transcript resumes where this one stopped.
+    /// more starts. A later run [resumes](crate::AgentRequest::resume) where this one stopped.
     #[must_use]
     pub fn interrupt(pending: Pending) -> Self {
         Self::interrupt_all([pending])

@@ -17,6 +17,9 @@ pub struct Pending {
     /// The tool call that waits. Filled in from the call when left empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// The JSON Schema of the answer, for a front end to make a form of.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub response_schema: Value,
     /// Anything else that the one who answers needs.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
@@ -31,6 +34,7 @@ impl Pending {
             reason: reason.into(),
             message: None,
             tool_call_id: None,
+            response_schema: Value::Null,
             payload: Value::Null,
         }
     }
@@ -42,10 +46,66 @@ impl Pending {
         self
     }
 
+    /// The same wait with the JSON Schema of the answer.
+    #[must_use]
+    pub fn with_response_schema(mut self, schema: Value) -> Self {
+        self.response_schema = schema;
+        self
+    }
+
     /// The same wait with data for whoever answers.
     #[must_use]
     pub fn with_payload(mut self, payload: Value) -> Self {
         self.payload = payload;
         self
+    }
+}
+
+/// The answer to one [`Pending`], for the run that goes on.
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent::Resolution;
+///
+/// let yes = Resolution::resolved("agent/call_1", json!({ "approved": true }));
+/// let saved = serde_json::to_value(&yes).unwrap();
+/// assert_eq!(
+///     saved,
+///     json!({ "id": "agent/call_1", "status": "resolved", "payload": { "approved": true } }),
+/// );
+/// assert_eq!(serde_json::from_value::<Resolution>(saved).unwrap(), yes);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Resolution {
+    /// The [`Pending::id`] that this answers.
+    pub id: String,
+    /// What the answer is.
+    #[serde(flatten)]
+    pub outcome: Answer,
+}
+
+/// How a [`Pending`] was answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", content = "payload", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Answer {
+    /// With this. What it must look like, whoever asked has said.
+    Resolved(Value),
+    /// Not at all: nobody will answer.
+    Cancelled,
+}
+
+impl Resolution {
+    /// The wait named `id` was answered with `payload`.
+    #[must_use]
+    pub fn resolved(id: impl Into<String>, payload: impl Into<Value>) -> Self {
+        Self { id: id.into(), outcome: Answer::Resolved(payload.into()) }
+    }
+
+    /// The wait named `id` will not be answered.
+    #[must_use]
+    pub fn cancelled(id: impl Into<String>) -> Self {
+        Self { id: id.into(), outcome: Answer::Cancelled }
     }
 }

@@ -3,7 +3,9 @@ use serde::Deserialize;
 
 use super::Agent;
 use crate::agent::AgentRequest;
+use crate::context::Conversation;
 use crate::error::{Error, Result};
+use crate::message::Message;
 use crate::request::Request;
 use crate::tool::{Tool, ToolRequest, ToolResponse};
 
@@ -21,7 +23,9 @@ impl Agent {
     /// tool's one argument, `request`. Its own callbacks run, and then the caller's `after_tool`.
     /// An error is the tool's error, of the same kind. An abort inside ends the whole run with
     /// its type and the path to where it began. When it is interrupted, so is the caller, with
-    /// everything that it waits for; a resume asks it again from the start.
+    /// everything that it waits for. The caller's [`Checkpoint`](crate::Checkpoint) has its
+    /// conversation, and a run that resumes goes on with that; one that has the caller's messages
+    /// alone asks it again from the start.
     ///
     /// ```
     /// use serde_json::json;
@@ -54,10 +58,22 @@ impl Agent {
 }
 
 async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result<ToolResponse> {
-    let request = AgentRequest::new(arguments.request).with_context(call.context().clone());
+    let context = call.context();
+    let path = format!("{}/{}", context.call_path(), agent.name());
+    let asked = Message::user(arguments.request);
+    // Asked something else, it begins anew.
+    let request = match context.take_suspended(&path) {
+        Some(waits) if waits.messages.get(0) == Some(&asked) => waits.messages,
+        _ => [asked].into(),
+    };
+    let request = AgentRequest::conversation(request).with_context(context.clone());
     let response = agent.run(request).await?;
     match response.pending() {
         [] => Ok(ToolResponse::new(response.text())),
-        pending => Err(Error::interrupt_all(pending.iter().cloned())),
+        pending => {
+            let messages = response.messages().clone();
+            context.suspend(path, Conversation { told: messages.len(), messages, done: false });
+            Err(Error::interrupt_all(pending.iter().cloned()))
+        }
     }
 }

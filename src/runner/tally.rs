@@ -2,7 +2,7 @@ use crate::agent::{AgentResponse, End};
 use crate::call::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, Pending};
-use crate::message::Messages;
+use crate::message::{Iter, Messages};
 
 /// What agents have said that work for another: its own response in the making.
 pub(super) struct Tally {
@@ -29,7 +29,15 @@ impl Tally {
     }
 
     pub(super) fn add(&mut self, response: &AgentResponse) {
-        self.messages.extend(response.new_messages().cloned());
+        self.tell(response.new_messages());
+        self.count(response);
+    }
+
+    pub(super) fn tell(&mut self, messages: Iter<'_>) {
+        self.messages.extend(messages.cloned());
+    }
+
+    pub(super) fn count(&mut self, response: &AgentResponse) {
         self.iterations += response.iterations();
         self.pending.extend(response.pending().iter().cloned());
     }

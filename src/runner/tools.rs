@@ -84,7 +84,8 @@ impl Running<'_> {
         if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
             return Ok(told(call, &self.tools.unknown(&call.name)).into());
         }
-        let mut request = ToolRequest::in_run(context, call.clone()).with_declaration(declaration);
+        let mut request =
+            ToolRequest::in_run(context.clone(), call.clone()).with_declaration(declaration);
         if let Some(tools) = self.tools_of_run() {
             request.extensions_mut().insert(OfRun(tools.clone()));
         }
@@ -92,6 +93,8 @@ impl Running<'_> {
         let result = result.map_err(|error| self.failed(call, error));
         self.survived()?;
         match result {
+            // A layer may have made an answer of what the call waits for.
+            Ok(_) if context.waits(CallKind::Tool) => Ok(Answer::default()),
             Ok(response) => self.show(call, response).await,
             Err(error) if error.is_ending() => Ok(Answer::default()),
             Err(error) if self.fails_run(call, &error) => Err(error),

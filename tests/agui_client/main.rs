@@ -36,13 +36,13 @@ fn semantics(preset: &str) -> Semantics {
 
 /// How many runs are under way.
 #[derive(Clone, Default)]
-pub struct Active(Arc<AtomicUsize>);
+pub(crate) struct Active(Arc<AtomicUsize>);
 
 /// A run under way.
-pub struct Run(Active);
+pub(crate) struct Run(Active);
 
 impl Active {
-    pub fn enter(&self) -> Run {
+    pub(crate) fn enter(&self) -> Run {
         self.0.fetch_add(1, Ordering::SeqCst);
         Run(self.clone())
     }
@@ -57,7 +57,8 @@ impl Drop for Run {
 fn app() -> Router {
     let active = Active::default();
     let counted = active.clone();
-    let scenario = async move |Segments((preset, name)): Segments<(String, String)>, request: Request| {
+    let scenario = async move |Segments((preset, name)): Segments<(String, String)>,
+                               request: Request| {
         let agent = scenarios::agent(&name, semantics(&preset));
         let agent = scenarios::counted(agent, counted);
         AgUi::builder(agent)

@@ -8,14 +8,14 @@ use tower_agent::stream::Delta;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentService, Error, ErrorKind, Message,
-    ModelRequest, ModelResponse, Part, Result, Role, Semantics, Tool, ToolCall, ToolRequest, Usage,
-    Request, after_model, before_tool,
+    ModelRequest, ModelResponse, Part, Request, Result, Role, Semantics, Tool, ToolCall,
+    ToolRequest, Usage, after_model, before_tool,
 };
 
 use crate::Active;
 
 /// An agent that is counted while it runs.
-pub fn counted(agent: Agent, active: Active) -> impl AgentService {
+pub(crate) fn counted(agent: Agent, active: Active) -> impl AgentService {
     tower::service_fn(move |request: AgentRequest| {
         let (agent, run) = (agent.clone(), active.enter());
         async move {
@@ -59,12 +59,12 @@ fn calls<const N: usize>(tool: &str, arguments: [Value; N]) -> Result<Vec<Part>>
     Ok(arguments.map(|arguments| ToolCall::new("", tool, arguments).into()).into())
 }
 
-pub fn agent(scenario: &str, semantics: Semantics) -> Agent {
+pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
     let builder = match scenario {
         "plain" => model(|_| text("Hello from the agent.")),
-        "reasoning" => model(|_| {
-            Ok(vec![Part::reasoning("Six times seven."), Part::text("It is 42.")])
-        }),
+        "reasoning" => {
+            model(|_| Ok(vec![Part::reasoning("Six times seven."), Part::text("It is 42.")]))
+        }
         "tool" => model(|results| match results {
             [] => calls("add", [json!({ "a": 2, "b": 3 })]),
             _ => text("2 + 3 = 5."),
@@ -84,12 +84,16 @@ pub fn agent(scenario: &str, semantics: Semantics) -> Agent {
             [] | [_] => calls("increment", [json!({})]),
             [.., count] => text(format!("The count is {count}.")),
         })
-        .tool(Tool::function_with("increment", "Counts on.", |_: Value, call: ToolRequest| {
-            let state = call.context().state();
-            let count = state.get("count").and_then(|count| count.as_i64()).unwrap_or(0) + 1;
-            state.set("count", count);
-            count
-        })),
+        .tool(Tool::function_with(
+            "increment",
+            "Counts on.",
+            |_: Value, call: ToolRequest| {
+                let state = call.context().state();
+                let count = state.get("count").and_then(|count| count.as_i64()).unwrap_or(0) + 1;
+                state.set("count", count);
+                count
+            },
+        )),
         "client_tool" => model(|results| match results {
             [] => calls("pick_color", [json!({ "prompt": "Pick a colour" })]),
             [color, ..] => text(format!("You picked {color}.")),

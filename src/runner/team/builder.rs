@@ -31,10 +31,13 @@ use crate::runner::semantics::Semantics;
 /// [`Finished`](crate::End::Finished), also when it has repeated as often as it may; otherwise it
 /// is [`Stopped`](crate::End::Stopped).
 ///
-/// An interrupted team is resumed with its conversation, as every agent is: members that have
-/// had their turn are not called again. Whose turn it is, is known by the open tool calls: the
-/// first member that offers one of those tools. So it starts over when an interrupt has left no
-/// tool call open; and where several members side by side wait, only the last of them is resumed.
+/// An interrupted team [resumes](crate::AgentRequest::resume) as every agent does: members that
+/// have had their turn are not called again. Whose turn it is, one after another, is known by the
+/// open tool calls: the first member that offers one of those tools. So it starts over when an
+/// interrupt has left no tool call open. Side by side, all that wait are resumed, each with its own
+/// conversation. The team's transcript shows the last of them alone, and the others once that one
+/// is done, so that no call in it stays open; a run that has the messages alone, and no
+/// [`Checkpoint`](crate::Checkpoint), resumes that one alone.
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
