@@ -72,8 +72,9 @@ impl<R: Request> Begun<R> {
         let mut retries = 0;
         loop {
             // A hook may have seen the run aborted, and made nothing of it.
-            if let Some(abort) = self.request.context().aborted() {
-                return Err(abort.clone());
+            match self.request.context().ending(R::CALL) {
+                Some(abort) if abort.kind() == ErrorKind::Aborted => return Err(abort),
+                _ => {}
             }
             let attempt = async {
                 if retries > 0 {

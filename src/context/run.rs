@@ -9,6 +9,7 @@ use super::carried::Carried;
 use super::latch::{Call, Latch};
 use super::suspended::Suspended;
 use super::{State, Values};
+use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::Usage;
@@ -193,17 +194,32 @@ impl Scope {
 
     pub(super) fn latch(&self, call: Call, error: &Error, answered: bool) {
         match error.kind() {
-            ErrorKind::Aborted => drop(self.run.aborted.set(error.clone())),
+            ErrorKind::Aborted => {
+                drop(self.run.aborted.set(error.clone()));
+                if is_told(&call) {
+                    self.latch.set(call, error, answered);
+                }
+            }
             ErrorKind::Interrupted | ErrorKind::Ended => self.latch.set(call, error, answered),
             _ => {}
         }
     }
 
     pub(super) fn refusal(&self, call: &Call) -> Option<Error> {
-        self.run.aborted.get().cloned().or_else(|| self.latch.refusal(call))
+        self.aborted(call).or_else(|| self.latch.refusal(call))
     }
 
     pub(super) fn ending(&self, call: &Call) -> Option<Error> {
-        self.run.aborted.get().cloned().or_else(|| self.latch.ending(call))
+        self.aborted(call).or_else(|| self.latch.ending(call))
     }
+
+    fn aborted(&self, call: &Call) -> Option<Error> {
+        self.run.aborted.get().filter(|_| !is_told(call)).cloned()
+    }
+}
+
+/// Whether the call tells what has happened: it goes on after the run was aborted, until it is
+/// aborted itself.
+fn is_told(call: &Call) -> bool {
+    call.kind == CallKind::Translate
 }

@@ -204,6 +204,7 @@ impl From<&Pending> for Interrupt {
         let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
         interrupt.message = pending.message.clone();
         interrupt.tool_call_id = pending.tool_call_id.as_deref().map(Into::into);
+        interrupt.response_schema = pending.response_schema.as_object().cloned();
         interrupt.metadata = match &pending.payload {
             Value::Null => None,
             Value::Object(payload) => Some(payload.clone()),

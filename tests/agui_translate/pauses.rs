@@ -1,0 +1,194 @@
+//! Runs that wait: for a person, for the front end's own tools, for both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use serde_json::{Value, json};
+use tower_agent::agui::{
+    AgUi, Conversation, Event, EventKind, Message, MessageKind, ResumeEntry, RunAgentInput,
+    RunOutcome, Tool as Declared, after_translate, before_translate,
+};
+use tower_agent::guard::approval::Approval;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, Error, Pending, Semantics, Tool, ToolRequest, before_tool};
+
+use super::{input, names, presets, run, wire};
+
+fn outcome(sent: &[Event]) -> RunOutcome {
+    match &sent.last().unwrap().kind {
+        EventKind::RunFinished(finished) => finished.outcome.clone().unwrap(),
+        other => panic!("the run ended with {other:?}"),
+    }
+}
+
+fn declared(name: &str) -> Declared {
+    serde_json::from_value(json!({ "name": name, "description": "Asks the user." })).unwrap()
+}
+
+/// Pays, and counts how often.
+fn pay(paid: Arc<AtomicUsize>) -> Tool {
+    Tool::function("pay", "Pays.", move |amount: u32| {
+        paid.fetch_add(1, SeqCst);
+        format!("paid {amount}")
+    })
+}
+
+fn payer(model: ScriptedModel, paid: &Arc<AtomicUsize>, semantics: Semantics) -> Agent {
+    Agent::builder(model)
+        .tool(pay(paid.clone()))
+        .on_tool(Approval::of_tools(["pay"]))
+        .semantics(semantics)
+        .build()
+        .unwrap()
+}
+
+/// The next run of the thread, as the front end asks for it.
+fn next(sent: &[Event], first: &RunAgentInput) -> RunAgentInput {
+    let mut front_end = Conversation::new(first.messages.clone());
+    sent.iter().for_each(|event| front_end.apply(event));
+    let mut input = RunAgentInput::new("t", "r", front_end.messages().iter().cloned());
+    input.tools.clone_from(&first.tools);
+    input
+}
+
+#[test]
+fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed() {
+    for (preset, band, semantics) in presets() {
+        let paid = Arc::default();
+        let model = ScriptedModel::new([Turn::tool("pay", json!(100)), Turn::text("Done.")]);
+        let server = AgUi::builder(payer(model.clone(), &paid, semantics))
+            .semantics(band)
+            .on_translate(before_translate(|_| {}))
+            .on_translate(after_translate(|_, _| {}))
+            .build();
+        let first = input();
+        let sent = run(&server, first.clone());
+        let last = &names(&sent)[sent.len() - 3..];
+        assert_eq!(last, ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"], "{preset}");
+        let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{preset}") };
+        let [interrupt] = &interrupts[..] else { panic!("{preset}: {interrupts:?}") };
+        assert_eq!(&*interrupt.reason, "tool_call");
+        assert_eq!(interrupt.tool_call_id.as_deref(), Some("call_1"));
+        let asked = json!({ "tool": "pay", "arguments": 100 });
+        assert_eq!(Value::Object(interrupt.metadata.clone().unwrap()), asked);
+        // A front end can draw the question from it.
+        assert!(interrupt.response_schema.is_some(), "{preset}: {interrupt:?}");
+        assert_eq!(paid.load(SeqCst), 0);
+
+        let mut second = next(&sent, &first);
+        let answer = json!({
+            "interruptId": interrupt.id, "status": "resolved", "payload": { "decision": "approve" },
+        });
+        second.resume.push(serde_json::from_value::<ResumeEntry>(answer).unwrap());
+        let sent = run(&server, second);
+        assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"), "{preset}: {sent:#?}");
+        assert_eq!(super::text(&sent), "Done.", "{preset}");
+        assert_eq!(paid.load(SeqCst), 1, "{preset}");
+        model.assert_done();
+    }
+}
+
+#[test]
+fn what_an_interrupt_carries_reaches_the_front_end() {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    let ask = {
+        let schema = schema.clone();
+        Tool::function_with("ask", "Asks.", move |_: Value, _: ToolRequest| {
+            let pending = Pending::new("q1", "question")
+                .with_message("Who are you?")
+                .with_response_schema(schema.clone())
+                .with_payload(json!("a word"));
+            async move { Err::<Value, _>(Error::interrupt(pending)) }
+        })
+    };
+    let model = ScriptedModel::new([Turn::tool("ask", json!({}))]);
+    let sent = run(&AgUi::new(Agent::builder(model).tool(ask).build().unwrap()), input());
+    let expected = json!({
+        "type": "interrupt",
+        "interrupts": [{
+            "id": "q1", "reason": "question", "message": "Who are you?", "toolCallId": "call_1",
+            "responseSchema": schema, "metadata": { "payload": "a word" },
+        }],
+    });
+    assert_eq!(wire(&sent).last().unwrap()["outcome"], expected);
+}
+
+#[test]
+fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
+    let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::text("Red it is.")]);
+    let server = AgUi::new(Agent::builder(model.clone()).build().unwrap());
+    let mut first = input();
+    first.tools.push(declared("pick"));
+    let sent = run(&server, first.clone());
+    let pending = RunOutcome::Success { pending_tool_call_ids: vec!["call_1".into()] };
+    assert_eq!(outcome(&sent), pending);
+    assert!(!names(&sent).contains(&"TOOL_CALL_RESULT"));
+
+    let mut second = next(&sent, &first);
+    second.messages.push(Message::tool("answer", "call_1", "red"));
+    let sent = run(&server, second);
+    assert_eq!(super::text(&sent), "Red it is.");
+    let request = &model.requests()[1];
+    let result = request.messages()[2].tool_results().next().unwrap();
+    assert_eq!((&*result.call_id, result.text().as_str()), ("call_1", "red"));
+}
+
+/// Beside one that waits for a person: the person is asked for, and the front end's call stays
+/// open in the messages.
+#[test]
+fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
+    let paid = Arc::default();
+    let turn = Turn::tool("pick", json!({})).and_tool("pay", json!(7)).and_tool("pay", json!(8));
+    let model = ScriptedModel::new([turn, Turn::text("All done.")]);
+    let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
+    let mut first = input();
+    first.tools.push(declared("pick"));
+    let sent = run(&server, first.clone());
+    let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
+    let calls: Vec<_> = interrupts.iter().map(|it| it.tool_call_id.as_deref().unwrap()).collect();
+    assert_eq!(calls, ["call_2", "call_3"]);
+
+    let mut second = next(&sent, &first);
+    let asked = second.messages.last().unwrap();
+    let MessageKind::Assistant { tool_calls, .. } = &asked.kind else { panic!("{asked:?}") };
+    assert_eq!(tool_calls.len(), 3);
+    second.messages.push(Message::tool("answer", "call_1", "red"));
+    for (interrupt, decision) in interrupts.iter().zip(["approve", "reject"]) {
+        let answer = json!({
+            "interruptId": interrupt.id, "status": "resolved", "payload": { "decision": decision },
+        });
+        second.resume.push(serde_json::from_value(answer).unwrap());
+    }
+    let sent = run(&server, second);
+    assert_eq!(super::text(&sent), "All done.");
+    assert_eq!(paid.load(SeqCst), 1);
+    let told: Vec<_> = model.requests()[1]
+        .messages()
+        .iter()
+        .flat_map(|message| message.tool_results().map(|it| it.text()).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told.contains(&"red".to_owned()) && told.contains(&"paid 7".to_owned()));
+}
+
+#[test]
+fn an_agent_used_as_a_tool_that_waits_is_suspended() {
+    let helper = Agent::builder(ScriptedModel::new([Turn::tool("pay", json!(5))]))
+        .name("helper")
+        .tool(pay(Arc::default()))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    let model = ScriptedModel::new([Turn::tool("helper", json!({ "request": "Pay!" }))]);
+    // Names of calls that no other agent gives.
+    let lead = Agent::builder(model)
+        .tool(helper.into_tool("Helps."))
+        .on_tool(before_tool(|_| {}))
+        .build()
+        .unwrap();
+    let sent = run(&AgUi::new(lead), input());
+    let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
+    let finished = wire(&sent).into_iter().find(|it| it["type"] == "SUBAGENT_FINISHED").unwrap();
+    let expected = json!({ "type": "suspended", "interruptIds": [interrupts[0].id] });
+    assert_eq!(finished["outcome"], expected);
+}

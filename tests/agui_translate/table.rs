@@ -1,0 +1,424 @@
+//! What every event of an agent becomes: each line of the module's table.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tower_agent::agui::{
+    AgUi, Conversation, Event, EventKind, Message, RunAgentInput, TranslateResponse,
+    before_translate, conversation,
+};
+use tower_agent::stream::EventKind as Told;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentBuilder, Error, ErrorKind, ModelResponse, Part, Recovery, Request, Role,
+    Tool, ToolRequest, ToolResponse, Usage, after_model, before_model, on_model_error,
+};
+
+use super::{customs, error, in_step, input, names, run, says, wire};
+
+fn agent(name: &str, turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
+    Agent::builder(ScriptedModel::new(turns)).name(name)
+}
+
+/// A turn that calls a tool by a name of its own.
+fn asks(tool: &str, id: &str, arguments: Value) -> Turn {
+    asks_for([(tool, id, arguments)])
+}
+
+fn asks_for<const N: usize>(calls: [(&str, &str, Value); N]) -> Turn {
+    let calls = calls.map(|(tool, id, arguments)| {
+        Part::from(tower_agent::ToolCall::new(id, tool, arguments))
+    });
+    Turn::response(ModelResponse::new(tower_agent::Message::new(Role::Assistant, calls)))
+}
+
+fn echo() -> Tool {
+    Tool::function("echo", "Echoes.", |value: Value| value)
+}
+
+fn served(agent: AgentBuilder) -> Vec<Event> {
+    run(&AgUi::new(agent.build().unwrap()), input())
+}
+
+fn of_kind(events: &[Event], kind: &str) -> Vec<Value> {
+    wire(events).into_iter().filter(|event| event["type"] == kind).collect()
+}
+
+fn position(events: &[Event], found: impl Fn(&Value) -> bool) -> usize {
+    wire(events).iter().position(found).unwrap_or_else(|| panic!("not in {events:#?}"))
+}
+
+#[test]
+fn a_run_starts_says_its_version_and_its_parent_and_finishes_with_its_tokens() {
+    let mut input = RunAgentInput::new("t", "r", [Message::user("u", "Hello")]);
+    input.parent_run_id = Some("r0".into());
+    let usage = Usage::new(12, 3);
+    let sent = run(&says([Turn::text("hi").with_usage(usage)]).build(), input);
+    let sent = wire(&sent);
+    let started = json!({
+        "type": "RUN_STARTED", "threadId": "t", "runId": "r",
+        "protocolVersion": "1.0", "parentRunId": "r0",
+    });
+    assert_eq!(sent[0], started);
+    let finished = json!({
+        "type": "RUN_FINISHED", "threadId": "t", "runId": "r",
+        "usage": [{ "inputTokens": 12, "outputTokens": 3, "totalTokens": 15 }],
+    });
+    assert_eq!(*sent.last().unwrap(), finished);
+}
+
+#[test]
+fn a_run_that_fails_says_why_and_what_it_has_used() {
+    let turns = [
+        asks("echo", "c1", json!(1)).with_usage(Usage::new(4, 2)),
+        Turn::error(Error::new(ErrorKind::Provider, "the model is ill")),
+    ];
+    let sent = served(agent("agent", turns).tool(echo()));
+    let failed = json!({
+        "type": "RUN_ERROR", "message": "the model is ill", "code": "provider",
+        "usage": [{ "inputTokens": 4, "outputTokens": 2, "totalTokens": 6 }],
+    });
+    assert_eq!(*wire(&sent).last().unwrap(), failed);
+}
+
+#[test]
+fn text_is_streamed_in_a_step_of_its_turn() {
+    let sent = run(&says([Turn::text("one two")]).build(), input());
+    let sent = wire(&sent[2..sent.len() - 1]);
+    let message = |kind: &str| json!({ "type": kind, "messageId": "r-0" });
+    let mut start = message("TEXT_MESSAGE_START");
+    start["role"] = "assistant".into();
+    let expected = [
+        json!({ "type": "STEP_STARTED", "stepName": "agent 0" }),
+        start,
+        super::content("r-0", "one "),
+        super::content("r-0", "two"),
+        message("TEXT_MESSAGE_END"),
+        json!({ "type": "STEP_FINISHED", "stepName": "agent 0" }),
+    ];
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
+    let parts = [Part::reasoning("hm"), Part::text("yes")];
+    let message = tower_agent::Message::new(Role::Assistant, parts);
+    let sent = run(&says([Turn::response(ModelResponse::new(message))]).build(), input());
+    let kinds: Vec<_> = in_step(&sent).iter().map(|it| it["type"].clone()).collect();
+    let expected = [
+        "REASONING_START",
+        "REASONING_MESSAGE_START",
+        "REASONING_MESSAGE_CONTENT",
+        "REASONING_MESSAGE_END",
+        "REASONING_END",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+    ];
+    assert_eq!(kinds, expected);
+    let content = of_kind(&sent, "REASONING_MESSAGE_CONTENT");
+    assert_eq!(content[0]["delta"], "hm");
+    assert_eq!(content[0]["messageId"], "r-0-r0");
+}
+
+#[test]
+fn a_tool_call_its_arguments_and_its_result() {
+    let sent = served(agent("agent", [asks("echo", "c1", json!({ "a": 1 })), Turn::text("so")]).tool(echo()));
+    let expected = [
+        json!({ "type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "echo", "parentMessageId": "r-0" }),
+        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": "{\"a\"" }),
+        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": ":1}" }),
+        json!({ "type": "TOOL_CALL_END", "toolCallId": "c1" }),
+        json!({ "type": "TOOL_CALL_RESULT", "messageId": "c1-result", "toolCallId": "c1", "content": "{\"a\":1}" }),
+    ];
+    assert_eq!(in_step(&sent), expected);
+}
+
+#[test]
+fn calls_side_by_side_each_have_their_result() {
+    let turn = asks_for([("echo", "c1", json!(1)), ("echo", "c2", json!(2))]);
+    let sent = served(agent("agent", [turn, Turn::text("so")]).tool(echo()));
+    let results = of_kind(&sent, "TOOL_CALL_RESULT");
+    let results: Vec<_> = results.iter().map(|it| (&it["toolCallId"], &it["content"])).collect();
+    assert_eq!(results, [(&json!("c1"), &json!("1")), (&json!("c2"), &json!("2"))]);
+}
+
+#[test]
+fn a_result_may_have_pictures() {
+    let draw = Tool::function("draw", "Draws.", |_: Value| {
+        ToolResponse::new("drawn")
+            .shown([Part::text("Here:"), Part::image_base64("image/png", "QQ==")])
+    });
+    let sent = served(agent("agent", [asks("draw", "c1", json!({})), Turn::text("so")]).tool(draw));
+    let result = &of_kind(&sent, "TOOL_CALL_RESULT")[0];
+    let kinds: Vec<_> = result["content"].as_array().unwrap().iter().map(|it| &it["type"]).collect();
+    assert_eq!(kinds, ["text", "image"]);
+}
+
+#[test]
+fn the_state_is_sent_whole_and_then_as_it_changes() {
+    let count = Tool::function_with("count", "Counts.", |_: Value, call: ToolRequest| {
+        let state = call.context().state();
+        let count = state.get("count").and_then(|it| it.as_i64()).unwrap_or(0) + 1;
+        state.set("count", count);
+        count
+    });
+    let builder = agent("agent", [asks("count", "c1", json!({})), Turn::text("so")]).tool(count);
+    let mut input = input();
+    input.state = Some(json!({ "count": 4, "who": "Ada" }));
+    let sent = run(&AgUi::new(builder.build().unwrap()), input);
+    let snapshot = json!({ "type": "STATE_SNAPSHOT", "snapshot": { "count": 4, "who": "Ada" } });
+    assert_eq!(wire(&sent)[1], snapshot);
+    let deltas = of_kind(&sent, "STATE_DELTA");
+    let patch = json!([{ "op": "replace", "path": "/count", "value": 5 }]);
+    assert_eq!(deltas, [json!({ "type": "STATE_DELTA", "delta": patch })]);
+}
+
+#[test]
+fn what_a_tool_tells_is_a_custom_event() {
+    let tell = Tool::function_with("tell", "Tells.", |_: Value, call: ToolRequest| async move {
+        call.context().emit("progress", json!({ "percent": 50 })).await;
+        "told"
+    });
+    let sent = served(agent("agent", [asks("tell", "c1", json!({})), Turn::text("so")]).tool(tell));
+    let told = json!({ "type": "CUSTOM", "name": "progress", "value": { "percent": 50 } });
+    assert_eq!(of_kind(&sent, "CUSTOM"), [told]);
+}
+
+#[test]
+fn usage_and_notes_of_callbacks_are_not_sent_unless_a_callback_does() {
+    let builder = || {
+        agent("agent", [Turn::text("hi").with_usage(Usage::new(1, 1))])
+            .on_model(before_model(|_| {}))
+    };
+    let plain = names(&served(builder()));
+    assert_eq!(plain.len(), 8, "{plain:?}");
+    let server = AgUi::builder(builder().build().unwrap())
+        .on_translate(before_translate(|request| match &request.event().kind {
+            Told::Usage { usage } => {
+                let told = Event::custom("usage", usage.total());
+                Action::Respond(TranslateResponse::from(told))
+            }
+            Told::Callback(note) => {
+                Action::Respond(Event::custom("callback", note.hook).into())
+            }
+            _ => Action::Continue,
+        }))
+        .build();
+    assert_eq!(customs(&run(&server, input())), ["callback", "usage"]);
+}
+
+/// The messages that a front end is left with, as an agent would read them.
+fn left(events: &[Event]) -> Vec<(Role, String)> {
+    let mut front_end = Conversation::new(input().messages);
+    events.iter().for_each(|event| front_end.apply(event));
+    let messages = conversation::read(front_end.messages()).unwrap();
+    messages.iter().map(|message| (message.role(), message.text())).collect()
+}
+
+#[test]
+fn an_attempt_that_is_discarded_is_taken_away_again() {
+    let turns = [
+        Turn::response(ModelResponse::new(tower_agent::Message::new(
+            Role::Assistant,
+            [Part::reasoning("hm"), Part::text("half an ans")],
+        )))
+        .failing_after(3, Error::new(ErrorKind::Overloaded, "busy")),
+        Turn::text("the whole"),
+    ];
+    let builder = agent("agent", turns).on_model(on_model_error(|_, _| Recovery::Retry));
+    let sent = served(builder);
+    let snapshots = of_kind(&sent, "MESSAGES_SNAPSHOT");
+    assert_eq!(snapshots.len(), 1);
+    assert!(!snapshots[0].to_string().contains("half"), "{}", snapshots[0]);
+    // It was seen, and it is gone before the other begins.
+    let half = position(&sent, |it| it["delta"] == "half");
+    let gone = position(&sent, |it| it["type"] == "MESSAGES_SNAPSHOT");
+    let whole = position(&sent, |it| it["delta"] == "the ");
+    assert!(half < gone && gone < whole);
+    assert_eq!(
+        left(&sent),
+        [(Role::User, "Hello".to_owned()), (Role::Assistant, "the whole".to_owned())]
+    );
+}
+
+#[test]
+fn an_answer_that_is_replaced_is_taken_away_with_its_calls() {
+    let replace = after_model(|request, _| match request.messages().len() {
+        1 => Action::Respond(ModelResponse::text("no tools today")),
+        _ => Action::Continue,
+    });
+    let builder = agent("agent", [asks("echo", "c1", json!("never"))]).tool(echo()).on_model(replace);
+    let sent = served(builder);
+    assert_eq!(of_kind(&sent, "TOOL_CALL_START").len(), 1);
+    assert_eq!(of_kind(&sent, "TOOL_CALL_RESULT").len(), 0);
+    assert_eq!(
+        left(&sent),
+        [(Role::User, "Hello".to_owned()), (Role::Assistant, "no tools today".to_owned())]
+    );
+}
+
+#[test]
+fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
+    let helper = agent("helper", [asks("echo", "h1", json!("x")), Turn::text("helped")])
+        .tool(echo())
+        .build()
+        .unwrap();
+    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::text("so")];
+    let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
+    let started = json!({
+        "type": "SUBAGENT_STARTED", "subagentRunId": "r-a2", "name": "helper",
+        "parentToolCallId": "c1",
+    });
+    assert_eq!(of_kind(&sent, "SUBAGENT_STARTED"), [started]);
+    let finished = json!({ "type": "SUBAGENT_FINISHED", "subagentRunId": "r-a2" });
+    assert_eq!(of_kind(&sent, "SUBAGENT_FINISHED"), [finished]);
+    let start = position(&sent, |it| it["type"] == "SUBAGENT_STARTED");
+    let end = position(&sent, |it| it["type"] == "SUBAGENT_FINISHED");
+    let sent = wire(&sent);
+    assert!(sent[start..=end].iter().all(|it| it["subagentRunId"] == "r-a2"), "{sent:#?}");
+    let rest = sent[..start].iter().chain(&sent[end + 1..]);
+    assert!(rest.clone().all(|it| it.get("subagentRunId").is_none()));
+    let steps: Vec<_> = sent[start..end]
+        .iter()
+        .filter(|it| it["type"] == "STEP_STARTED")
+        .map(|it| it["stepName"].as_str().unwrap())
+        .collect();
+    assert_eq!(steps, ["lead/helper 0", "lead/helper 1"]);
+    assert!(rest.clone().any(|it| it["toolCallId"] == "c1" && it["content"] == "helped"));
+}
+
+#[test]
+fn a_subagent_within_a_subagent_names_its_parent() {
+    let inner = agent("inner", [Turn::text("deep")]).build().unwrap();
+    let turns = [asks("inner", "m1", json!({ "request": "?" })), Turn::text("mid")];
+    let outer = agent("outer", turns).tool(inner.into_tool("Knows.")).build().unwrap();
+    let turns = [asks("outer", "c1", json!({ "request": "?" })), Turn::text("so")];
+    let sent = served(agent("lead", turns).tool(outer.into_tool("Asks.")));
+    let started = of_kind(&sent, "SUBAGENT_STARTED");
+    assert_eq!(started.len(), 2);
+    assert_eq!(started[1]["name"], "inner");
+    assert_eq!(started[1]["parentSubagentRunId"], started[0]["subagentRunId"]);
+    assert_eq!(started[1]["parentToolCallId"], "m1");
+    // They are done from the inside out.
+    let finished = of_kind(&sent, "SUBAGENT_FINISHED");
+    assert_eq!(finished[0]["subagentRunId"], started[1]["subagentRunId"]);
+}
+
+#[test]
+fn a_subagent_that_fails_says_why_and_the_run_goes_on() {
+    let broken = Turn::error(Error::new(ErrorKind::Provider, "broken"));
+    let helper = agent("helper", [broken]).build().unwrap();
+    let turns = [asks("helper", "c1", json!({ "request": "?" })), Turn::text("so be it")];
+    let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
+    let failed = json!({
+        "type": "SUBAGENT_ERROR", "subagentRunId": "r-a2", "message": "broken", "code": "provider",
+    });
+    assert_eq!(of_kind(&sent, "SUBAGENT_ERROR"), [failed]);
+    assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
+}
+
+#[test]
+fn an_abort_in_a_subagent_ends_it_and_the_run_with_one_code() {
+    let helper = agent("helper", [Turn::text("never")])
+        .on_model(before_model(|_| Err::<(), _>(Error::abort("stop"))))
+        .build()
+        .unwrap();
+    let turns = [asks("helper", "c1", json!({ "request": "?" }))];
+    let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
+    assert_eq!(of_kind(&sent, "SUBAGENT_ERROR")[0]["code"], "stop_agent_error");
+    assert_eq!(error(&sent).code.as_deref(), Some("stop_agent_error"));
+}
+
+#[test]
+fn two_subagents_at_once_keep_apart() {
+    let helper = |name: &str| {
+        agent(name, [Turn::text("one two three")]).build().unwrap().into_tool("Helps.")
+    };
+    let calls = [
+        ("left", "c1", json!({ "request": "?" })),
+        ("right", "c2", json!({ "request": "?" })),
+    ];
+    let turns = [asks_for(calls), Turn::text("so")];
+    let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
+    let started = of_kind(&sent, "SUBAGENT_STARTED");
+    assert_eq!(started.len(), 2);
+    for started in started {
+        let id = &started["subagentRunId"];
+        let said: String = of_kind(&sent, "TEXT_MESSAGE_CONTENT")
+            .iter()
+            .filter(|it| it["subagentRunId"] == *id)
+            .map(|it| it["delta"].as_str().unwrap())
+            .collect();
+        assert_eq!(said, "one two three");
+    }
+}
+
+/// Whoever goes on with the conversation is no subagent: the front end sees one conversation,
+/// and who says what.
+fn speakers(sent: &[Event]) -> Vec<String> {
+    let starts = sent.iter().filter_map(|event| match &event.kind {
+        EventKind::TextMessageStart { name, .. } => Some(name.clone()),
+        _ => None,
+    });
+    assert_eq!(of_kind(sent, "SUBAGENT_STARTED").len(), 0);
+    assert!(wire(sent).iter().all(|it| it.get("subagentRunId").is_none()));
+    starts.map(|name: Option<Arc<str>>| name.unwrap_or_default().to_string()).collect()
+}
+
+#[test]
+fn members_of_a_sequence_speak_in_one_conversation_by_their_names() {
+    let team = Agent::sequential("team")
+        .agent(agent("writer", [Turn::text("a draft")]).build().unwrap())
+        .agent(agent("editor", [Turn::text("a text")]).build().unwrap())
+        .build()
+        .unwrap();
+    let sent = run(&AgUi::new(team), input());
+    assert_eq!(speakers(&sent), ["writer", "editor"]);
+    let steps = of_kind(&sent, "STEP_STARTED");
+    assert_eq!(steps[0]["stepName"], "team/writer 0");
+    let said: Vec<_> = left(&sent).into_iter().map(|(_, text)| text).collect();
+    assert_eq!(said, ["Hello", "a draft", "a text"]);
+}
+
+#[test]
+fn parallel_members_speak_in_one_conversation_each_in_messages_of_its_own() {
+    let member = |name: &str, text: &str| agent(name, [Turn::text(text)]).build().unwrap();
+    let team = Agent::parallel("team")
+        .agents([member("one", "first things"), member("two", "second things")])
+        .build()
+        .unwrap();
+    let sent = run(&AgUi::new(team), input());
+    let mut speakers = speakers(&sent);
+    speakers.sort();
+    assert_eq!(speakers, ["one", "two"]);
+    let mut said: Vec<_> = left(&sent).into_iter().map(|(_, text)| text).collect();
+    said.sort();
+    assert_eq!(said, ["Hello", "first things", "second things"]);
+}
+
+#[test]
+fn an_agent_that_takes_over_speaks_by_its_name() {
+    let expert = agent("expert", [Turn::text("I know")]).build().unwrap();
+    let turn = asks("transfer_to_agent", "c1", json!({ "agent": "expert" }));
+    let sent = served(agent("desk", [turn]).sub_agent(expert));
+    assert_eq!(speakers(&sent), ["expert"]);
+    assert_eq!(left(&sent).last(), Some(&(Role::Assistant, "I know".to_owned())));
+}
+
+#[test]
+fn a_team_used_as_a_tool_is_one_subagent() {
+    let team = Agent::sequential("team")
+        .agent(agent("writer", [Turn::text("a draft")]).build().unwrap())
+        .agent(agent("editor", [Turn::text("a text")]).build().unwrap())
+        .build()
+        .unwrap();
+    let turns = [asks("team", "c1", json!({ "request": "?" })), Turn::text("so")];
+    let sent = served(agent("lead", turns).tool(team.into_tool("Writes.")));
+    let started = of_kind(&sent, "SUBAGENT_STARTED");
+    assert_eq!(started.len(), 1);
+    let id = &started[0]["subagentRunId"];
+    let starts = of_kind(&sent, "TEXT_MESSAGE_START");
+    let by: Vec<_> = starts.iter().map(|it| (it["name"].as_str(), it.get("subagentRunId"))).collect();
+    assert_eq!(by, [(Some("writer"), Some(id)), (Some("editor"), Some(id)), (None, None)]);
+}
