@@ -39,13 +39,17 @@ impl Running<'_> {
             let answer = self.run_tool(call).await?;
             self.messages.extend(answer.messages());
         } else {
-            let answers = self.run_several(&calls).await?;
+            let mut answers = vec![Answer::default(); calls.len()];
+            let result = self.run_several(&calls, &mut answers).await;
+            // Those that have answered stay answered, also where another fails the run: it may wait
+            // for somebody all the same, and be resumed.
             self.messages.extend(answers.into_iter().flat_map(Answer::messages));
+            result?;
         }
         Ok(())
     }
 
-    async fn run_several(&self, calls: &[ToolCall]) -> Result<Vec<Answer>> {
+    async fn run_several(&self, calls: &[ToolCall], answers: &mut [Answer]) -> Result<()> {
         let mut running = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
             running.push(async move { (index, self.run_tool(call).await) });
@@ -55,12 +59,11 @@ impl Running<'_> {
             ToolCalls::OneByOne => 1,
         };
         let mut running = stream::iter(running).buffer_unordered(at_once);
-        let mut answers = vec![Answer::default(); calls.len()];
         while let Some((index, answer)) = running.next().await {
             // A failure of the run drops the calls beside it.
             answers[index] = answer?;
         }
-        Ok(answers)
+        Ok(())
     }
 
     async fn run_tool(&self, call: &ToolCall) -> Result<Answer> {

@@ -182,3 +182,24 @@ async fn one_by_one_a_failure_of_the_run_starts_none_of_the_calls_behind_it() {
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Tool);
     assert_eq!(probe.calls(), 1);
 }
+
+/// The run waits, whatever else fails it; what had been answered is not asked again.
+#[tokio::test]
+async fn what_had_finished_beside_a_call_that_waits_stays_where_another_fails_the_run() {
+    let turn = Turn::tool("echo", json!("done"))
+        .and_tool("wait", json!(null))
+        .and_tool("fail", json!(null));
+    let wait = Tool::function("wait", "", |_: Value| {
+        Err::<(), _>(Error::interrupt(tower_agent::Pending::new("w", "somebody")))
+    });
+    let agent = Agent::builder(ScriptedModel::new([turn]))
+        .tool(echo())
+        .tool(wait)
+        .tool(Tool::function("fail", "", |_: Value| Err::<(), _>("disk full")))
+        .semantics(with(|run| run.tool_failure = ToolFailure::FailRun))
+        .build()
+        .unwrap();
+    let response = agent.run("?").await.unwrap();
+    assert_eq!(response.pending()[0].id, "w");
+    assert_eq!(results(&response), ["done"]);
+}
