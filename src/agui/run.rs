@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use tower::ServiceExt;
 
 use super::translate::{TranslateRequest, TranslateResponse, TranslateRun, translate};
-use super::{Conversation, Event, OrderKeeper, RunAgentInput, RunError};
+use super::{Event, OrderKeeper, RunAgentInput, RunError};
 use crate::callback::Seam;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -43,8 +43,7 @@ impl AgUiRun {
         stack: Option<Seam<TranslateRequest>>,
     ) -> Self {
         let keeper = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
-        let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
-        let run = TranslateRun { input, context: agent.context().clone(), shown };
+        let run = TranslateRun::new(input, agent.context().clone());
         let (translated, ordered, out) = Default::default();
         let (agent, run, translating, end) = (Some(agent), Arc::new(run), None, None);
         Self { agent, run, stack, translating, end, keeper, translated, ordered, out }

@@ -11,11 +11,11 @@ use tower_agent::agui::{
 };
 use tower_agent::stream::{self, EventKind as Told};
 use tower_agent::testing::{ProbeLayer, RecordLayer, Turn};
-use tower_agent::{
-    Action, Agent, Callback, Error, ErrorKind, Outcome, Recovery, Request, Result,
-};
+use tower_agent::{Action, Agent, Callback, Error, ErrorKind, Outcome, Recovery, Request, Result};
 
-use super::{content, customs, error, greeter, in_step, input, wire, names, presets, run, says, text};
+use super::{
+    content, customs, error, greeter, in_step, input, names, presets, run, says, text, wire,
+};
 
 fn is_delta(event: &stream::Event) -> bool {
     matches!(event.kind, Told::TextDelta { .. })
@@ -140,7 +140,8 @@ fn of_several_befores_that_answer_one_counts_as_the_preset_says() {
                 told.lock().unwrap().push(format!("<{name}"));
             }
         });
-        let server = greeter().semantics(band).on_translate(answers("a")).on_translate(answers("b"));
+        let server =
+            greeter().semantics(band).on_translate(answers("a")).on_translate(answers("b"));
         let events = run(&server.on_translate(looks).build(), input());
         let (sent, expected): (&[_], _) = match preset {
             "potato" => (&[], "a> b> <TEXT_MESSAGE_CONTENT"),
@@ -382,7 +383,8 @@ fn callbacks_that_only_look_change_nothing() {
                 Turn::tool("echo", json!("one")).and_tool("echo", json!("two")),
                 Turn::text("done"),
             ]);
-            let echo = tower_agent::Tool::function("echo", "Echoes.", |value: serde_json::Value| value);
+            let echo =
+                tower_agent::Tool::function("echo", "Echoes.", |value: serde_json::Value| value);
             Agent::builder(model).tool(echo).semantics(semantics).build().unwrap()
         };
         let plain = wire(&run(&AgUi::new(agent()), input()));

@@ -42,9 +42,10 @@ fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
 
 fn third_word(request: &TranslateRequest) -> bool {
     matches!(&request.event().kind, Told::TextDelta { .. })
-        && request.messages().last().is_some_and(|it| {
-            serde_json::to_value(it).unwrap()["content"] == json!("word word ")
-        })
+        && request
+            .messages()
+            .last()
+            .is_some_and(|it| serde_json::to_value(it).unwrap()["content"] == json!("word word "))
 }
 
 fn other(message: &'static str) -> Error {
@@ -60,7 +61,10 @@ fn an_error_of_a_hook_is_one_run_error_and_drops_the_model() {
         }))
     });
     assert_eq!(text(&sent), "word word ");
-    assert_eq!((&*error(&sent).message, error(&sent).code.as_deref()), ("no more", Some("callback")));
+    assert_eq!(
+        (&*error(&sent).message, error(&sent).code.as_deref()),
+        ("no more", Some("callback"))
+    );
 
     let sent = ends(|server| {
         server.on_translate(after_translate(|request, _| match third_word(request) {
@@ -79,7 +83,9 @@ fn an_abort_of_a_hook_has_a_code_of_its_own_under_every_preset() {
             server
                 .semantics(band)
                 // Neither may undo it.
-                .on_translate(on_translate_error(|_, _| Recovery::Fallback(TranslateResponse::none())))
+                .on_translate(on_translate_error(|_, _| {
+                    Recovery::Fallback(TranslateResponse::none())
+                }))
                 .translate_layer(wrap_translate(|request: TranslateRequest, mut next| async move {
                     let _ = next.run(request.clone()).await;
                     next.run(request).await
@@ -152,43 +158,63 @@ fn a_panic_in_a_hook_or_in_a_layer_is_one_run_error() {
     let panics = |request: &TranslateRequest| assert!(!third_word(request), "three words");
     type Change = Box<dyn FnOnce(AgUiBuilder) -> AgUiBuilder>;
     let cases: Vec<(&str, Change)> = vec![
-        ("before", Box::new(move |server| {
-            server.on_translate(before_translate(move |request| panics(request)))
-        })),
-        ("after", Box::new(move |server| {
-            server.on_translate(after_translate(move |request, _| panics(request)))
-        })),
-        ("later", Box::new(move |server| {
-            server.on_translate(before_translate(move |request| {
-                let request = request.clone();
-                async move {
-                    tokio::task::yield_now().await;
+        (
+            "before",
+            Box::new(move |server| {
+                server.on_translate(before_translate(move |request| panics(request)))
+            }),
+        ),
+        (
+            "after",
+            Box::new(move |server| {
+                server.on_translate(after_translate(move |request, _| panics(request)))
+            }),
+        ),
+        (
+            "later",
+            Box::new(move |server| {
+                server.on_translate(before_translate(move |request| {
+                    let request = request.clone();
+                    async move {
+                        tokio::task::yield_now().await;
+                        panics(&request);
+                    }
+                }))
+            }),
+        ),
+        (
+            "wrap",
+            Box::new(move |server| {
+                server.translate_layer(wrap_translate(
+                    move |request: TranslateRequest, mut next| {
+                        panics(&request);
+                        async move { next.run(request).await }
+                    },
+                ))
+            }),
+        ),
+        (
+            "layer",
+            Box::new(move |server| {
+                server.translate_layer(tower::util::MapRequestLayer::new(move |request| {
                     panics(&request);
-                }
-            }))
-        })),
-        ("wrap", Box::new(move |server| {
-            server.translate_layer(wrap_translate(move |request: TranslateRequest, mut next| {
-                panics(&request);
-                async move { next.run(request).await }
-            }))
-        })),
-        ("layer", Box::new(move |server| {
-            server.translate_layer(tower::util::MapRequestLayer::new(move |request| {
-                panics(&request);
-                request
-            }))
-        })),
-        ("response", Box::new(move |server| {
-            server.translate_layer(tower::util::MapResponseLayer::new(
-                move |response: TranslateResponse| -> TranslateResponse {
-                    let deltas = response.events().iter();
-                    let deltas = deltas.filter(|it| it.kind.name() == "TEXT_MESSAGE_CONTENT");
-                    assert_eq!(deltas.count(), 0, "three words");
-                    response
-                },
-            ))
-        })),
+                    request
+                }))
+            }),
+        ),
+        (
+            "response",
+            Box::new(move |server| {
+                server.translate_layer(tower::util::MapResponseLayer::new(
+                    move |response: TranslateResponse| -> TranslateResponse {
+                        let deltas = response.events().iter();
+                        let deltas = deltas.filter(|it| it.kind.name() == "TEXT_MESSAGE_CONTENT");
+                        assert_eq!(deltas.count(), 0, "three words");
+                        response
+                    },
+                ))
+            }),
+        ),
     ];
     for (place, change) in cases {
         let sent = ends(change);
@@ -208,9 +234,8 @@ fn an_error_on_the_very_first_event_is_all_that_is_sent_and_the_model_is_not_cal
         server.on_translate(before_translate(|_| Err::<(), _>(Error::abort("not today"))))
     };
     let panics = |server: AgUiBuilder| {
-        server.translate_layer(wrap_translate(|_: TranslateRequest, _| async {
-            panic!("not today")
-        }))
+        server
+            .translate_layer(wrap_translate(|_: TranslateRequest, _| async { panic!("not today") }))
     };
     type Change = Box<dyn FnOnce(AgUiBuilder) -> AgUiBuilder>;
     let changes: [Change; 3] = [Box::new(after), Box::new(before), Box::new(panics)];
@@ -255,9 +280,8 @@ fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
 #[test]
 fn what_an_aborted_agent_has_told_passes_the_callbacks_like_everything_else() {
     let agent = || {
-        let model = ScriptedModel::new([
-            Turn::tool("erase", json!("all")).with_usage(Usage::new(7, 5)),
-        ]);
+        let model =
+            ScriptedModel::new([Turn::tool("erase", json!("all")).with_usage(Usage::new(7, 5))]);
         Agent::builder(model)
             .tool(Tool::function("erase", "Erases.", |_: serde_json::Value| "gone"))
             .on_tool(before_tool(|_| Err::<(), _>(Error::abort("not here"))))
@@ -281,7 +305,8 @@ fn what_an_aborted_agent_has_told_passes_the_callbacks_like_everything_else() {
     let server = AgUi::builder(agent()).on_translate(before_translate(|request| {
         match &request.event().kind {
             Told::RunFailed { error } if error.kind() == ErrorKind::Aborted => {
-                let told = [Event::custom("stopped", error.message()), Event::run_error("Stopped.")];
+                let told =
+                    [Event::custom("stopped", error.message()), Event::run_error("Stopped.")];
                 Action::Respond(TranslateResponse::new(told))
             }
             _ => Action::Continue,

@@ -47,7 +47,8 @@ fn the_conversation_reaches_the_model_in_order() {
 fn a_multimodal_message_reaches_the_model() {
     let data = PartSource::Data { value: "QQ==".into(), mime_type: "image/png".into() };
     let url = PartSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
-    let parts = vec![ContentPart::text("What is this?"), ContentPart::image(data), ContentPart::image(url)];
+    let parts =
+        vec![ContentPart::text("What is this?"), ContentPart::image(data), ContentPart::image(url)];
     let message = Message::user("u", Content::Parts(parts));
     let request = asked(RunAgentInput::new("t", "r", [message]));
     let expected = [

@@ -1,6 +1,8 @@
 //! The translate call: what an agent's events become, and what callbacks may make of it.
 #![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
 
+#[path = "../support/agui_any.rs"]
+mod any;
 #[path = "../support/agui_order.rs"]
 mod rules;
 

@@ -56,7 +56,8 @@ fn the_end_of_a_run_that_failed_is_sent_as_that() {
 
 #[test]
 fn of_two_terminals_the_first_counts() {
-    let ends = [Event::run_finished("t", "r"), Event::run_error("too late"), Event::custom("no", 1)];
+    let ends =
+        [Event::run_finished("t", "r"), Event::run_error("too late"), Event::custom("no", 1)];
     let sent = run(&instead(greeter(), is_end, ends).build(), input());
     assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
     assert!(customs(&sent).is_empty());
@@ -133,9 +134,8 @@ fn a_start_that_is_dropped_is_made_up_for() {
 
 #[test]
 fn an_end_that_is_dropped_is_made_up_for_when_the_run_ends() {
-    let is_some_end = |event: &Told| {
-        matches!(event, Told::TextEnd { .. } | Told::StepFinished { .. })
-    };
+    let is_some_end =
+        |event: &Told| matches!(event, Told::TextEnd { .. } | Told::StepFinished { .. });
     let sent = names(&run(&instead(greeter(), is_some_end, []).build(), input()));
     let end = sent.len();
     assert_eq!(sent[end - 3..], ["TEXT_MESSAGE_END", "STEP_FINISHED", "RUN_FINISHED"]);

@@ -10,7 +10,7 @@ use tower_agent::agui::{
 };
 use tower_agent::guard::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, Error, Pending, Semantics, Tool, ToolRequest, before_tool};
+use tower_agent::{Agent, Error, Pending, Semantics, Tool, ToolRequest};
 
 use super::{input, names, presets, run, wire};
 
@@ -63,8 +63,9 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
             .build();
         let first = input();
         let sent = run(&server, first.clone());
-        let last = &names(&sent)[sent.len() - 3..];
-        assert_eq!(last, ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"], "{preset}");
+        // The step has not ended by itself.
+        let expected = ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "STEP_FINISHED", "RUN_FINISHED"];
+        assert_eq!(names(&sent)[sent.len() - 4..], expected, "{preset}");
         let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{preset}") };
         let [interrupt] = &interrupts[..] else { panic!("{preset}: {interrupts:?}") };
         assert_eq!(&*interrupt.reason, "tool_call");
@@ -77,7 +78,7 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
 
         let mut second = next(&sent, &first);
         let answer = json!({
-            "interruptId": interrupt.id, "status": "resolved", "payload": { "decision": "approve" },
+            "interruptId": interrupt.id, "status": "resolved", "payload": { "approved": true },
         });
         second.resume.push(serde_json::from_value::<ResumeEntry>(answer).unwrap());
         let sent = run(&server, second);
@@ -153,14 +154,14 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     let MessageKind::Assistant { tool_calls, .. } = &asked.kind else { panic!("{asked:?}") };
     assert_eq!(tool_calls.len(), 3);
     second.messages.push(Message::tool("answer", "call_1", "red"));
-    for (interrupt, decision) in interrupts.iter().zip(["approve", "reject"]) {
+    for (interrupt, approved) in interrupts.iter().zip([true, false]) {
         let answer = json!({
-            "interruptId": interrupt.id, "status": "resolved", "payload": { "decision": decision },
+            "interruptId": interrupt.id, "status": "resolved", "payload": { "approved": approved },
         });
         second.resume.push(serde_json::from_value(answer).unwrap());
     }
     let sent = run(&server, second);
-    assert_eq!(super::text(&sent), "All done.");
+    assert_eq!(super::text(&sent), "All done.", "{:#?}", outcome(&sent));
     assert_eq!(paid.load(SeqCst), 1);
     let told: Vec<_> = model.requests()[1]
         .messages()
@@ -171,8 +172,9 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     assert!(told.contains(&"red".to_owned()) && told.contains(&"paid 7".to_owned()));
 }
 
+/// Two models name their calls alike: on the wire each call has a name of its own.
 #[test]
-fn an_agent_used_as_a_tool_that_waits_is_suspended() {
+fn an_agent_used_as_a_tool_that_waits_is_suspended_and_names_its_own_call() {
     let helper = Agent::builder(ScriptedModel::new([Turn::tool("pay", json!(5))]))
         .name("helper")
         .tool(pay(Arc::default()))
@@ -180,14 +182,13 @@ fn an_agent_used_as_a_tool_that_waits_is_suspended() {
         .build()
         .unwrap();
     let model = ScriptedModel::new([Turn::tool("helper", json!({ "request": "Pay!" }))]);
-    // Names of calls that no other agent gives.
-    let lead = Agent::builder(model)
-        .tool(helper.into_tool("Helps."))
-        .on_tool(before_tool(|_| {}))
-        .build()
-        .unwrap();
+    let lead = Agent::builder(model).tool(helper.into_tool("Helps.")).build().unwrap();
     let sent = run(&AgUi::new(lead), input());
+    let calls = wire(&sent).into_iter().filter(|it| it["type"] == "TOOL_CALL_START");
+    let calls: Vec<_> = calls.map(|it| it["toolCallId"].clone()).collect();
+    assert_eq!(calls, ["call_1", "r-a2-call_1"]);
     let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
+    assert_eq!(interrupts[0].tool_call_id.as_deref(), Some("r-a2-call_1"));
     let finished = wire(&sent).into_iter().find(|it| it["type"] == "SUBAGENT_FINISHED").unwrap();
     let expected = json!({ "type": "suspended", "interruptIds": [interrupts[0].id] });
     assert_eq!(finished["outcome"], expected);

@@ -26,9 +26,8 @@ fn asks(tool: &str, id: &str, arguments: Value) -> Turn {
 }
 
 fn asks_for<const N: usize>(calls: [(&str, &str, Value); N]) -> Turn {
-    let calls = calls.map(|(tool, id, arguments)| {
-        Part::from(tower_agent::ToolCall::new(id, tool, arguments))
-    });
+    let calls = calls
+        .map(|(tool, id, arguments)| Part::from(tower_agent::ToolCall::new(id, tool, arguments)));
     Turn::response(ModelResponse::new(tower_agent::Message::new(Role::Assistant, calls)))
 }
 
@@ -123,7 +122,9 @@ fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
 
 #[test]
 fn a_tool_call_its_arguments_and_its_result() {
-    let sent = served(agent("agent", [asks("echo", "c1", json!({ "a": 1 })), Turn::text("so")]).tool(echo()));
+    let sent = served(
+        agent("agent", [asks("echo", "c1", json!({ "a": 1 })), Turn::text("so")]).tool(echo()),
+    );
     let expected = [
         json!({ "type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "echo", "parentMessageId": "r-0" }),
         json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": "{\"a\"" }),
@@ -151,7 +152,8 @@ fn a_result_may_have_pictures() {
     });
     let sent = served(agent("agent", [asks("draw", "c1", json!({})), Turn::text("so")]).tool(draw));
     let result = &of_kind(&sent, "TOOL_CALL_RESULT")[0];
-    let kinds: Vec<_> = result["content"].as_array().unwrap().iter().map(|it| &it["type"]).collect();
+    let kinds: Vec<_> =
+        result["content"].as_array().unwrap().iter().map(|it| &it["type"]).collect();
     assert_eq!(kinds, ["text", "image"]);
 }
 
@@ -199,9 +201,7 @@ fn usage_and_notes_of_callbacks_are_not_sent_unless_a_callback_does() {
                 let told = Event::custom("usage", usage.total());
                 Action::Respond(TranslateResponse::from(told))
             }
-            Told::Callback(note) => {
-                Action::Respond(Event::custom("callback", note.hook).into())
-            }
+            Told::Callback(note) => Action::Respond(Event::custom("callback", note.hook).into()),
             _ => Action::Continue,
         }))
         .build();
@@ -248,7 +248,8 @@ fn an_answer_that_is_replaced_is_taken_away_with_its_calls() {
         1 => Action::Respond(ModelResponse::text("no tools today")),
         _ => Action::Continue,
     });
-    let builder = agent("agent", [asks("echo", "c1", json!("never"))]).tool(echo()).on_model(replace);
+    let builder =
+        agent("agent", [asks("echo", "c1", json!("never"))]).tool(echo()).on_model(replace);
     let sent = served(builder);
     assert_eq!(of_kind(&sent, "TOOL_CALL_START").len(), 1);
     assert_eq!(of_kind(&sent, "TOOL_CALL_RESULT").len(), 0);
@@ -335,10 +336,8 @@ fn two_subagents_at_once_keep_apart() {
     let helper = |name: &str| {
         agent(name, [Turn::text("one two three")]).build().unwrap().into_tool("Helps.")
     };
-    let calls = [
-        ("left", "c1", json!({ "request": "?" })),
-        ("right", "c2", json!({ "request": "?" })),
-    ];
+    let calls =
+        [("left", "c1", json!({ "request": "?" })), ("right", "c2", json!({ "request": "?" }))];
     let turns = [asks_for(calls), Turn::text("so")];
     let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
     let started = of_kind(&sent, "SUBAGENT_STARTED");
@@ -419,6 +418,41 @@ fn a_team_used_as_a_tool_is_one_subagent() {
     assert_eq!(started.len(), 1);
     let id = &started[0]["subagentRunId"];
     let starts = of_kind(&sent, "TEXT_MESSAGE_START");
-    let by: Vec<_> = starts.iter().map(|it| (it["name"].as_str(), it.get("subagentRunId"))).collect();
+    let by: Vec<_> =
+        starts.iter().map(|it| (it["name"].as_str(), it.get("subagentRunId"))).collect();
     assert_eq!(by, [(Some("writer"), Some(id)), (Some("editor"), Some(id)), (None, None)]);
+}
+
+/// Models that count their calls from one: nobody's call is taken for another's.
+#[test]
+fn calls_that_agents_name_alike_are_told_apart() {
+    let helper = |name: &str| {
+        agent(name, [Turn::tool("echo", json!({ "of": name })), Turn::text("helped")])
+            .tool(echo())
+            .build()
+            .unwrap()
+            .into_tool("Helps.")
+    };
+    let request = json!({ "request": "?" });
+    let turns = [Turn::tool("left", request.clone()).and_tool("right", request), Turn::text("so")];
+    let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
+    assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
+    let ids = |kind| {
+        let events = of_kind(&sent, kind);
+        events.iter().map(|it| it["toolCallId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut started = ids("TOOL_CALL_START");
+    started.sort();
+    assert_eq!(started, ["call_1", "call_2", "r-a2-call_1", "r-a3-call_1"]);
+    let (mut ended, mut answered) = (ids("TOOL_CALL_END"), ids("TOOL_CALL_RESULT"));
+    ended.sort();
+    answered.sort();
+    assert_eq!((&ended, &answered), (&started, &started));
+    let parents = of_kind(&sent, "SUBAGENT_STARTED");
+    let parents: Vec<_> = parents.iter().map(|it| it["parentToolCallId"].clone()).collect();
+    assert_eq!(parents, ["call_1", "call_2"]);
+    // The agent's own calls stay what its model knows them by.
+    let own = of_kind(&sent, "TOOL_CALL_RESULT");
+    let own: Vec<_> = own.iter().filter(|it| it.get("subagentRunId").is_none()).collect();
+    assert_eq!(own.len(), 2);
 }

@@ -3,6 +3,8 @@
 
 #[path = "../../benches/support/allocations.rs"]
 mod allocations;
+#[path = "../support/agui_any.rs"]
+mod any;
 #[path = "../support/agui_order.rs"]
 mod rules;
 

@@ -9,6 +9,7 @@ use crate::request::Request;
 use crate::stream;
 
 use super::TranslateResponse;
+use super::names::Names;
 
 /// One event of an agent, to be translated for a front end. Cloning is O(1).
 #[derive(Clone, Debug)]
@@ -25,6 +26,14 @@ pub(in crate::agui) struct TranslateRun {
     pub(in crate::agui) context: RunContext,
     /// The messages as the front end has them.
     pub(in crate::agui) shown: Mutex<Conversation>,
+    pub(super) names: Names,
+}
+
+impl TranslateRun {
+    pub(in crate::agui) fn new(input: Arc<RunAgentInput>, context: RunContext) -> Self {
+        let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
+        Self { input, context, shown, names: Names::default() }
+    }
 }
 
 impl TranslateRequest {

@@ -45,6 +45,7 @@ pub(in crate::agui) fn translate(
 ) {
     let from = out.len();
     let owner = invocation.conversation();
+    let call = |id| run.names.call(owner, id);
     match kind {
         EventKind::RunStarted { .. } => out.push(started(run)),
         EventKind::RunFinished => out.push(finished(run, None)),
@@ -52,8 +53,11 @@ pub(in crate::agui) fn translate(
         EventKind::RunFailed { error } => {
             out.push(RunError::from(&error).with_usage(usage(run)).into());
         }
-        EventKind::AgentEntered => out.extend(entered(&invocation)),
-        EventKind::AgentLeft { pending, error } => out.extend(left(&invocation, &pending, error)),
+        EventKind::AgentEntered => out.extend(entered(&invocation, run)),
+        EventKind::AgentLeft { pending, error } => {
+            pending.iter().for_each(|pending| run.names.waits(owner, pending));
+            out.extend(left(&invocation, &pending, error));
+        }
         EventKind::StepStarted { iteration } => {
             out.push(Event::step_started(step(&invocation, iteration)));
         }
@@ -75,11 +79,14 @@ pub(in crate::agui) fn translate(
             out.push(Event::reasoning_end(id));
         }
         EventKind::ToolCallStart { id, name, message } => {
-            out.push(Event::tool_call_start(id, name, Some(message)));
+            out.push(Event::tool_call_start(call(&id), name, Some(message)));
         }
-        EventKind::ToolCallDelta { id, json } => out.push(Event::tool_call_args(id, json)),
-        EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(id)),
+        EventKind::ToolCallDelta { id, json } => {
+            out.push(Event::tool_call_args(call(&id), json));
+        }
+        EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(call(&id))),
         EventKind::ToolResult { id, parts, .. } => {
+            let id = call(&id);
             let message = format!("{id}-result");
             out.push(Event::tool_call_result(message, id, conversation::content(&parts)));
         }
@@ -124,10 +131,14 @@ fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
     out.push(Event::state_snapshot(run.context.state().snapshot()));
     out.push(lock(&run.shown).snapshot());
     let is_client = |pending: &&Pending| pending.reason == client_tool::REASON;
-    let calls = pending.iter().filter(is_client).filter_map(|it| it.tool_call_id.as_deref());
-    let pending_tool_call_ids = calls.map(Into::into).collect();
-    let interrupts: Vec<_> =
-        pending.iter().filter(|it| !is_client(it)).map(Interrupt::from).collect();
+    let calls = pending.iter().filter(is_client).filter_map(|it| run.names.call_of(it));
+    let pending_tool_call_ids = calls.collect();
+    let interrupt = |pending| {
+        let mut interrupt = Interrupt::from(pending);
+        interrupt.tool_call_id = run.names.call_of(pending);
+        interrupt
+    };
+    let interrupts: Vec<_> = pending.iter().filter(|it| !is_client(it)).map(interrupt).collect();
     let outcome = match interrupts {
         none if none.is_empty() => RunOutcome::Success { pending_tool_call_ids },
         interrupts => RunOutcome::Interrupt { interrupts },
@@ -135,12 +146,13 @@ fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
     out.push(finished(run, Some(outcome)));
 }
 
-fn entered(invocation: &Invocation) -> Option<Event> {
+fn entered(invocation: &Invocation, run: &TranslateRun) -> Option<Event> {
     let caller = invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
     let mut started = SubagentStarted::new(invocation.id.clone(), invocation.agent());
     let caller = caller.conversation();
     started.parent_subagent_run_id = (caller.number > 1).then(|| caller.id.clone());
-    started.parent_tool_call_id = invocation.tool_call.clone();
+    let call = |id| run.names.call(caller, id);
+    started.parent_tool_call_id = invocation.tool_call.as_ref().map(call);
     Some(started.into())
 }
 
