@@ -1,5 +1,7 @@
 //! What a front end sends, within limits.
 
+use std::error::Error as StdError;
+
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -19,7 +21,12 @@ where
         if error.is::<LengthLimitError>() {
             return too_large(limits);
         }
-        Refusal::new(StatusCode::BAD_REQUEST, format!("the body did not arrive: {error}"))
+        // A layer outside may have a limit of its own.
+        let status = match is_limit(&*error) {
+            true => StatusCode::PAYLOAD_TOO_LARGE,
+            false => StatusCode::BAD_REQUEST,
+        };
+        Refusal::new(status, format!("the body did not arrive: {error}"))
     })?;
     let body = body.to_bytes();
     if nesting(&body) > limits.nesting {
@@ -32,6 +39,10 @@ where
 fn too_large(limits: Limits) -> Refusal {
     let message = format!("the body is larger than {} bytes", limits.body);
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+fn is_limit(error: &(dyn StdError + 'static)) -> bool {
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
 }
 
 /// How deeply the arrays and objects of a JSON text are nested, if it is JSON.

@@ -78,9 +78,15 @@ fn accepts_events(headers: &HeaderMap) -> bool {
         return true;
     }
     let ranges = accepted.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-    ranges.map(essence).any(|range| {
+    ranges.filter(|range| !is_refused(range)).map(essence).any(|range| {
         ["*/*", "text/*", sse::CONTENT_TYPE].iter().any(|it| it.eq_ignore_ascii_case(range))
     })
+}
+
+/// Whether it names what is not wanted: its weight is nothing.
+fn is_refused(range: &str) -> bool {
+    let weights = range.split(';').filter_map(|parameter| parameter.trim().strip_prefix("q="));
+    weights.filter_map(|weight| weight.parse::<f32>().ok()).any(|weight| weight <= 0.0)
 }
 
 fn essence(media_type: &str) -> &str {
