@@ -55,7 +55,8 @@ impl AgUiBuilder {
         self
     }
 
-    /// How callbacks around the translation answer what frameworks answer differently.
+    /// How callbacks around the translation answer what frameworks answer differently. Under
+    /// [`potato`](BandSemantics::potato) their responses do not count.
     pub fn semantics(mut self, semantics: BandSemantics) -> Self {
         self.semantics = semantics;
         self
