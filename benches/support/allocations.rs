@@ -14,3 +14,8 @@ pub fn of<T>(run: impl FnOnce() -> T) -> Allocations {
     let info = measure(|| drop(run()));
     Allocations { count: info.count_total as usize, bytes: info.bytes_total as usize }
 }
+
+/// The most bytes that `run` holds at a time, of those it allocates on this thread.
+pub fn peak<T>(run: impl FnOnce() -> T) -> usize {
+    measure(|| drop(run())).bytes_max as usize
+}
