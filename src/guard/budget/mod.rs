@@ -241,6 +241,7 @@ impl OfRun {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<AgentRequest> for Budget {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
         self.account(request.context())?.begin();
@@ -248,6 +249,7 @@ impl Callback<AgentRequest> for Budget {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Budget {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let run = self.of_run(request.context())?;
@@ -275,6 +277,7 @@ impl Callback<ModelRequest> for Budget {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Budget {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         let run = self.of_run(request.context())?;
