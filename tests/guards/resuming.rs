@@ -5,7 +5,8 @@ use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Bundle, Checkpoint, End, Error, Message, Pending, Request,
-    Resolution, Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
+    Resolution, Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_model,
+    before_tool, wrap_tool,
 };
 
 use crate::{Log, assert_answered, ids, results, saved};
@@ -347,4 +348,75 @@ async fn a_call_has_one_path_in_and_out_of_its_tools() {
     boss.run("?").await.unwrap();
 
     assert_eq!(paths.take(), ["boss/call_1/team", "boss/call_1/team/member/call_1"]);
+}
+
+/// An agent that looks and wipes as the one before it does.
+fn namesake(log: &Log) -> (Agent, ScriptedModel) {
+    let model = ScriptedModel::new([Turn::text("begin")]);
+    (worker("first", log, &model), model)
+}
+
+#[tokio::test]
+async fn of_members_with_the_same_tools_the_one_that_waits_is_resumed() {
+    let log = Log::default();
+    let (first, before) = namesake(&log);
+    let model = wiper("disk");
+    let team = Agent::sequential("team").agents([first, worker("second", &log, &model)]);
+    let team = team.build().unwrap();
+
+    let mut paused = team.run("?").await.unwrap();
+    for answers in [vec![], vec![yes("team/second/call_2")]] {
+        assert_eq!(ids(&paused), ["team/second/call_2"]);
+        paused = resume(&team, &paused, &answers).await;
+    }
+
+    [before, model].iter().for_each(ScriptedModel::assert_done);
+    assert_eq!(log.take(), ["look \"disk\"", "wipe \"disk\""]);
+    assert_eq!(paused.text(), "disk wiped");
+}
+
+#[tokio::test]
+async fn a_sub_agent_with_its_parents_tools_is_resumed_itself() {
+    let log = Log::default();
+    let inner = wiper("disk");
+    let outer =
+        ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
+    let desk = Agent::builder(outer.clone())
+        .name("desk")
+        .tool(log.tool("wipe"))
+        .sub_agent(worker("billing", &log, &inner))
+        .build()
+        .unwrap();
+
+    let mut paused = desk.run("?").await.unwrap();
+    for answers in [vec![], vec![yes("desk/billing/call_2")]] {
+        assert_eq!(ids(&paused), ["desk/billing/call_2"]);
+        paused = resume(&desk, &paused, &answers).await;
+    }
+
+    [outer, inner].iter().for_each(ScriptedModel::assert_done);
+    assert_eq!(log.take(), ["look \"disk\"", "wipe \"disk\""]);
+    assert_eq!(paused.text(), "disk wiped");
+}
+
+#[tokio::test]
+async fn a_member_that_waits_with_no_call_open_is_resumed_all_the_same() {
+    let log = Log::default();
+    let (first, before) = namesake(&log);
+    let model = ScriptedModel::new([Turn::text("thank you")]);
+    let second =
+        Agent::builder(model.clone()).name("second").on_model(before_model(
+            |request| match request.context().resolution("name") {
+                Some(_) => Ok(()),
+                None => Err(Error::interrupt(Pending::new("name", "input_required"))),
+            },
+        ));
+    let team = Agent::sequential("team").agents([first, second.build().unwrap()]).build().unwrap();
+
+    let paused = team.run("?").await.unwrap();
+    assert_eq!(ids(&paused), ["name"]);
+    let done = resume(&team, &paused, &[Resolution::resolved("name", "Ada")]).await;
+
+    [before, model].iter().for_each(ScriptedModel::assert_done);
+    assert_eq!(done.text(), "thank you");
 }
