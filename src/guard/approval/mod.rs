@@ -139,10 +139,6 @@ impl Callback<ToolRequest> for Approval {
         Ok(Action::Continue)
     }
 
-    fn name(&self) -> std::borrow::Cow<'static, str> {
-        "Approval".into()
-    }
-
     fn is_guard(&self) -> bool {
         true
     }

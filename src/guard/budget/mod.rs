@@ -14,7 +14,8 @@
 //! | fails or is dropped | itself, and no tokens |
 //! | waits for somebody | nothing: it has not been made |
 //!
-//! Calls are counted exactly. Tokens and money may end above the limit by as much as calls in
+//! A call that a callback fails after the model has answered has failed: a budget that is to charge
+//! it stands inside of that callback's band. Calls are counted exactly. Tokens and money may end above the limit by as much as calls in
 //! flight have used beyond what they had reserved: the request's `max_tokens`, or
 //! [a default](Limits::with_reservation) where it sets none.
 //!
