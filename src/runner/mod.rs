@@ -36,6 +36,7 @@ mod tally;
 mod team;
 mod tools;
 mod transfer;
+mod waiting;
 
 pub use self::agent::Agent;
 pub use self::builder::{AgentBuilder, BuildError};

@@ -10,7 +10,7 @@ use tower::{Service, ServiceExt};
 use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
 use super::step::{self, Step};
 use super::transfer::{self, take_over};
-use super::{Agent, Progress};
+use super::{Agent, Progress, waiting};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{Carried, Seam, ShowTool};
@@ -105,6 +105,10 @@ impl<'a> Running<'a> {
     async fn run(mut self) -> Result<AgentResponse> {
         if let Some(outlet) = self.context().outlet() {
             outlet.begin(self.request.messages()).await;
+        }
+        let agents = &self.config.sub_agents;
+        if let Some(noted) = waiting::noted(self.context(), agents, &self.messages) {
+            return take_over(&agents[noted], &self.request, self.messages, self.iterations).await;
         }
         loop {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
