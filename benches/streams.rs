@@ -123,7 +123,7 @@ fn memory() {
     for words in [1_000, 10_000, 100_000, 1_000_000] {
         let server = AgUi::new(talker(words).build().unwrap());
         let mut bytes = BytesMut::with_capacity(32 << 10);
-        let peak = allocations::peak(&mut || drop(served(&server, &mut bytes)));
+        let peak = allocations::peak(|| served(&server, &mut bytes));
         let answer = words * WORD.len();
         println!("| {words} | {} ({:.1} times the answer) |", peak, peak as f64 / answer as f64);
     }

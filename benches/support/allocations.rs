@@ -1,5 +1,7 @@
 //! Counts what the current thread allocates.
 
+#![allow(dead_code, reason = "every bench uses a part of this")]
+
 use allocation_counter::measure;
 
 /// So many allocations of so many bytes together.

@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::stream::{Event, EventKind, Events};
 
 /// How many events wait for the reader at most.
-const CAPACITY: usize = 16;
+const CAPACITY: usize = 8;
 
 /// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
 ///
@@ -112,7 +112,7 @@ impl Stream for RunStream {
             if let Some(event) = this.events.waiting() {
                 return Poll::Ready(Some(this.events.hand_out(event)));
             }
-            let Some(run) = &mut this.run else { return Poll::Ready(None) };
+            let Some(run) = &mut this.run else { return Poll::Ready(this.events.rest()) };
             match run.as_mut().poll(cx) {
                 Poll::Ready(result) => {
                     this.run = None;

@@ -71,42 +71,46 @@ impl Outlet {
     }
 
     /// Tells what happens, waiting while the queue is full.
-    pub(crate) async fn send(&self, kind: EventKind) -> Result<()> {
+    pub(super) async fn send_all(&self, kinds: &mut Vec<EventKind>) -> Result<()> {
         if let Some(patch) = self.0.run.state.untold() {
-            self.push(EventKind::StateDelta { patch }).await?;
+            kinds.insert(0, EventKind::StateDelta { patch });
         }
-        self.push(kind).await
+        // Nearly always there is room, and nothing to wait for.
+        let mut kinds = kinds.drain(..);
+        while let Some(kind) = kinds.next() {
+            if let Some(event) = self.offer(kind)? {
+                let _wait = self.0.run.clock.pause();
+                self.0.run.queue.send(event).await.map_err(|_| gone())?;
+            }
+        }
+        Ok(())
     }
 
-    async fn push(&self, kind: EventKind) -> Result<()> {
+    /// Sends an event, or gives it back if the queue is full.
+    fn offer(&self, kind: EventKind) -> Result<Option<Event>> {
         let Part { invocation, run, .. } = &*self.0;
-        let gone = || Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
         match run.queue.try_send(Event { invocation: invocation.clone(), kind }) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(event)) => {
-                let _wait = run.clock.pause();
-                run.queue.send(event).await.map_err(|_| gone())
-            }
+            Ok(()) => Ok(None),
+            Err(TrySendError::Full(event)) => Ok(Some(event)),
             Err(TrySendError::Closed(_)) => Err(gone()),
         }
     }
 
     /// Tells what comes first, before anybody reads.
     pub(crate) fn begin_with(&self, kind: EventKind) {
-        let Part { invocation, run, .. } = &*self.0;
         // A new queue has room.
-        drop(run.queue.try_send(Event { invocation: invocation.clone(), kind }));
+        drop(self.offer(kind));
     }
 
     /// Tells what happens to whoever is still there.
     pub(crate) async fn tell(&self, kind: EventKind) {
-        // Without a reader there is nobody to tell, and nothing else to do about it.
-        drop(self.send(kind).await);
+        self.tell_all(vec![kind]).await;
     }
 
-    async fn tell_all(&self, events: Vec<EventKind>) {
-        for event in events {
-            self.tell(event).await;
+    async fn tell_all(&self, mut events: Vec<EventKind>) {
+        if !events.is_empty() {
+            // Without a reader there is nobody to tell, and nothing else to do about it.
+            drop(self.send_all(&mut events).await);
         }
     }
 
@@ -174,6 +178,10 @@ impl Outlet {
         lock(&conversation.0.shown).append(&mut shown);
         self.tell_all(events).await;
     }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
 }
 
 impl fmt::Debug for Outlet {

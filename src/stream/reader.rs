@@ -1,7 +1,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::Stream;
@@ -11,12 +11,17 @@ use tokio::time::Instant;
 use super::Event;
 use crate::lock::lock;
 
+/// So many events are taken from the queue at once.
+const BATCH: usize = 8;
+
 /// What happens, in order, as it is sent.
 ///
 /// It ends when nothing can be sent any more.
 #[derive(Debug)]
 pub struct Events {
     queue: mpsc::Receiver<Event>,
+    /// Taken from the queue and not read yet, the last first.
+    taken: Vec<Event>,
     clock: Arc<Clock>,
     /// The reader has something to do since the last event.
     away: Option<Pause>,
@@ -24,7 +29,7 @@ pub struct Events {
 
 impl Events {
     pub(super) fn new(queue: mpsc::Receiver<Event>, clock: Arc<Clock>) -> Self {
-        Self { queue, clock, away: None }
+        Self { queue, taken: Vec::new(), clock, away: None }
     }
 
     /// The reader is back for more.
@@ -38,13 +43,21 @@ impl Events {
         event
     }
 
-    /// An event that waits already.
+    /// An event that was taken from the queue already.
     pub(crate) fn waiting(&mut self) -> Option<Event> {
-        self.queue.try_recv().ok()
+        self.taken.pop()
     }
 
+    /// The next event of the queue.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.queue.poll_recv(cx)
+        ready!(self.queue.poll_recv_many(cx, &mut self.taken, BATCH));
+        self.taken.reverse();
+        Poll::Ready(self.taken.pop())
+    }
+
+    /// What is left in the queue of a run that is over.
+    pub(crate) fn rest(&mut self) -> Option<Event> {
+        self.queue.try_recv().ok()
     }
 }
 
@@ -52,7 +65,10 @@ impl Stream for Events {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.poll(cx)
+        match self.waiting() {
+            Some(event) => Poll::Ready(Some(event)),
+            None => self.poll(cx),
+        }
     }
 }
 
