@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
 use crate::request::Request;
-use crate::stream::EventKind;
+use crate::stream::{EventKind, Outlet};
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
 ///
@@ -198,13 +198,40 @@ impl Composed {
 async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
     let context = request.context().clone();
     let Some(outlet) = context.outlet() else { return answer(agent, request).await };
+    let entered = Entered { outlet: outlet.clone(), has_left: false };
     outlet.tell(EventKind::AgentEntered).await;
     let result = answer(agent, request).await;
     if let Ok(response) = &result {
         outlet.answered(response.new_messages()).await;
     }
-    outlet.tell(EventKind::AgentLeft { error: result.as_ref().err().cloned() }).await;
+    entered.leave(result.as_ref().err().cloned()).await;
     result
+}
+
+/// An agent that whoever watches has seen begin, and will see end, even if it is dropped.
+struct Entered {
+    outlet: Outlet,
+    has_left: bool,
+}
+
+impl Entered {
+    async fn leave(mut self, error: Option<Error>) {
+        self.has_left = true;
+        if error.is_some() {
+            self.outlet.failed();
+        }
+        self.outlet.tell(EventKind::AgentLeft { error }).await;
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.has_left {
+            let error = Error::new(ErrorKind::Cancelled, "the agent's call was dropped");
+            self.outlet.failed();
+            self.outlet.note([EventKind::AgentLeft { error: Some(error) }]);
+        }
+    }
 }
 
 async fn answer(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {

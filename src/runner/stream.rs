@@ -87,6 +87,10 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     outlet.tell(EventKind::RunStarted { run: context.run_id().into() }).await;
     outlet.tell(EventKind::StateSnapshot { state: context.state().watch() }).await;
     let result = service.oneshot(request).await.map_err(lift);
+    if let Ok(response) = &result {
+        // A layer around the agent may have changed what was seen, or called it again.
+        outlet.answered(response.new_messages()).await;
+    }
     let end = match &result {
         Ok(response) if response.pending().is_empty() => EventKind::RunFinished,
         Ok(response) => EventKind::RunInterrupted { pending: response.pending().into() },

@@ -138,10 +138,10 @@ impl Reader {
     }
 
     async fn emit(&mut self) -> Result<()> {
-        for event in self.events.drain(..) {
-            self.sink.outlet.send(event).await?;
+        if self.events.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.sink.outlet.send_all(self.events.drain(..)).await
     }
 }
 

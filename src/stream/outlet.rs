@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +22,7 @@ pub(crate) struct Outlet(Arc<Part>);
 struct Part {
     invocation: Arc<Invocation>,
     run: Arc<Run>,
-    /// The agent whose conversation this one goes on with.
+    /// The agent whose conversation this one goes on with, or the run.
     conversation: Option<Outlet>,
     shown: Mutex<Vec<Shown>>,
 }
@@ -30,6 +31,9 @@ struct Part {
 struct Run {
     name: Arc<str>,
     queue: mpsc::Sender<Event>,
+    /// What is to be told before anything else. Whoever is dropped while it waits for the reader
+    /// leaves it here.
+    untold: Mutex<VecDeque<Event>>,
     state: State,
     clock: Arc<Clock>,
     invocations: AtomicU32,
@@ -42,14 +46,39 @@ struct Shown {
     message: Message,
 }
 
+impl Run {
+    /// Passes on what there is room for; whether that was all.
+    fn pass_on(&self) -> Result<bool> {
+        let mut untold = lock(&self.untold);
+        while let Some(event) = untold.pop_front() {
+            match self.queue.try_send(event) {
+                Ok(()) => {}
+                Err(TrySendError::Full(event)) => {
+                    untold.push_front(event);
+                    return Ok(false);
+                }
+                Err(TrySendError::Closed(_)) => {
+                    untold.clear();
+                    return Err(gone());
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
+}
+
 impl Outlet {
     /// One for the run itself, and what is told there.
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, Events) {
         let (queue, events) = mpsc::channel(capacity.max(1));
         let clock = Arc::<Clock>::default();
         let events = Events::new(events, clock.clone());
-        let (invocations, calls) = Default::default();
-        let run = Arc::new(Run { name, queue, state, clock, invocations, calls });
+        let (untold, invocations, calls) = Default::default();
+        let run = Arc::new(Run { name, queue, untold, state, clock, invocations, calls });
         let (invocation, shown) = Default::default();
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
@@ -60,6 +89,7 @@ impl Outlet {
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
         let caller = (invocation.number > 0).then_some(invocation.number);
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
+        let goes_on = goes_on || caller.is_none();
         Self(Arc::new(Part {
             invocation: Arc::new(Invocation { number, path, caller, tool_call }),
             run: run.clone(),
@@ -70,23 +100,37 @@ impl Outlet {
 
     /// Tells what happens, waiting while the queue is full.
     pub(crate) async fn send(&self, kind: EventKind) -> Result<()> {
-        if let Some(patch) = self.0.run.state.untold() {
-            self.push(EventKind::StateDelta { patch }).await?;
-        }
-        self.push(kind).await
+        self.send_all([kind]).await
     }
 
-    async fn push(&self, kind: EventKind) -> Result<()> {
+    /// Tells all of it, even if this is dropped before the reader has room.
+    pub(super) async fn send_all(&self, kinds: impl IntoIterator<Item = EventKind>) -> Result<()> {
+        self.note(kinds);
+        self.flush().await
+    }
+
+    /// Leaves it to whoever tells something next.
+    pub(crate) fn note(&self, kinds: impl IntoIterator<Item = EventKind>) {
         let Part { invocation, run, .. } = &*self.0;
-        let gone = || Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
-        match run.queue.try_send(Event { invocation: invocation.clone(), kind }) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(event)) => {
-                let _wait = run.clock.pause();
-                run.queue.send(event).await.map_err(|_| gone())
-            }
-            Err(TrySendError::Closed(_)) => Err(gone()),
+        let mut untold = lock(&run.untold);
+        for kind in kinds {
+            let patch = run.state.untold().map(|patch| EventKind::StateDelta { patch });
+            let event = |kind| Event { invocation: invocation.clone(), kind };
+            untold.extend(patch.into_iter().chain([kind]).map(event));
         }
+    }
+
+    async fn flush(&self) -> Result<()> {
+        let run = &self.0.run;
+        while !run.pass_on()? {
+            let _wait = run.clock.pause();
+            let room = run.queue.reserve().await.map_err(|_| gone())?;
+            let mut untold = lock(&run.untold);
+            if let Some(event) = untold.pop_front() {
+                room.send(event);
+            }
+        }
+        Ok(())
     }
 
     /// Tells what happens to whoever is still there.
@@ -96,9 +140,7 @@ impl Outlet {
     }
 
     async fn tell_all(&self, events: Vec<EventKind>) {
-        for event in events {
-            self.tell(event).await;
-        }
+        drop(self.send_all(events).await);
     }
 
     /// Where the deltas of the next model call go.
@@ -123,6 +165,13 @@ impl Outlet {
             lock(&self.0.shown).push(Shown { id, message: message.clone() });
         }
         self.tell_all(events).await;
+    }
+
+    /// A model call was dropped: what is seen of it is void.
+    pub(crate) fn drop_call(&self, sink: &Sink) {
+        let mut events = Vec::new();
+        sink.call.settle(None, &mut events);
+        self.note(events);
     }
 
     /// The agent begins with this conversation: what else was seen of it before is void.
@@ -161,9 +210,20 @@ impl Outlet {
                 shown.push(Shown { id, message: message.clone() });
             }
         }
+        self.hand_over(shown);
+        self.tell_all(events).await;
+    }
+
+    /// The agent has failed or was dropped. What is seen of it is void if another answer takes its
+    /// place.
+    pub(crate) fn failed(&self) {
+        let shown = std::mem::take(&mut *lock(&self.0.shown));
+        self.hand_over(shown);
+    }
+
+    fn hand_over(&self, mut shown: Vec<Shown>) {
         let conversation = self.0.conversation.as_ref().unwrap_or(self);
         lock(&conversation.0.shown).append(&mut shown);
-        self.tell_all(events).await;
     }
 }
 
