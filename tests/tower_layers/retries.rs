@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
-use tower::BoxError;
 use tower::retry::backoff::{Backoff, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff};
 use tower::retry::budget::{Budget, TpsBudget};
 use tower::retry::{Policy, RetryLayer};
@@ -19,23 +18,11 @@ use crate::{WAYS, around_each, busy, run, secs};
 #[derive(Clone)]
 pub(crate) struct Again(pub(crate) u32);
 
-fn may_help<T, E: std::any::Any>(result: &Result<T, E>) -> bool {
-    let Err(error) = result else { return false };
-    let any: &dyn std::any::Any = error;
-    match (any.downcast_ref::<Error>(), any.downcast_ref::<BoxError>()) {
-        (Some(ours), _) => ours.is_retryable(),
-        (_, Some(boxed)) => boxed.is::<tower::timeout::error::Elapsed>(),
-        _ => false,
-    }
-}
-
-impl<R: Clone, T, E: std::any::Any> Policy<R, T, E> for Again {
+impl<R: Clone, T> Policy<R, T, Error> for Again {
     type Future = Ready<()>;
 
-    fn retry(&mut self, _: &mut R, result: &mut Result<T, E>) -> Option<Ready<()>> {
-        if !may_help(result) {
-            return None;
-        }
+    fn retry(&mut self, _: &mut R, result: &mut Result<T, Error>) -> Option<Ready<()>> {
+        result.as_ref().err().filter(|error| error.is_retryable())?;
         self.0 = self.0.checked_sub(1)?;
         Some(ready(()))
     }

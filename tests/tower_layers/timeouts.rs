@@ -6,7 +6,7 @@ use tower::ServiceBuilder;
 use tower::timeout::TimeoutLayer;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::Turn;
-use tower_agent::{ErrorKind, Message, ModelResponse, Part, Role, RunStream};
+use tower_agent::{Error, ErrorKind, Message, ModelResponse, Part, Role, RunStream};
 
 use crate::retries::Again;
 use crate::{WAYS, around_each, check, run, secs};
@@ -38,7 +38,9 @@ async fn a_timeout_lets_an_answer_in_time_pass() {
 async fn a_retry_around_a_timeout_takes_back_the_half_answer() {
     for streamed in WAYS {
         let turns = || [Turn::text("half of it").hanging_after(3), Turn::text("all of it")];
-        let layer = || ServiceBuilder::new().retry(Again(1)).timeout(secs(1)).into_inner();
+        let layer = || {
+            ServiceBuilder::new().retry(Again(1)).map_err(Error::from).timeout(secs(1)).into_inner()
+        };
         for (place, agent) in around_each!(turns(), layer()) {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
         }
@@ -50,7 +52,8 @@ async fn a_timeout_that_strikes_while_the_reader_is_away_leaves_nothing_open() {
     let parts = || (0..20).flat_map(|_| [Part::reasoning("hm"), Part::text("so")]);
     let answer = || ModelResponse::new(Message::new(Role::Assistant, parts()));
     let turns = || [Turn::response(answer()), Turn::text("all of it")];
-    let layer = || ServiceBuilder::new().retry(Again(1)).timeout(secs(1)).into_inner();
+    let layer =
+        || ServiceBuilder::new().retry(Again(1)).map_err(Error::from).timeout(secs(1)).into_inner();
     // However many words the reader has taken before it goes away.
     for words in 1..20 {
         for (place, agent) in around_each!(turns(), layer()) {
