@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::StreamExt;
 use tokio::time::Instant;
 use tower::buffer::{Buffer, BufferLayer};
 use tower::hedge::{Hedge, Policy};
@@ -13,9 +14,10 @@ use tower::reconnect::Reconnect;
 use tower::spawn_ready::SpawnReadyLayer;
 use tower::util::{BoxCloneServiceLayer, BoxCloneSyncServiceLayer, BoxLayer};
 use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tower_agent::stream::EventKind;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    AgentRequest, BoxAgent, BoxModel, Error, ErrorKind, ModelRequest, ModelResponse,
+    AgentRequest, BoxAgent, BoxModel, Error, ErrorKind, ModelRequest, ModelResponse, RunStream,
 };
 use tower_layer::Layer;
 
@@ -172,6 +174,31 @@ async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
+    let turns = [Turn::text("first").hanging_after(3), Turn::text("second")];
+    let agent = crate::plain(ScriptedModel::new(turns)).build().unwrap();
+    let hedge = HedgeLayer::<AgentRequest>(PhantomData).layer(agent);
+    let mut stream = RunStream::new(Buffer::new(hedge, 1), "?".into());
+    let mut seen = Vec::new();
+    while let Some(event) = stream.next().await {
+        match event.kind {
+            EventKind::TextDelta { text, .. } => {
+                seen.push(format!("{}: {text}", event.invocation.number));
+            }
+            EventKind::AttemptDiscarded { .. } => {
+                seen.push(format!("{}: discarded", event.invocation.number));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(
+        seen,
+        ["1: f", "1: i", "1: r", "2: s", "2: e", "2: c", "2: o", "2: n", "2: d", "1: discarded"]
+    );
+    assert_eq!(stream.response().await.unwrap().text(), "second");
+}
+
 #[tokio::test]
 async fn spawn_ready_in_a_buffer_gets_its_service_ready_in_the_background() {
     for streamed in WAYS {
@@ -188,7 +215,7 @@ async fn spawn_ready_in_a_buffer_gets_its_service_ready_in_the_background() {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "one", "{place}");
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "two", "{place}");
         }
-        assert_eq!((probe.calls(), probe.violations()), (8, 0));
+        assert_eq!((probe.calls(), probe.violations()), (10, 0));
     }
 }
 

@@ -223,8 +223,8 @@ async fn a_body_that_stalls_is_a_timeout_where_its_error_is_made_one() {
 async fn towers_own_timeout_under_the_provider_bounds_the_head_and_around_it_the_whole() {
     let http = || service_fn(async |_: Call| Ok::<_, BoxError>(half()));
     let under = tower::timeout::TimeoutLayer::new(secs(1)).layer(http());
-    let around = tower::timeout::TimeoutLayer::new(secs(3))
-        .layer(builder().build_with(under).unwrap());
+    let around =
+        tower::timeout::TimeoutLayer::new(secs(3)).layer(builder().build_with(under).unwrap());
     for streamed in WAYS {
         let start = tokio::time::Instant::now();
         let error = run(&of_model(BoxModel::new(around.clone())), streamed).await.unwrap_err();

@@ -19,15 +19,16 @@ use tower::ServiceExt;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, BoxAgent, BoxModel, BoxTool, Error, ErrorKind, Message,
-    ModelRequest, ModelResponse, Part, Result, Role, RunStream, Semantics, Tool, ToolCall,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, BoxAgent, BoxModel, BoxTool, Error,
+    ErrorKind, Message, ModelRequest, ModelResponse, Part, Result, Role, RunStream, Semantics,
+    Tool, ToolCall,
 };
 
 use self::support::transcript::{Answer, left, said};
 use tower_agent::runner::ToolFailure;
 
-/// The same layer around a model, around a tool, around an agent inside its callbacks, and around
-/// an agent from outside; what is inside it does what the script says. The layer is written once
+/// The same layer around a model, around one tool and around all, around an agent inside its
+/// callbacks, and around an agent from outside; what is inside it does what the script says. The layer is written once
 /// and made for each, where `Call` is the request's type.
 macro_rules! around_each {
     ($turns:expr, $layer:expr) => {{
@@ -44,6 +45,11 @@ macro_rules! around_each {
             type Call = ToolRequest;
             asking(worker(script()).layer($layer))
         };
+        let around_tools = {
+            #[allow(dead_code, reason = "most layers do not name it")]
+            type Call = ToolRequest;
+            asking(worker(script())).tool_layer($layer)
+        };
         let around_loop = {
             #[allow(dead_code, reason = "most layers do not name it")]
             type Call = AgentRequest;
@@ -57,7 +63,8 @@ macro_rules! around_each {
         };
         [
             ("model", BoxAgent::new(around_model.build().unwrap())),
-            ("tool", around_tool),
+            ("tool", BoxAgent::new(around_tool.build().unwrap())),
+            ("tools", BoxAgent::new(around_tools.build().unwrap())),
             ("loop", BoxAgent::new(around_loop.build().unwrap())),
             ("agent", around_agent),
         ]
@@ -90,7 +97,7 @@ fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
 }
 
-fn plain(model: ScriptedModel) -> tower_agent::AgentBuilder {
+fn plain(model: ScriptedModel) -> AgentBuilder {
     Agent::builder(model.with_chunk_size(1))
 }
 
@@ -101,7 +108,7 @@ fn worker(model: ScriptedModel) -> Tool {
 
 /// An agent that calls the tool `worker` and says what that has answered; its failure is the
 /// run's.
-fn asking(tool: Tool) -> BoxAgent {
+fn asking(tool: Tool) -> AgentBuilder {
     let model = ScriptedModel::always(Turn::function(|request: &ModelRequest| {
         let results = request.messages().iter().flat_map(Message::tool_results);
         Ok(match results.last() {
@@ -115,7 +122,7 @@ fn asking(tool: Tool) -> BoxAgent {
     }));
     let mut semantics = Semantics::default();
     semantics.run.tool_failure = ToolFailure::FailRun;
-    BoxAgent::new(Agent::builder(model).tool(tool).semantics(semantics).build().unwrap())
+    Agent::builder(model).tool(tool).semantics(semantics)
 }
 
 fn of_model(model: BoxModel) -> BoxAgent {
@@ -124,7 +131,7 @@ fn of_model(model: BoxModel) -> BoxAgent {
 
 fn of_tool(service: BoxTool) -> BoxAgent {
     let declaration = worker(ScriptedModel::new([])).declaration().as_ref().clone();
-    asking(Tool::service(declaration, service))
+    BoxAgent::new(asking(Tool::service(declaration, service)).build().unwrap())
 }
 
 /// Runs the agent. Streamed, what its reader is left with must be what was answered, and what an
@@ -178,4 +185,33 @@ fn reads_words(stream: &mut RunStream, seen: &mut Vec<Event>) -> bool {
         }
     }
     false
+}
+
+/// The tests that the guide names are tests.
+#[test]
+fn the_guide_names_tests_that_there_are() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(root.join("src/guide/tower_layers.md")).unwrap();
+    let modules = [
+        "buffers",
+        "compositions",
+        "filters",
+        "http",
+        "limits",
+        "maps",
+        "retries",
+        "routes",
+        "timeouts",
+    ];
+    let mut named = std::collections::BTreeSet::new();
+    for quoted in guide.split('`').skip(1).step_by(2) {
+        let Some((module, test)) = quoted.split_once("::") else { continue };
+        if modules.contains(&module) {
+            let file = root.join(format!("tests/tower_layers/{module}.rs"));
+            let source = std::fs::read_to_string(file).unwrap();
+            assert!(source.contains(&format!("fn {test}()")), "`{quoted}` is no test");
+            named.insert(module);
+        }
+    }
+    assert_eq!(Vec::from_iter(named), modules);
 }

@@ -12,6 +12,8 @@ use tower_agent::{
     Result, ToolRequest, ToolResponse,
 };
 
+use tower_layer::Layer;
+
 use crate::{WAYS, around_each, busy, plain, run};
 
 /// Says something else.
@@ -157,7 +159,7 @@ async fn a_request_is_mapped() {
             }));
         let agents = [
             tower_agent::BoxAgent::new(model.build().unwrap()),
-            crate::asking(tool),
+            tower_agent::BoxAgent::new(crate::asking(tool).build().unwrap()),
             tower_agent::BoxAgent::new(agent.build().unwrap()),
         ];
         for agent in agents {
@@ -173,5 +175,16 @@ async fn a_future_is_mapped() {
             .model_layer(MapFutureLayer::new(shouted::<ModelResponse>));
         let agent = tower_agent::BoxAgent::new(model.build().unwrap());
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "instead");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_put_in_anothers_place_has_a_run_of_its_own() {
+    let run_id = |request: &ModelRequest| Ok(ModelResponse::text(request.context().run_id()));
+    for streamed in WAYS {
+        let instead = MapRequestLayer::new(|_| AgentRequest::new("?").with_run_id("another"));
+        let agent = plain(ScriptedModel::always(Turn::function(run_id))).build().unwrap();
+        let agent = tower_agent::BoxAgent::new(instead.layer(agent));
+        assert_eq!(run(&agent, streamed).await.unwrap().text(), "another");
     }
 }

@@ -10,7 +10,7 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tower::retry::{Policy, RetryLayer};
 use tower::util::rng::HasherRng;
 use tower_agent::testing::Turn;
-use tower_agent::{Error, ErrorKind};
+use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Request};
 
 use crate::{WAYS, around_each, busy, run, secs};
 
@@ -142,6 +142,24 @@ async fn towers_backoff_spaces_attempts_out_and_its_budget_ends_them() {
         for (place, agent) in around_each!(failing(), RetryLayer::new(WithinBudget::new(0))) {
             let error = run(&agent, streamed).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Overloaded, "{place}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_retry_goes_on_in_the_same_run_and_finds_the_state_as_it_was_left() {
+    for streamed in WAYS {
+        let count = || {
+            Turn::function(|request: &ModelRequest| {
+                let state = request.context().state();
+                let tries = state.get("tries").map_or(0, |tries| tries.as_u64().unwrap()) + 1;
+                state.set("tries", tries);
+                if tries == 1 { Err(busy()) } else { Ok(ModelResponse::text("done")) }
+            })
+        };
+        for (place, agent) in around_each!([count(), count()], RetryLayer::new(Again(1))) {
+            let response = run(&agent, streamed).await.unwrap();
+            assert_eq!(response.state().get("tries"), Some(2.into()), "{place}");
         }
     }
 }
