@@ -70,7 +70,7 @@ pub enum EventKind {
     AgentEntered,
     /// An agent is done.
     AgentLeft {
-        /// Why it failed, if it did.
+        /// Why it failed, if it did. One that was dropped was [cancelled](crate::ErrorKind::Cancelled).
         error: Option<Error>,
     },
     /// A turn begins: a model call, and the tools that it asks for.
