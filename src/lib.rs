@@ -88,7 +88,7 @@
 //! 3. **A wrap**: [`wrap_model`], [`wrap_tool`], [`wrap_agent`]. Use it where one piece of code must
 //!    stand around the call: to time it, to run it twice.
 //! 4. **A [`Layer`](tower_layer::Layer)**: for a middleware with its own service and future,
-//!    reusable and free of boxes. Tower's own fit as they are.
+//!    reusable and free of boxes. [Tower's own fit](guide::tower_layers), most as they are.
 //! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
 //!
 //! # Guards

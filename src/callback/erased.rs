@@ -204,6 +204,7 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
     }
 }
 
+#[expect(clippy::extra_unused_lifetimes, reason = "the closures below name it")]
 fn has<'a, R: Request, C: Callback<R>>(hook: &str) -> bool {
     !match hook {
         "before" => captures_nothing(|(it, request): (&'a C, &'a mut R)| it.before(request)),

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::convert::below;
 pub use self::kind::ErrorKind;
 pub use self::pending::{Answer, Pending, Resolution};
 
@@ -218,7 +219,7 @@ impl Error {
             if let Some(found) = current.downcast_ref() {
                 return Some(found);
             }
-            link = current.source();
+            link = below(current);
         }
         None
     }

@@ -1,35 +1,30 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Event;
+use super::queue::Queue;
 use crate::lock::lock;
-
-/// So many events are taken from the queue at once.
-const BATCH: usize = 8;
 
 /// What happens, in order, as it is sent.
 ///
 /// It ends when nothing can be sent any more.
 #[derive(Debug)]
 pub struct Events {
-    queue: mpsc::Receiver<Event>,
-    /// Taken from the queue and not read yet, the last first.
-    taken: Vec<Event>,
+    queue: Arc<Queue>,
     clock: Arc<Clock>,
     /// The reader has something to do since the last event.
     away: Option<Pause>,
 }
 
 impl Events {
-    pub(super) fn new(queue: mpsc::Receiver<Event>, clock: Arc<Clock>) -> Self {
-        Self { queue, taken: Vec::new(), clock, away: None }
+    pub(super) fn new(queue: Arc<Queue>, clock: Arc<Clock>) -> Self {
+        Self { queue, clock, away: None }
     }
 
     /// The reader is back for more.
@@ -43,21 +38,13 @@ impl Events {
         event
     }
 
-    /// An event that was taken from the queue already.
+    /// An event that waits already.
     pub(crate) fn waiting(&mut self) -> Option<Event> {
-        self.taken.pop()
+        self.queue.pop()
     }
 
-    /// The next event of the queue.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        ready!(self.queue.poll_recv_many(cx, &mut self.taken, BATCH));
-        self.taken.reverse();
-        Poll::Ready(self.taken.pop())
-    }
-
-    /// What is left in the queue of a run that is over.
-    pub(crate) fn rest(&mut self) -> Option<Event> {
-        self.queue.try_recv().ok()
+        self.queue.poll(cx)
     }
 }
 
@@ -65,10 +52,13 @@ impl Stream for Events {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        match self.waiting() {
-            Some(event) => Poll::Ready(Some(event)),
-            None => self.poll(cx),
-        }
+        self.poll(cx)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
