@@ -170,10 +170,7 @@ impl<'a> Running<'a> {
             None => self.answer(request).await?,
             Some(outlet) => self.show_answer(outlet, request).await?,
         };
-        let text = response.message().text();
-        if !text.is_empty() {
-            self.turn.push_text(text);
-        }
+        self.turn.push_text(response.message());
         let ends_run = self.ends_run(response.origin());
         self.messages.push(response.message().clone());
         Ok(ends_run.then_some(End::Finished))
