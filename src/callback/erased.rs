@@ -148,6 +148,11 @@ pub(super) trait Erased<R: Request>: Send + Sync {
     /// Whether it has this hook, rather than leaving it at its default.
     fn has(&self, hook: &str) -> bool;
 
+    /// The callback's own type.
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     fn is_guard(&self) -> bool {
         false
     }
@@ -197,6 +202,10 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
 
     fn has(&self, hook: &str) -> bool {
         has::<R, C>(hook)
+    }
+
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<C>()
     }
 
     fn is_guard(&self) -> bool {

@@ -26,6 +26,7 @@ mod agent;
 mod as_tool;
 mod builder;
 mod explain;
+mod lint;
 mod meter;
 mod progress;
 mod run;
