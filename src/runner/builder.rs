@@ -34,6 +34,7 @@ pub struct AgentBuilder {
     description: Arc<str>,
     model: BoxModel,
     model_name: &'static str,
+    model_type: &'static str,
     tools: Vec<Tool>,
     sub_agents: Vec<Agent>,
     instructions: Option<Arc<str>>,
@@ -102,6 +103,7 @@ impl AgentBuilder {
                 Place::Innermost,
             )),
             model_name: short_type_name::<S>(),
+            model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
             sub_agents: Vec::new(),
             instructions: None,
@@ -368,6 +370,7 @@ impl AgentBuilder {
         let global = &self.global;
         let agent = global.agent().type_names().chain(self.agent_stack.type_names());
         let model = global.model().type_names().chain(self.model_stack.type_names());
+        let model = model.chain([self.model_type]);
         let tool = global.tool().type_names().chain(self.tool_stack.type_names());
         lint::check(&self.name, CallKind::Agent, &agent.collect::<Vec<_>>());
         lint::check(&self.name, CallKind::Model, &model.collect::<Vec<_>>());

@@ -12,42 +12,29 @@ struct Rule {
     why: &'static str,
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 4] = [
     Rule {
         outer: "budget",
         inner: "retry",
-        why: "the budget counts a call once, whatever the attempts inside it cost; register the \
-              budget after the retry",
-    },
-    Rule {
-        outer: "budget",
-        inner: "fallback",
-        why: "the budget counts a call once, whichever models are asked inside it; register the \
-              budget after the fallback",
+        why: "the budget counts a call once, whatever the attempts inside it cost; register it \
+              after the retry",
     },
     Rule {
         outer: "retry",
         inner: "approval",
-        why: "a retry cannot change what a person has decided; register the approval before the \
-              retry",
+        why: "another attempt cannot change what a person has decided; register the approval \
+              before the retry",
     },
     Rule {
         outer: "retry",
         inner: "fallback",
-        why: "each attempt asks every model again; register the retry after the fallback, so that \
-              each model is retried by itself",
+        why: "each attempt asks every model again; put the retry around each of the models",
     },
     Rule {
         outer: "timeout",
         inner: "fallback",
-        why: "a model that hangs uses up the time of those behind it; register the timeout after \
-              the fallback, so that each model has its own",
-    },
-    Rule {
-        outer: "timeout",
-        inner: "approval",
-        why: "the timeout is of no use to a call that is not made; register the approval before \
-              the timeout",
+        why: "a model that hangs uses up the time of those behind it; put a timeout around each \
+              of the models",
     },
 ];
 
