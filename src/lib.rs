@@ -125,6 +125,7 @@ mod type_name;
 
 pub mod agent;
 pub mod callback;
+pub mod guard;
 pub mod guide;
 pub mod message;
 pub mod model;
