@@ -174,10 +174,10 @@ impl<'a> Running<'a> {
         let iteration = self.turn.iteration();
         self.in_step = true;
         outlet.tell(EventKind::StepStarted { iteration }).await;
-        let (sink, before) = (outlet.sink(), self.turn.agent_usage());
-        let result = self.answer(request.with_sink(sink.clone())).await;
+        let (answering, before) = (outlet.answering(), self.turn.agent_usage());
+        let result = self.answer(request.with_sink(answering.sink())).await;
         let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
-        outlet.settle(&sink, answer).await;
+        answering.settle(answer).await;
         let usage = Box::new(self.turn.agent_usage() - before);
         if *usage != Usage::default() {
             outlet.tell(EventKind::Usage { usage }).await;

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,6 +35,37 @@ struct Run {
     clock: Arc<Clock>,
     invocations: AtomicU32,
     calls: AtomicU32,
+    untold: Mutex<VecDeque<Event>>,
+}
+
+/// A model call while it is answered. If it is dropped first, what was seen of it is void.
+pub(crate) struct Answering<'a> {
+    outlet: &'a Outlet,
+    sink: Sink,
+}
+
+impl Answering<'_> {
+    /// Where the deltas of the call go.
+    pub(crate) fn sink(&self) -> Sink {
+        self.sink.clone()
+    }
+
+    /// The call is over: what is seen of it becomes what was answered, by the attempt of that
+    /// number, if anything was.
+    pub(crate) async fn settle(self, answer: Option<(&Message, Option<u32>)>) {
+        self.outlet.settle(&self.sink, answer).await;
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        let mut events = Vec::new();
+        // Says nothing of a call that is settled.
+        self.sink.call.settle(None, &mut events);
+        let Part { invocation, run, .. } = &*self.outlet.0;
+        let event = |kind| Event { invocation: invocation.clone(), kind };
+        lock(&run.untold).extend(events.into_iter().map(event));
+    }
 }
 
 /// An answer that was seen and not taken back.
@@ -42,14 +74,28 @@ struct Shown {
     message: Message,
 }
 
+impl Run {
+    async fn push(&self, event: Event) -> Result<()> {
+        let gone = || Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
+        match self.queue.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(event)) => {
+                let _wait = self.clock.pause();
+                self.queue.send(event).await.map_err(|_| gone())
+            }
+            Err(TrySendError::Closed(_)) => Err(gone()),
+        }
+    }
+}
+
 impl Outlet {
     /// One for the run itself, and what is told there.
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, Events) {
         let (queue, events) = mpsc::channel(capacity.max(1));
         let clock = Arc::<Clock>::default();
         let events = Events::new(events, clock.clone());
-        let (invocations, calls) = Default::default();
-        let run = Arc::new(Run { name, queue, state, clock, invocations, calls });
+        let (invocations, calls, untold) = Default::default();
+        let run = Arc::new(Run { name, queue, state, clock, invocations, calls, untold });
         let (invocation, shown) = Default::default();
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
@@ -70,6 +116,12 @@ impl Outlet {
 
     /// Tells what happens, waiting while the queue is full.
     pub(crate) async fn send(&self, kind: EventKind) -> Result<()> {
+        loop {
+            // What nobody could wait for when it happened comes first.
+            let untold = lock(&self.0.run.untold).pop_front();
+            let Some(event) = untold else { break };
+            self.0.run.push(event).await?;
+        }
         if let Some(patch) = self.0.run.state.untold() {
             self.push(EventKind::StateDelta { patch }).await?;
         }
@@ -78,15 +130,7 @@ impl Outlet {
 
     async fn push(&self, kind: EventKind) -> Result<()> {
         let Part { invocation, run, .. } = &*self.0;
-        let gone = || Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
-        match run.queue.try_send(Event { invocation: invocation.clone(), kind }) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(event)) => {
-                let _wait = run.clock.pause();
-                run.queue.send(event).await.map_err(|_| gone())
-            }
-            Err(TrySendError::Closed(_)) => Err(gone()),
-        }
+        run.push(Event { invocation: invocation.clone(), kind }).await
     }
 
     /// Tells what happens to whoever is still there.
@@ -101,8 +145,13 @@ impl Outlet {
         }
     }
 
+    /// The next model call begins.
+    pub(crate) fn answering(&self) -> Answering<'_> {
+        Answering { outlet: self, sink: self.sink() }
+    }
+
     /// Where the deltas of the next model call go.
-    pub(crate) fn sink(&self) -> Sink {
+    pub(super) fn sink(&self) -> Sink {
         let run = &self.0.run;
         let number = run.calls.fetch_add(1, Ordering::Relaxed);
         let call = Call::new(format!("{}-{number}", run.name).into());
@@ -114,9 +163,7 @@ impl Outlet {
         self.0.run.clock.watch()
     }
 
-    /// A model call is over: what is seen of it becomes what was answered, by the attempt of that
-    /// number, if anything was.
-    pub(crate) async fn settle(&self, sink: &Sink, answer: Option<(&Message, Option<u32>)>) {
+    async fn settle(&self, sink: &Sink, answer: Option<(&Message, Option<u32>)>) {
         let mut events = Vec::new();
         let id = sink.call.settle(answer, &mut events);
         if let (Some(id), Some((message, _))) = (id, answer) {
