@@ -3,6 +3,8 @@
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -151,19 +153,28 @@ async fn what_is_done_after_the_stream_is_not_waiting_for_a_delta() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_inside_is_a_sign_of_life() {
-    let broken = Error::new(ErrorKind::Connection, "broken");
-    let model = ScriptedModel::new([
-        Turn::text("half").with_latency(900 * MILLI).failing_after(1, broken),
-        Turn::text("all").with_latency(900 * MILLI),
-    ]);
+async fn a_second_attempt_inside_is_a_sign_of_life() {
+    let calls = Arc::<AtomicUsize>::default();
+    let model = service_fn(move |request: ModelRequest| {
+        let first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            sleep(600 * MILLI).await;
+            let mut attempt = request.sink().unwrap().open();
+            sleep(600 * MILLI).await;
+            attempt.send(Delta::Text("word".into())).await?;
+            if first {
+                return Err(Error::new(ErrorKind::Connection, "broken"));
+            }
+            Ok(ModelResponse::from(attempt.finish().await?))
+        }
+    });
     let retry = RetryLayer::new()
         .restart_streams(true)
         .with_backoff(Duration::ZERO, Duration::ZERO)
         .layer(model);
-    let layer = TimeoutLayer::new(60 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
+    let layer = TimeoutLayer::new(60 * SECOND).with_idle(SECOND);
 
-    assert_eq!(timed(layer, retry).await.0.unwrap().message().text(), "all");
+    assert_eq!(timed(layer, retry).await.0.unwrap().message().text(), "word");
 }
 
 /// Passes nothing on before its time.
