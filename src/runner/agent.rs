@@ -199,10 +199,12 @@ async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentRespons
     let context = request.context().clone();
     let Some(outlet) = context.outlet() else { return answer(agent, request).await };
     outlet.tell(EventKind::AgentEntered).await;
+    let mut calling = outlet.calling();
     let result = answer(agent, request).await;
     if let Ok(response) = &result {
-        outlet.answered(response.new_messages()).await;
+        calling.answered(response.new_messages()).await;
     }
+    drop(calling);
     outlet.tell(EventKind::AgentLeft { error: result.as_ref().err().cloned() }).await;
     result
 }

@@ -35,7 +35,10 @@ struct Run {
     clock: Arc<Clock>,
     invocations: AtomicU32,
     calls: AtomicU32,
+    /// What happened where nobody could wait for the reader.
     untold: Mutex<VecDeque<Event>>,
+    /// What was seen of calls of agents that have failed.
+    failed: Mutex<Vec<(Arc<Invocation>, Vec<Shown>)>>,
 }
 
 /// A model call while it is answered. If it is dropped first, what was seen of it is void.
@@ -68,6 +71,35 @@ impl Drop for Answering<'_> {
     }
 }
 
+/// A call of an agent while it is made. If it fails or is dropped, and is made again, what was
+/// seen of it is void.
+pub(crate) struct Calling<'a> {
+    outlet: &'a Outlet,
+    has_answered: bool,
+}
+
+impl Calling<'_> {
+    /// The agent has answered: what is seen of it becomes what it has said.
+    pub(crate) async fn answered<'a>(&mut self, said: impl Iterator<Item = &'a Message>) {
+        self.outlet.answered(said).await;
+        self.has_answered = true;
+    }
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        let Part { invocation, run, conversation, shown } = &*self.outlet.0;
+        let mut shown = std::mem::take(&mut *lock(shown));
+        if self.has_answered || shown.is_empty() {
+            return;
+        }
+        match conversation {
+            Some(outlet) => lock(&outlet.0.shown).append(&mut shown),
+            None => lock(&run.failed).push((invocation.clone(), shown)),
+        }
+    }
+}
+
 /// An answer that was seen and not taken back.
 struct Shown {
     id: Arc<str>,
@@ -75,6 +107,23 @@ struct Shown {
 }
 
 impl Run {
+    /// A call of an agent begins. If it was made before and has failed, what was seen is void.
+    fn call_again(&self, call: &Invocation) {
+        let is_same = |before: &Invocation| {
+            before.path == call.path
+                && before.caller == call.caller
+                && before.tool_call == call.tool_call
+        };
+        let mut failed = lock(&self.failed);
+        let mut untold = lock(&self.untold);
+        for (invocation, shown) in failed.extract_if(.., |(before, _)| is_same(before)) {
+            untold.extend(shown.into_iter().map(|shown| Event {
+                invocation: invocation.clone(),
+                kind: EventKind::AttemptDiscarded { message: shown.id },
+            }));
+        }
+    }
+
     async fn push(&self, event: Event) -> Result<()> {
         let gone = || Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
         match self.queue.try_send(event) {
@@ -94,8 +143,8 @@ impl Outlet {
         let (queue, events) = mpsc::channel(capacity.max(1));
         let clock = Arc::<Clock>::default();
         let events = Events::new(events, clock.clone());
-        let (invocations, calls, untold) = Default::default();
-        let run = Arc::new(Run { name, queue, state, clock, invocations, calls, untold });
+        let (invocations, calls, untold, failed) = Default::default();
+        let run = Arc::new(Run { name, queue, state, clock, invocations, calls, untold, failed });
         let (invocation, shown) = Default::default();
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
@@ -106,8 +155,10 @@ impl Outlet {
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
         let caller = (invocation.number > 0).then_some(invocation.number);
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
+        let invocation = Arc::new(Invocation { number, path, caller, tool_call });
+        run.call_again(&invocation);
         Self(Arc::new(Part {
-            invocation: Arc::new(Invocation { number, path, caller, tool_call }),
+            invocation,
             run: run.clone(),
             conversation: goes_on.then(|| self.clone()),
             shown: Mutex::default(),
@@ -143,6 +194,11 @@ impl Outlet {
         for event in events {
             self.tell(event).await;
         }
+    }
+
+    /// The agent is called.
+    pub(crate) fn calling(&self) -> Calling<'_> {
+        Calling { outlet: self, has_answered: false }
     }
 
     /// The next model call begins.
@@ -185,8 +241,7 @@ impl Outlet {
         self.tell_all(void).await;
     }
 
-    /// The agent has answered: what is seen of it becomes what it has said.
-    pub(crate) async fn answered<'a>(&self, said: impl Iterator<Item = &'a Message>) {
+    async fn answered<'a>(&self, said: impl Iterator<Item = &'a Message>) {
         let mut events = Vec::new();
         let said = said.filter(|message| message.role() == Role::Assistant);
         let mut said: Vec<_> = said.filter(|message| draft::is_visible(message)).collect();

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::retry::budget::Budget;
@@ -16,14 +16,15 @@ use tower_agent::guard::retry::RetryLayer;
 use tower_agent::stream::{Delta, Mapper};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Pending, Result, Tool,
-    ToolCall, ToolDeclaration, ToolRequest, ToolResponse, before_model,
+    Agent, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest, ModelResponse,
+    Pending, Result, RunStream, Tool, ToolCall, ToolDeclaration, ToolRequest, ToolResponse,
+    before_model,
 };
 use tower_layer::Layer;
 
 use super::support::call;
 use super::support::call::{Call, Embed};
-use super::watch::{busy, read};
+use super::watch::{busy, left, read};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -424,6 +425,25 @@ async fn an_agent_is_called_again_unless_it_is_watched() {
         (left, response.unwrap().text()),
         (vec!["Hello world".into()], "Hello world".into())
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_called_again_from_outside_takes_back_all_its_turns() {
+    let look = || {
+        let call = ToolCall::new("1", "look", json!({})).into();
+        Turn::response(ModelResponse::new(Message::assistant("Let me see.").with(call)))
+    };
+    let model = ScriptedModel::new([look(), half(), look(), Turn::text("Hello world")]);
+    let agent = Agent::builder(model).build().unwrap();
+    let service = RetryLayer::new().restart_streams(true).layer(agent);
+    let mut run = RunStream::new(service, AgentRequest::new("?"));
+
+    let events: Vec<_> = run.by_ref().collect().await;
+
+    assert_eq!(left(&events), ["Let me see.", "Hello world"]);
+    let said: Vec<_> =
+        run.response().await.unwrap().messages().range(1).map(Message::text).collect();
+    assert_eq!(said, ["Let me see.", "", "Hello world"]);
 }
 
 #[tokio::test(start_paused = true)]
