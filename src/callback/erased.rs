@@ -188,6 +188,7 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
     }
 }
 
+#[allow(clippy::extra_unused_lifetimes, reason = "the closures' arguments have it")]
 fn has<'a, R: Request, C: Callback<R>>(hook: &str) -> bool {
     !match hook {
         "before" => captures_nothing(|(it, request): (&'a C, &'a mut R)| it.before(request)),

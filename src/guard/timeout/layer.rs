@@ -24,8 +24,10 @@ pub(super) struct Limits<R> {
     pub(super) first_delta: Option<Duration>,
     pub(super) idle: Option<Duration>,
     /// Has the call's deltas seen, if it has any.
-    pub(super) watch: Option<fn(&mut R) -> Option<Arc<Deltas>>>,
+    pub(super) watch: Option<Watch<R>>,
 }
+
+type Watch<R> = fn(&mut R) -> Option<Arc<Deltas>>;
 
 impl<R: Request> TimeoutLayer<R> {
     /// A call may take so long, from the moment it is made to its answer.
