@@ -1,7 +1,10 @@
 //! What a guard costs a call while it has nothing to do.
 //!
 //! Each stands alone around a service that answers at once, and then around a scripted model whose
-//! answer is streamed to a reader, four characters at a time; the bare call runs beside it.
+//! answer is streamed to a reader, four characters at a time; the bare call runs beside it, and a
+//! callback that looks at every delta, which the limits between deltas need.
+//!
+//! A new guard is one more line in `table`.
 
 mod support;
 
@@ -12,9 +15,9 @@ use tower::{ServiceExt, service_fn};
 use tower_agent::guard::fallback::Fallback;
 use tower_agent::guard::retry::RetryLayer;
 use tower_agent::guard::timeout::TimeoutLayer;
-use tower_agent::stream::channel;
+use tower_agent::stream::{channel, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{BoxError, Message, ModelRequest, ModelResponse, ModelService};
+use tower_agent::{BoxError, Message, ModelRequest, ModelResponse, ModelService, before_model};
 use tower_layer::Layer;
 
 use self::support::{Race, finish};
@@ -42,7 +45,9 @@ fn table<M: ModelService>(title: &str, model: M, is_streamed: bool) {
     let whole = TimeoutLayer::new(MINUTE);
     enter(&mut race, "`Timeout`, the whole call", whole.layer(model.clone()), is_streamed);
     let all = TimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE);
-    enter(&mut race, "`Timeout`, all limits", all.layer(model), is_streamed);
+    enter(&mut race, "`Timeout`, all limits", all.layer(model.clone()), is_streamed);
+    let mapper = before_model(|request| request.map_deltas(|| map_fn(Some)));
+    enter(&mut race, "a mapper that does nothing", mapper.layer(model), is_streamed);
 
     let results = race.run();
     println!("\n{title}\n");
