@@ -16,7 +16,7 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use super::support::call;
-use super::watch::{busy, read};
+use super::watch::{Traces, busy, read};
 
 fn failing(error: Error) -> ScriptedModel {
     ScriptedModel::new([Turn::error(error)])
@@ -302,4 +302,17 @@ async fn a_panic_goes_up_and_no_other_model_is_asked() {
     let answer = call(model, ModelRequest::default());
     assert!(AssertUnwindSafe(answer).catch_unwind().await.is_err());
     second.assert_done();
+}
+
+#[tokio::test]
+async fn each_other_model_is_traced() {
+    let traces = Traces::default();
+    let _traced = tracing::subscriber::set_default(traces.clone());
+    let model = Fallback::new(failing(busy())).or(saying("second")).or(saying("third"));
+
+    call(model, ModelRequest::default()).await.unwrap();
+
+    let expected =
+        "message=another model is asked call=model call asked=1 of=3 error=overloaded: busy";
+    assert_eq!(traces.take(), [expected]);
 }

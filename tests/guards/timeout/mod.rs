@@ -1,5 +1,7 @@
 //! `guard::timeout`
 
+mod runs;
+
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -14,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::guard::retry::RetryLayer;
 use tower_agent::guard::timeout::TimeoutLayer;
-use tower_agent::stream::{Delta, EventKind, Mapper, channel};
+use tower_agent::stream::{Delta, Mapper, channel};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, CallKind, Error, ErrorKind, ModelRequest, ModelResponse, ModelService, Pending, Result,
@@ -23,7 +25,6 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use super::support::{call, stream};
-use super::watch::{left, read};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -373,61 +374,4 @@ async fn what_took_too_long_or_was_dropped_is_gone() {
     drop(dropped);
     assert_eq!((probe.calls(), probe.cancelled(), probe.in_flight()), (2, 2, 0));
     assert_eq!(probe.violations(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn half_an_answer_that_took_too_long_is_taken_back() {
-    let model =
-        ScriptedModel::new([Turn::text("Hello world").hanging_after(1), Turn::text("Hello world")]);
-    let agent = Agent::builder(model.with_chunk_size(6))
-        .model_layer(RetryLayer::new().restart_streams(true))
-        .model_layer(strict())
-        .build()
-        .unwrap();
-
-    let (left, response) = read(&agent).await;
-
-    assert_eq!(
-        (left, response.unwrap().text()),
-        (vec!["Hello world".into()], "Hello world".into())
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_agent_that_took_too_long_in_the_middle_of_an_answer_takes_it_back() {
-    let model =
-        ScriptedModel::new([Turn::text("Hello world").hanging_after(1), Turn::text("Hello world")]);
-    let agent = Agent::builder(model.with_chunk_size(6))
-        .agent_layer(RetryLayer::new().restart_streams(true))
-        .agent_layer(TimeoutLayer::new(SECOND))
-        .build()
-        .unwrap();
-
-    let (left, response) = read(&agent).await;
-
-    assert_eq!(
-        (left, response.unwrap().text()),
-        (vec!["Hello world".into()], "Hello world".into())
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_an_agent_said_that_took_too_long_as_a_tool_is_taken_back() {
-    let helper = ScriptedModel::new([Turn::text("Hello world").hanging_after(1)]);
-    let helper = Agent::builder(helper).name("helper").build().unwrap();
-    let model =
-        ScriptedModel::new([Turn::tool("helper", json!({ "request": "?" })), Turn::text("Sorry.")]);
-    let agent = Agent::builder(model)
-        .tool(helper.into_tool("Helps."))
-        .tool_layer(TimeoutLayer::new(SECOND))
-        .build()
-        .unwrap();
-
-    let mut run = agent.stream("?");
-    let events: Vec<_> = run.by_ref().collect().await;
-
-    assert_eq!(left(&events), ["Sorry."]);
-    let starts = events.iter().filter(|e| matches!(e.kind, EventKind::TextStart { .. })).count();
-    let ends = events.iter().filter(|e| matches!(e.kind, EventKind::TextEnd { .. })).count();
-    assert_eq!((starts, ends), (2, 2));
 }
