@@ -224,6 +224,33 @@ impl Error {
         None
     }
 
+    /// The same error, told in other words.
+    ///
+    /// ```
+    /// use tower_agent::{Error, ErrorKind};
+    ///
+    /// let busy = Error::new(ErrorKind::Overloaded, "busy");
+    /// let told = busy.clone().with_message(format!("{}, as always", busy.message()));
+    /// assert_eq!((told.kind(), told.message()), (ErrorKind::Overloaded, "busy, as always"));
+    /// ```
+    #[must_use]
+    pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.update(|e| {
+            e.message = message.into();
+            if let Some(Cause::Same(cause)) =
+                e.cause.take_if(|cause| matches!(cause, Cause::Same(_)))
+            {
+                e.cause = Some(Cause::Below(cause));
+            }
+        })
+    }
+
+    /// The same error with the call that failed.
+    #[must_use]
+    pub fn with_call(self, call: CallSite) -> Self {
+        self.update(|e| e.call = Some(call))
+    }
+
     /// The same error with its cause.
     #[must_use]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {

@@ -2,7 +2,15 @@
 
 mod approval;
 mod budget;
+mod fallback;
+mod guardrail;
+mod redact;
 mod resuming;
+mod retry;
+#[path = "../support/mod.rs"]
+mod support;
+mod timeout;
+mod watch;
 
 use std::sync::{Arc, Mutex};
 
