@@ -105,6 +105,7 @@
 //! |---|---|
 //! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
+//! | `redact` | [`guard::redact`]: keeps addresses, card numbers and secrets from whoever reads |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.
@@ -125,6 +126,7 @@ mod type_name;
 
 pub mod agent;
 pub mod callback;
+pub mod guard;
 pub mod guide;
 pub mod message;
 pub mod model;

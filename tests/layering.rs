@@ -26,7 +26,7 @@ const FLOORS: [&[&str]; 5] = [
     &["agent", "model", "tool"],
     &["callback"],
     &["runner"],
-    &["guide", "provider", "testing"],
+    &["guard", "guide", "provider", "testing"],
 ];
 
 fn floor(room: &str) -> usize {

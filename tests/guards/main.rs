@@ -1,0 +1,4 @@
+//! The guards.
+
+mod guardrail;
+mod redact;

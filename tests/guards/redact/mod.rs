@@ -1,0 +1,6 @@
+//! Redaction.
+
+mod calls;
+mod detectors;
+mod exactness;
+mod streams;
