@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use regex_automata::dfa::{Automaton, StartError, StartKind, dense};
+use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
 use regex_automata::{Anchored, MatchKind};
@@ -66,7 +67,10 @@ impl Table {
             .start_kind(StartKind::Anchored)
             .dfa_size_limit(Some(MAX_BYTES))
             .determinize_size_limit(Some(MAX_BYTES));
-        let dfa = dense::Builder::new().configure(config).build(pattern);
+        let dfa = dense::Builder::new()
+            .configure(config)
+            .thompson(thompson::Config::new().nfa_size_limit(Some(MAX_BYTES)))
+            .build(pattern);
         let dfa = dfa.map_err(|error| fails(with_causes(&error)))?;
         Self::of(&dfa).map_err(|error| fails(error.to_string()))
     }
