@@ -162,18 +162,76 @@ async fn beside_a_call_that_is_not_streamed_its_answer_waits_too() {
 
 #[tokio::test]
 async fn a_check_that_trips_drops_a_call_that_hangs() {
-    let probe = ProbeLayer::new().with_pending_polls(2);
-    let guardrail = Guardrail::beside(|_| async { Ok::<_, Error>(Verdict::trip("no")) });
+    let probe = ProbeLayer::new();
+    let (tell, guardrail) = told();
     let agent = Agent::builder(ScriptedModel::new([Turn::pending()]))
         .model_layer(guardrail)
         .model_layer(probe.clone())
         .build()
         .unwrap();
 
-    let error = agent.run("?").await.unwrap_err();
+    let mut run = agent.run("?");
+    assert!((&mut run).now_or_never().is_none());
+    assert_eq!(probe.in_flight(), 1);
+    tell.send(Ok(Verdict::trip("no"))).unwrap();
 
-    assert_eq!(tripped(&error), "no");
-    assert_eq!((probe.in_flight(), probe.violations()), (0, 0));
+    assert_eq!(tripped(&run.await.unwrap_err()), "no");
+    assert_eq!((probe.in_flight(), probe.cancelled()), (0, 1));
+}
+
+#[tokio::test]
+async fn every_call_is_made_on_a_service_that_is_ready() {
+    for guardrail in everywhere(|| async { Ok(Verdict::Pass) }) {
+        let probe = ProbeLayer::new().with_pending_polls(2);
+        let agent = Agent::builder(ScriptedModel::always(Turn::text("hi")))
+            .model_layer(guardrail)
+            .model_layer(probe.clone())
+            .build()
+            .unwrap();
+        for _ in 0..2 {
+            assert_eq!(agent.run("?").await.unwrap().text(), "hi");
+        }
+        assert_eq!((probe.calls(), probe.violations()), (2, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_model_in_another_task_is_held_back_too() {
+    for passes in [true, false] {
+        let model = ScriptedModel::new([Turn::text("from afar")]);
+        let sent = Arc::new(Mutex::new(None));
+        let spawning = tower::service_fn({
+            let sent = sent.clone();
+            move |request: ModelRequest| {
+                let (model, sent) = (model.clone(), sent.clone());
+                let task = tokio::spawn(async move {
+                    let response = model.oneshot(request).await;
+                    *sent.lock().unwrap() = Some(response.is_ok());
+                    response
+                });
+                async { task.await.expect("no panic") }
+            }
+        });
+        let (tell, guardrail) = told();
+        let agent = Agent::builder(spawning).model_layer(guardrail).build().unwrap();
+
+        let mut run = agent.stream("?");
+        let mut early = Vec::new();
+        for _ in 0..10 {
+            early.extend(read_now(&mut run));
+            tokio::task::yield_now().await;
+        }
+        assert!(!early.iter().any(is_of_answer), "{early:?}");
+        assert_eq!(*sent.lock().unwrap(), None);
+        tell.send(Ok(if passes { Verdict::Pass } else { Verdict::trip("no") })).unwrap();
+        let (late, _) = read(run).await;
+
+        assert_eq!(text_of(&late), if passes { "from afar" } else { "" });
+        while sent.lock().unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*sent.lock().unwrap(), Some(passes), "what goes on alone is shut out");
+    }
 }
 
 #[tokio::test]

@@ -26,7 +26,8 @@ pub(super) fn parts(parts: &[Part], change: Change<'_>) -> Option<Vec<Part>> {
     changed
 }
 
-/// What a provider added to a text may repeat it or sign it: it goes with the text.
+/// What a provider added to a text may repeat it or sign it: it goes with the text. That of a tool
+/// call must come back with the call.
 fn part(part: &Part, change: Change<'_>) -> Option<Part> {
     let mut changed = part.clone();
     match &mut changed {
@@ -40,7 +41,6 @@ fn part(part: &Part, change: Change<'_>) -> Option<Part> {
         }
         Part::ToolCall(call) => {
             call.arguments = Arc::new(value(&call.arguments, change)?);
-            call.provider = ProviderData::default();
         }
         Part::ToolResult(result) => result.parts = parts(&result.parts, change)?,
         _ => return None,

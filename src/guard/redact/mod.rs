@@ -28,9 +28,10 @@
 //! the model is sent. Whoever watches, the transcript and the callbacks outside see placeholders
 //! only. In JSON every string, number and key is a text of its own.
 //!
-//! Left alone are images, parts that only a provider knows, the instructions, and the errors that
-//! another error has as its cause. What a provider added to a piece that is redacted, such as a
-//! signature of a thought, is dropped with it, for it may repeat or vouch for the words.
+//! Left alone are images, parts that only a provider knows, the instructions, the session's state,
+//! what tools [emit](crate::RunContext::emit), and the errors that another error has as its cause.
+//! What a provider added to a text or a thought that is redacted, such as a signature, is dropped
+//! with it, for it may repeat or vouch for the words; that of a tool call or a whole message stays.
 //!
 //! # Where it stands
 //!

@@ -172,6 +172,8 @@ fn what_cannot_be_used_is_said_with_the_kind() {
     assert!(broken.to_string().contains("unclosed group"), "{broken}");
     let boundary = error(Detector::pattern("order", r"\bx\b"));
     assert!(boundary.to_string().contains("Unicode word boundar"), "{boundary}");
+    let bytes = error(Detector::pattern("order", "(?-u:.)"));
+    assert!(bytes.to_string().contains("invalid UTF-8"), "{bytes}");
     let empty = DetectorError::MatchesEmpty { kind: "order".to_owned() };
     assert_eq!(error(Detector::pattern("order", "a*")), empty);
     assert_eq!(error(Detector::words("order", [""])), empty);

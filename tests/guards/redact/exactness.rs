@@ -1,5 +1,7 @@
 //! What is held back of a text, and that it is no more than must be.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use tower_agent::guard::redact::{Detector, Redact};
 
@@ -65,9 +67,9 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
 
-const LETTERS: &[&str] = &["a", "b", "c", "é", " "];
+const LETTERS: &[&str] = &["a", "b", "c", "é", "\n"];
 const MAIL: &[&str] = &["a", "@", ".", " "];
-const MACHINE: &[&str] = &["5", ".", "x"];
+const MACHINE: &[&str] = &["5", ".", ":", "x"];
 const EVEN: &[&str] = &["x", " ", "-"];
 
 proptest! {
@@ -78,6 +80,7 @@ proptest! {
         let redact = marking([
             Detector::pattern("long", "ab+c|bcéa"),
             Detector::pattern("boundary", r"(?-u:\b)ca(?-u:\b)"),
+            Detector::pattern("line", "(?m)^aa$"),
             Detector::words("word", ["éc", "b"]),
         ]);
         check_exact(&redact, LETTERS, 4, &pieces);
@@ -112,7 +115,7 @@ proptest! {
     fn of_addresses_of_machines_exactly_what_may_still_match_is_held_back(
         pieces in pieces(MACHINE),
     ) {
-        check_exact(&marking([Detector::ip_address()]), MACHINE, 7, &pieces);
+        check_exact(&marking([Detector::ip_address()]), MACHINE, 6, &pieces);
     }
 }
 
@@ -151,7 +154,7 @@ proptest! {
         fragments in prop::collection::vec(prop::sample::select(FRAGMENTS), 0..12),
         lengths in prop::collection::vec(0_usize..6, 1..20),
     ) {
-        let redact = all();
+        let redact = &*ALL;
         let text = fragments.concat();
         let whole = redact.text(&text).into_owned();
         let mut writing = Writing::through(redact);
@@ -170,19 +173,11 @@ proptest! {
 }
 
 /// Built once: the tables take a while.
-fn all() -> &'static Redact {
-    static ALL: std::sync::OnceLock<Redact> = std::sync::OnceLock::new();
-    ALL.get_or_init(|| {
-        Redact::new([
-            Detector::email(),
-            Detector::card(),
-            Detector::ip_address(),
-            Detector::secret(),
-            Detector::words("name", ["Paul"]),
-        ])
-        .unwrap()
-    })
-}
+static ALL: LazyLock<Redact> = LazyLock::new(|| {
+    let name = Detector::words("name", ["Paul"]);
+    let known = [Detector::email(), Detector::card(), Detector::ip_address(), Detector::secret()];
+    Redact::new(known.into_iter().chain([name])).unwrap()
+});
 
 #[test]
 fn a_match_is_let_through_as_soon_as_nothing_can_change_it() {
@@ -206,7 +201,7 @@ fn a_match_is_let_through_as_soon_as_nothing_can_change_it() {
         ("(Paul", "("),
         ("(Paul)", "([name])"),
     ] {
-        let mut writing = Writing::through(all());
+        let mut writing = Writing::through(&ALL);
         writing.send_text(text);
         assert_eq!(writing.text, seen, "of {text:?}");
     }

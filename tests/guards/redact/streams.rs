@@ -1,6 +1,6 @@
 //! What is seen of a run that is watched.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -203,7 +203,8 @@ proptest! {
                 Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
             }
         });
-        let agent = Agent::builder(model).global(guard()).stop_when(|_| true).build().unwrap();
+        static GUARD: LazyLock<Redact> = LazyLock::new(guard);
+        let agent = Agent::builder(model).global(GUARD.clone()).stop_when(|_| true).build().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 
         let (events, response) = runtime.block_on(read(&agent));
