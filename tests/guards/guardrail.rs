@@ -291,11 +291,8 @@ async fn after_the_call_nothing_is_seen_until_the_whole_has_passed() {
                 }
             }
         });
-        let agent = Agent::builder(model)
-            .tool(counting(&calls))
-            .model_layer(guardrail)
-            .build()
-            .unwrap();
+        let agent =
+            Agent::builder(model).tool(counting(&calls)).model_layer(guardrail).build().unwrap();
 
         let mut run = agent.stream("?");
         let early = read_now(&mut run);
@@ -342,11 +339,13 @@ async fn outcome(guardrail: Guardrail) -> Result<AgentResponse> {
 
 #[tokio::test]
 async fn a_check_that_fails_or_panics_trips() {
-    for guardrail in
-        everywhere(|| async { Err(Error::new(ErrorKind::Connection, "nobody there")) })
+    for guardrail in everywhere(|| async { Err(Error::new(ErrorKind::Connection, "nobody there")) })
     {
         let error = outcome(guardrail).await.unwrap_err();
-        assert_eq!(tripped(&error), "the check failed: no connection: nobody there; check the base URL and the network");
+        assert_eq!(
+            tripped(&error),
+            "the check failed: no connection: nobody there; check the base URL and the network"
+        );
         assert!(!error.is_retryable());
     }
     for guardrail in everywhere(|| async { panic!("oh") }) {

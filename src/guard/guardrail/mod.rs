@@ -275,10 +275,9 @@ fn checking<E: Into<BoxError>>(
     Box::pin(async move { check.await.map_err(|error| Error::from(error.into())) })
 }
 
-type Run =
-    dyn Fn(ModelRequest, Next<ModelRequest>) -> BoxFuture<'static, Result<ModelResponse>>
-        + Send
-        + Sync;
+type Run = dyn Fn(ModelRequest, Next<ModelRequest>) -> BoxFuture<'static, Result<ModelResponse>>
+    + Send
+    + Sync;
 
 impl<S> Layer<S> for Guardrail {
     type Service = WrapService<S, ModelRequest, Box<Run>>;

@@ -44,14 +44,14 @@ pub(super) const SECRETS: [&str; 3] = [
     ),
 ];
 
-/// Every way to write an IPv6 address, and a character behind it, so that `is_ipv6` sees it.
+/// Every way to write an IPv6 address. It reads another group, so that `is_ipv6` sees it.
 pub(super) fn ipv6() -> String {
     let group = "[0-9a-fA-F]{1,4}";
     let v4 = r"(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})(?:\.(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})){3}";
     let mut forms = vec![
         format!("(?:{group}:){{7}}{group}"),
         format!("(?:{group}:){{6}}{v4}"),
-        format!("::(?:{group}(?::{group}){{0,6}})?"),
+        format!("::{group}(?::{group}){{0,6}}"),
         format!("::(?:{group}:){{0,5}}{v4}"),
     ];
     for front in 1..=7 {
@@ -65,7 +65,8 @@ pub(super) fn ipv6() -> String {
             forms.push(format!("{head}(?:{group}:){{0,{}}}{v4}", back - 2));
         }
     }
-    format!(r"(?-u:\b{{start-half}})(?:{})(?:[0-9A-Za-z_]|:[0-9a-fA-F])?", forms.join("|"))
+    let forms = forms.join("|");
+    format!(r"(?-u:\b{{start-half}})(?:{forms})(?:(?-u:\b{{end-half}})|:[0-9a-fA-F])")
 }
 
 /// One word as a pattern. A letter of another alphabet has no boundary that an automaton sees.
@@ -103,18 +104,14 @@ pub(super) fn ends_in_group(before: &str) -> bool {
 
 pub(super) fn is_ipv4(text: &str, found: Range<usize>) -> bool {
     let mut behind = text[found.end..].chars();
-    let is_longer =
-        behind.next() == Some('.') && behind.next().is_some_and(|c| c.is_ascii_digit());
+    let is_longer = behind.next() == Some('.') && behind.next().is_some_and(|c| c.is_ascii_digit());
     !is_longer && text[found].matches('.').count() == 3
 }
 
 pub(super) fn is_ipv6(text: &str, found: Range<usize>) -> bool {
     let mut behind = text[found.end..].chars();
-    let is_longer = match behind.next() {
-        Some(':') => behind.next().is_some_and(|c| c.is_ascii_hexdigit()),
-        Some(c) => c.is_ascii_alphanumeric() || c == '_',
-        None => false,
-    };
+    let is_longer =
+        behind.next() == Some(':') && behind.next().is_some_and(|c| c.is_ascii_hexdigit());
     let address = &text[found];
     // Without a digit it is more likely a path in a program, such as `a::b`.
     !is_longer

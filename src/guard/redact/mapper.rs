@@ -1,8 +1,8 @@
 //! What is let through of an answer while it is written.
 
+use super::Hider;
 use super::hide;
 use super::scanner::Scanner;
-use super::Hider;
 use crate::error::Result;
 use crate::message::ToolCall;
 use crate::stream::{Delta, Mapper};

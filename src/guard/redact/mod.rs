@@ -90,13 +90,14 @@ pub struct Redact {
     restore_when: Option<Arc<RestoreWhen>>,
 }
 
+type ReplaceWith = dyn Fn(&str, &str) -> String + Send + Sync;
 type RestoreWhen = dyn Fn(&ToolRequest) -> bool + Send + Sync;
 
 #[derive(Clone)]
 enum Replacement {
     Kind,
     Numbered,
-    Function(Arc<dyn Fn(&str, &str) -> String + Send + Sync>),
+    Function(Arc<ReplaceWith>),
 }
 
 impl Redact {
@@ -169,10 +170,7 @@ impl Redact {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn restore_when(
-        self,
-        when: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static,
-    ) -> Self {
+    pub fn restore_when(self, when: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
         Self { restore_when: Some(Arc::new(when)), ..self.numbered() }
     }
 

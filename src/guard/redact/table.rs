@@ -103,12 +103,10 @@ impl Table {
             }));
             index += 1;
         }
-        let reveals: Vec<bool> = states.all.iter().map(|state| dfa.is_match_state(*state)).collect();
-        let ends_text: Vec<bool> = states
-            .all
-            .iter()
-            .map(|state| dfa.is_match_state(dfa.next_eoi_state(*state)))
-            .collect();
+        let reveals: Vec<bool> =
+            states.all.iter().map(|state| dfa.is_match_state(*state)).collect();
+        let ends_text: Vec<bool> =
+            states.all.iter().map(|state| dfa.is_match_state(dfa.next_eoi_state(*state))).collect();
         let facts = facts(&next, stride, &reveals, &ends_text);
         Ok(Self { classes, stride, next, facts, starts })
     }

@@ -164,7 +164,8 @@ async fn numbers_are_the_same_in_deltas_and_response() {
 
 /// Pieces of an answer; calls begin before their arguments come.
 fn deltas() -> impl Strategy<Value = Vec<Delta>> {
-    let words = prop::sample::select(vec!["", "jo@", "example", ".com", " ", "\"", "{\"a\":\"", "}"]);
+    let words =
+        prop::sample::select(vec!["", "jo@", "example", ".com", " ", "\"", "{\"a\":\"", "}"]);
     prop::collection::vec((0..4, 0..3_usize, words), 0..20).prop_map(|pieces| {
         let mut begun = Vec::new();
         let mut deltas = Vec::new();
