@@ -9,8 +9,8 @@ use tower_agent::guard::redact::{Detector, Redact};
 use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Recovery,
-    Role, Tool, on_model_error,
+    Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse,
+    Part, Recovery, Role, Tool, on_model_error,
 };
 
 use super::Writing;
@@ -20,7 +20,8 @@ fn guard() -> Redact {
 }
 
 async fn read(agent: &Agent) -> (Vec<EventKind>, AgentResponse) {
-    let mut run = agent.stream("?");
+    // A name that nobody takes for what was redacted.
+    let mut run = agent.stream(AgentRequest::new("?").with_run_id("run"));
     let events: Vec<Event> = run.by_ref().collect().await;
     (events.into_iter().map(|event| event.kind).collect(), run.response().await.unwrap())
 }
@@ -114,9 +115,15 @@ fn a_part_ends_where_another_begins_and_what_was_held_back_of_it_is_let_through(
     assert_eq!(writing.text, "ask [email]");
     writing.send_text("@x.org");
 
+    writing.send_text(" and c");
+    let (id, name) = (Arc::from("1"), Arc::from("send"));
+    writing.send(Delta::ToolCall { index: 0, id, name });
+    assert_eq!(writing.text, "ask [email]@x.org and c");
+    writing.send_text("@d.co");
+
     let (text, seen) = writing.finish();
 
-    assert_eq!(text, "ask [email]@x.org");
+    assert_eq!(text, "ask [email]@x.org and c@d.co");
     let thoughts: Vec<_> = seen
         .iter()
         .filter_map(|event| match event {
