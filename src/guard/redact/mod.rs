@@ -56,7 +56,8 @@
 //! With [`numbered`](Redact::numbered) the model can tell one address from another, and with
 //! [`restore_when`](Redact::restore_when) it can use them: a tool is given what stands behind a
 //! placeholder. What that is lives in the run's [values](crate::RunContext::values) and nowhere
-//! else, and ends with the run.
+//! else, and ends with the run: one that is interrupted and resumed later cannot put back what was
+//! redacted before.
 
 mod built_in;
 mod callback;
