@@ -111,6 +111,7 @@
 //! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
 //! | `agui` | [`agui`]: the events between an agent's server and a front end |
+//! | `redact` | [`guard::redact`]: keeps addresses, card numbers and secrets from whoever reads |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.

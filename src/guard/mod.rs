@@ -53,6 +53,9 @@
 pub mod approval;
 pub mod budget;
 pub mod fallback;
+pub mod guardrail;
+#[cfg(feature = "redact")]
+pub mod redact;
 pub mod retry;
 pub mod timeout;
 
