@@ -182,6 +182,6 @@ pub use self::tool::{
 };
 
 /// The README's examples, so that they compile.
-#[cfg(all(doctest, feature = "http-client"))]
+#[cfg(all(doctest, feature = "agui", feature = "http-client"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
