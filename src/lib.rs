@@ -88,7 +88,7 @@
 //! 3. **A wrap**: [`wrap_model`], [`wrap_tool`], [`wrap_agent`]. Use it where one piece of code must
 //!    stand around the call: to time it, to run it twice.
 //! 4. **A [`Layer`](tower_layer::Layer)**: for a middleware with its own service and future,
-//!    reusable and free of boxes. Tower's own fit as they are.
+//!    reusable and free of boxes. [Tower's own fit](guide::tower_layers), most as they are.
 //! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
 //!
 //! # Guards
@@ -111,6 +111,7 @@
 //! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
 //! | `agui` | [`agui`]: the events between an agent's server and a front end |
+//! | `redact` | [`guard::redact`]: keeps addresses, card numbers and secrets from whoever reads |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.
@@ -181,6 +182,6 @@ pub use self::tool::{
 };
 
 /// The README's examples, so that they compile.
-#[cfg(all(doctest, feature = "http-client"))]
+#[cfg(all(doctest, feature = "agui", feature = "http-client"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -7,6 +7,7 @@
 use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::CallSite;
+use crate::stream::ReaderWait;
 
 /// A call that callbacks and layers can stand around.
 ///
@@ -67,6 +68,24 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// Names what is called, where one call has many: a tool's name. It stands in errors.
     fn name(&self) -> Option<&str> {
         None
+    }
+
+    /// Whether the call does no more harm made twice than made once, for a layer that makes it
+    /// again. Yes unless overridden.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    /// Whether something of the call has been seen already, so that making it again would have
+    /// to take that back. No unless overridden.
+    fn is_committed(&self) -> bool {
+        false
+    }
+
+    /// Counts the time that the call waits for whoever reads it while it is answered, from here
+    /// on. That of its run unless overridden.
+    fn reader_wait(&self) -> ReaderWait {
+        self.context().reader_wait()
     }
 
     /// A band of callbacks begins with this request, before its first `before`. Does nothing

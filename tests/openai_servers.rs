@@ -43,7 +43,7 @@ mod aimock {
 
     fn start() -> Option<Process> {
         let cli = servers().join("node_modules/@copilotkit/aimock/dist/cli.js");
-        is_installed(NAME, &cli).then(|| {
+        is_installed(NAME, &cli, ".ci/servers").then(|| {
             Process::start("listening on", |port| {
                 let mut command = Command::new("node");
                 let fixtures = servers().join("fixtures/openai.json");
@@ -137,7 +137,7 @@ mod llm_katan {
 
     fn start() -> Option<Process> {
         let cli = servers().join(".venv/bin/llm-katan");
-        is_installed(NAME, &cli).then(|| {
+        is_installed(NAME, &cli, ".ci/servers").then(|| {
             Process::start("Uvicorn running on", |port| {
                 let stats = format!("llm-katan-{port}.json");
                 let stats = Path::new(env!("CARGO_TARGET_TMPDIR")).join(stats);

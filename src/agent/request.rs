@@ -197,6 +197,11 @@ impl Request for AgentRequest {
         &self.context
     }
 
+    /// If somebody watches the run: an agent shows what happens in it from the start.
+    fn is_committed(&self) -> bool {
+        self.context.outlet().is_some()
+    }
+
     fn mark(&self, response: &mut AgentResponse, replaced: Option<&AgentResponse>, origin: Origin) {
         if origin != Origin::Service {
             response.set_origin(origin);

@@ -13,7 +13,6 @@
 //! | [`server`] | an agent behind HTTP |
 //!
 //! ```
-//! use bytes::BytesMut;
 //! use tower_agent::agui::{Event, OrderKeeper, RunAgentInput, conversation, sse};
 //!
 //! let body = br#"{
@@ -30,7 +29,7 @@
 //! keeper.push(Event::text_content("m2", "Hello yourself"), &mut events)?;
 //! keeper.push(Event::run_finished(input.thread_id, input.run_id), &mut events)?;
 //!
-//! let mut bytes = BytesMut::new();
+//! let mut bytes = Vec::new();
 //! for event in &events {
 //!     sse::write(event, &mut bytes)?;
 //! }

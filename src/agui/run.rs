@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,8 +31,8 @@ pub struct AgUiRun {
     end: Option<stream::Event>,
     keeper: OrderKeeper,
     translated: Vec<Event>,
-    ordered: Vec<Event>,
-    out: VecDeque<Event>,
+    /// What leaves next; the last first, once it is all in order.
+    out: Vec<Event>,
 }
 
 impl AgUiRun {
@@ -44,9 +43,9 @@ impl AgUiRun {
     ) -> Self {
         let keeper = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
         let run = TranslateRun::new(input, agent.context().clone());
-        let (translated, ordered, out) = Default::default();
+        let (translated, out) = Default::default();
         let (agent, run, translating, end) = (Some(agent), Arc::new(run), None, None);
-        Self { agent, run, stack, translating, end, keeper, translated, ordered, out }
+        Self { agent, run, stack, translating, end, keeper, translated, out }
     }
 
     /// An agent's event begins its way out.
@@ -77,8 +76,8 @@ impl AgUiRun {
     /// What was translated goes out, in order.
     fn send(&mut self) {
         for event in self.translated.drain(..) {
-            if let Err(violation) = self.keeper.push(event, &mut self.ordered) {
-                self.keeper.fail(violation, &mut self.ordered);
+            if let Err(violation) = self.keeper.push(event, &mut self.out) {
+                self.keeper.fail(violation, &mut self.out);
                 break;
             }
         }
@@ -86,7 +85,7 @@ impl AgUiRun {
     }
 
     fn fail(&mut self, error: &Error) {
-        self.keeper.fail(RunError::from(error), &mut self.ordered);
+        self.keeper.fail(RunError::from(error), &mut self.out);
         self.leave();
     }
 
@@ -95,14 +94,9 @@ impl AgUiRun {
             // Nothing that the agent does can leave any more.
             self.agent = None;
         }
-        if self.ordered.is_empty() {
-            return;
-        }
         let mut shown = lock(&self.run.shown);
-        for event in self.ordered.drain(..) {
-            shown.apply(&event);
-            self.out.push_back(event);
-        }
+        self.out.iter().for_each(|event| shown.apply(event));
+        self.out.reverse();
     }
 
     /// The agent has no more to tell.
@@ -112,7 +106,7 @@ impl AgUiRun {
             // The end is sent, whatever callbacks made of it.
             Some(end) if !self.keeper.is_over() => self.translate(end),
             _ => {
-                self.keeper.finish(&mut self.ordered);
+                self.keeper.finish(&mut self.out);
                 self.leave();
             }
         }
@@ -132,7 +126,7 @@ impl Stream for AgUiRun {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.out.pop_front() {
+            if let Some(event) = this.out.pop() {
                 return Poll::Ready(Some(event));
             }
             if let Some(translating) = &mut this.translating {

@@ -1,19 +1,18 @@
-//! `(&Event, &mut BytesMut)`
+//! `(&Event, &mut Vec<u8>)`
 //!
 //! Events as server-sent events: one `data:` line each, and an empty line. Lines end in LF; the
 //! protocol allows nothing else.
 //!
 //! ```
-//! use bytes::BytesMut;
 //! use tower_agent::agui::{Event, sse};
 //!
-//! let mut bytes = BytesMut::new();
+//! let mut bytes = Vec::new();
 //! sse::write(&Event::text_end("m1"), &mut bytes)?;
-//! assert_eq!(bytes, "data: {\"type\":\"TEXT_MESSAGE_END\",\"messageId\":\"m1\"}\n\n");
+//! assert_eq!(bytes, b"data: {\"type\":\"TEXT_MESSAGE_END\",\"messageId\":\"m1\"}\n\n");
 //! # Ok::<_, tower_agent::Error>(())
 //! ```
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::Event;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,10 +29,10 @@ pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 ///
 /// Of the kind [`Other`](ErrorKind::Other), if the event cannot be written as JSON; `bytes` is
 /// then as it was.
-pub fn write(event: &Event, bytes: &mut BytesMut) -> Result<()> {
+pub fn write(event: &Event, bytes: &mut Vec<u8>) -> Result<()> {
     let before = bytes.len();
     bytes.extend_from_slice(b"data: ");
-    if let Err(error) = serde_json::to_writer(bytes.writer(), event) {
+    if let Err(error) = serde_json::to_writer(&mut *bytes, event) {
         bytes.truncate(before);
         let what = format!("the event {} cannot be written as JSON", event.kind.name());
         return Err(Error::new(ErrorKind::Other, what).with_source(error));

@@ -148,6 +148,11 @@ pub(super) trait Erased<R: Request>: Send + Sync {
     /// Whether it has this hook, rather than leaving it at its default.
     fn has(&self, hook: &str) -> bool;
 
+    /// The callback's own type.
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     fn is_guard(&self) -> bool {
         false
     }
@@ -199,11 +204,16 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
         has::<R, C>(hook)
     }
 
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<C>()
+    }
+
     fn is_guard(&self) -> bool {
         self.0.is_guard()
     }
 }
 
+#[expect(clippy::extra_unused_lifetimes, reason = "the closures below name it")]
 fn has<'a, R: Request, C: Callback<R>>(hook: &str) -> bool {
     !match hook {
         "before" => captures_nothing(|(it, request): (&'a C, &'a mut R)| it.before(request)),

@@ -92,6 +92,11 @@ impl<R: Request> Callbacks<R> {
         self.as_slice().iter().map(Callback::name)
     }
 
+    /// Their types, first to last.
+    pub(crate) fn type_names(&self) -> impl Iterator<Item = &'static str> {
+        self.as_slice().iter().map(|callback| callback.get().type_name())
+    }
+
     /// The same list with other [semantics](BandSemantics).
     #[must_use]
     pub fn with_semantics(mut self, semantics: BandSemantics) -> Self {

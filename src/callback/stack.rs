@@ -40,7 +40,11 @@ pub struct Stack<R: Request>(Vec<Part<R>>);
 
 enum Part<R: Request> {
     Band(Callbacks<R>),
-    Layer { name: &'static str, apply: Box<dyn FnOnce(Seam<R>) -> Boxed<R> + Send> },
+    Layer {
+        type_name: &'static str,
+        name: &'static str,
+        apply: Box<dyn FnOnce(Seam<R>) -> Boxed<R> + Send>,
+    },
 }
 
 impl<R: Request> Stack<R> {
@@ -81,7 +85,8 @@ impl<R: Request> Stack<R> {
             + 'static,
     {
         let apply = Box::new(move |seam| Boxed::new(layer.layer(seam)));
-        self.0.push(Part::Layer { name: short_type_name::<L>(), apply });
+        let (type_name, name) = (std::any::type_name::<L>(), short_type_name::<L>());
+        self.0.push(Part::Layer { type_name, name, apply });
     }
 
     /// What was registered, outermost first: the names of a band's callbacks, or a layer's.
@@ -92,6 +97,18 @@ impl<R: Request> Stack<R> {
             Part::Layer { name, .. } => vec![format!("[{name}]")],
         });
         names.collect()
+    }
+
+    /// The types of what was registered, outermost first.
+    pub(crate) fn type_names(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Band(band) => names.extend(band.type_names()),
+                Part::Layer { type_name, .. } => names.push(*type_name),
+            }
+        }
+        names
     }
 
     /// Puts `service` inside. The bands have these semantics.

@@ -24,7 +24,7 @@ use self::run::{Given, Run, Scope};
 use crate::call::CallKind;
 use crate::error::{CallSite, Error, Pending, Resolution};
 use crate::lock::lock;
-use crate::message::Usage;
+use crate::message::{Message, Part, Usage};
 use crate::stream::{EventKind, Events, Outlet, ReaderWait};
 
 /// What every call knows of its run: a cheap handle, read-only except for the places for data.
@@ -323,8 +323,11 @@ impl RunContext {
     }
 
     /// Keeps what the model said for later turns.
-    pub(crate) fn push_text(&self, text: String) {
-        self.scope.push_text(text);
+    pub(crate) fn push_text(&self, message: &Message) {
+        let has_text = |part: &Part| part.as_text().is_some_and(|text| !text.is_empty());
+        if message.parts().iter().any(has_text) {
+            self.scope.push_text(message.clone());
+        }
     }
 
     /// Names the call in an error.

@@ -12,7 +12,7 @@ use super::{State, Values};
 use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
-use crate::message::Usage;
+use crate::message::{Message, Usage};
 use crate::stream::Outlet;
 
 /// What a run is given to begin with.
@@ -68,7 +68,8 @@ pub(super) struct Scope {
     /// The tool call that the agent was called in.
     caller: Option<Arc<str>>,
     usage: Mutex<Usage>,
-    texts: Mutex<Vec<Arc<str>>>,
+    /// The answers that have a text.
+    texts: Mutex<Vec<Message>>,
     /// Whether a team called this agent, so that an escalation goes no further.
     member: bool,
     escalated: AtomicBool,
@@ -181,15 +182,16 @@ impl Scope {
     }
 
     pub(super) fn texts(&self, range: &Range<usize>) -> Vec<Arc<str>> {
-        lock(&self.texts).get(range.clone()).unwrap_or_default().to_vec()
+        let said = lock(&self.texts).get(range.clone()).unwrap_or_default().to_vec();
+        said.iter().map(|message| message.text().into()).collect()
     }
 
     pub(super) fn text_count(&self) -> usize {
         lock(&self.texts).len()
     }
 
-    pub(super) fn push_text(&self, text: String) {
-        lock(&self.texts).push(text.into());
+    pub(super) fn push_text(&self, message: Message) {
+        lock(&self.texts).push(message);
     }
 
     pub(super) fn latch(&self, call: Call, error: &Error, answered: bool) {

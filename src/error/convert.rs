@@ -15,16 +15,41 @@ impl From<BoxError> for Error {
             Ok(error) => return *error,
             Err(error) => error,
         };
-        let mut kind = None;
+        let (mut kind, mut is_over) = (None, false);
         let mut link: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(current) = link {
             if let Some(ours) = current.downcast_ref::<Self>() {
-                return ours.clone();
+                return ours.clone().or_over(is_over);
             }
+            if current.is::<Closed>() {
+                return Self::new(ErrorKind::Other, WORKER_GONE).with_source(error);
+            }
+            is_over |= current.is::<ServiceError>();
             kind = kind.or_else(|| tower_kind(current));
-            link = current.source();
+            link = below(current);
         }
-        Self::standing_for(kind.unwrap_or(ErrorKind::Other), error)
+        Self::standing_for(kind.unwrap_or(ErrorKind::Other), error).or_over(is_over)
+    }
+}
+
+const WORKER_GONE: &str = "the worker of a `Buffer` is gone: the runtime that it was built in was \
+     shut down, or the service in it panicked";
+
+impl Error {
+    /// What ended the worker of a `Buffer` ends every later call, too.
+    fn or_over(self, is_over: bool) -> Self {
+        if is_over { self.with_retryable(false) } else { self }
+    }
+}
+
+/// The next error of a chain. An `io::Error` shows the source of the error that it wraps, and hides
+/// the error itself.
+pub(crate) fn below<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
     }
 }
 
@@ -33,9 +58,6 @@ fn tower_kind(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
         Some(ErrorKind::Timeout)
     } else if error.is::<Overloaded>() {
         Some(ErrorKind::Overloaded)
-    } else if error.is::<Closed>() || error.is::<ServiceError>() {
-        // The worker of a `Buffer` is gone: no later call can succeed.
-        Some(ErrorKind::Other)
     } else {
         None
     }

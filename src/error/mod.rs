@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::convert::below;
 pub use self::kind::ErrorKind;
 pub use self::pending::{Answer, Pending, Resolution};
 
@@ -218,9 +219,36 @@ impl Error {
             if let Some(found) = current.downcast_ref() {
                 return Some(found);
             }
-            link = current.source();
+            link = below(current);
         }
         None
+    }
+
+    /// The same error, told in other words.
+    ///
+    /// ```
+    /// use tower_agent::{Error, ErrorKind};
+    ///
+    /// let busy = Error::new(ErrorKind::Overloaded, "busy");
+    /// let told = busy.clone().with_message(format!("{}, as always", busy.message()));
+    /// assert_eq!((told.kind(), told.message()), (ErrorKind::Overloaded, "busy, as always"));
+    /// ```
+    #[must_use]
+    pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.update(|e| {
+            e.message = message.into();
+            if let Some(Cause::Same(cause)) =
+                e.cause.take_if(|cause| matches!(cause, Cause::Same(_)))
+            {
+                e.cause = Some(Cause::Below(cause));
+            }
+        })
+    }
+
+    /// The same error with the call that failed.
+    #[must_use]
+    pub fn with_call(self, call: CallSite) -> Self {
+        self.update(|e| e.call = Some(call))
     }
 
     /// The same error with its cause.

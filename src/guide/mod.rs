@@ -1,4 +1,4 @@
-//! Longer texts: how to come from another framework, and what is proven of each.
+//! Longer texts: which guard to take, tower's layers, how to come from another framework, and what is proven of each.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]
@@ -13,3 +13,9 @@ pub mod migration {}
 #[doc = include_str!("conformance/trpc.md")]
 #[doc = include_str!("conformance/adk_python.md")]
 pub mod conformance {}
+
+#[doc = include_str!("tower_layers.md")]
+pub mod tower_layers {}
+
+#[doc = include_str!("guards.md")]
+pub mod guards {}

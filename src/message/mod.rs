@@ -111,6 +111,11 @@ impl Message {
         Arc::make_mut(&mut self.parts)
     }
 
+    /// Whether it is made of the very parts of the other.
+    pub(crate) fn shares_parts_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.parts, &other.parts)
+    }
+
     /// All its text parts, joined.
     #[must_use]
     pub fn text(&self) -> String {

@@ -6,7 +6,7 @@ use crate::context::RunContext;
 use crate::extensions::Extensions;
 use crate::message::Messages;
 use crate::request::Request;
-use crate::stream::{Mapper, Sink};
+use crate::stream::{Mapper, ReaderWait, Sink};
 use crate::tool::ToolDeclaration;
 
 /// What a model is asked. Cloning is O(1).
@@ -163,6 +163,17 @@ impl Request for ModelRequest {
 
     fn context(&self) -> &RunContext {
         &self.context
+    }
+
+    fn is_committed(&self) -> bool {
+        self.sink.as_ref().is_some_and(Sink::is_committed)
+    }
+
+    fn reader_wait(&self) -> ReaderWait {
+        match &self.sink {
+            Some(sink) => sink.reader_wait(),
+            None => self.context.reader_wait(),
+        }
     }
 
     fn enter_band(&mut self) {

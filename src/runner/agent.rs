@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
 use crate::request::Request;
-use crate::stream::EventKind;
+use crate::stream::{EventKind, Outlet};
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
 ///
@@ -198,14 +198,43 @@ impl Composed {
 async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
     let context = request.context().clone();
     let Some(outlet) = context.outlet() else { return answer(agent, request).await };
+    let entered = Entered { outlet: outlet.clone(), has_left: false };
     outlet.tell(EventKind::AgentEntered).await;
     let result = answer(agent, request).await;
     if let Ok(response) = &result {
         outlet.answered(response.new_messages()).await;
     }
-    let pending = result.as_ref().map(|response| response.pending().into()).unwrap_or_default();
-    outlet.tell(EventKind::AgentLeft { pending, error: result.as_ref().err().cloned() }).await;
+    entered.leave(&result).await;
     result
+}
+
+/// An agent that whoever watches has seen begin, and will see end, even if it is dropped.
+struct Entered {
+    outlet: Outlet,
+    has_left: bool,
+}
+
+impl Entered {
+    async fn leave(mut self, result: &Result<AgentResponse>) {
+        self.has_left = true;
+        if result.is_err() {
+            self.outlet.failed();
+        }
+        let pending = result.as_ref().map(|it| it.pending().into()).unwrap_or_default();
+        let error = result.as_ref().err().cloned();
+        self.outlet.tell(EventKind::AgentLeft { pending, error }).await;
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.has_left {
+            let error = Error::new(ErrorKind::Cancelled, "the agent's call was dropped");
+            self.outlet.failed();
+            let pending = Arc::default();
+            self.outlet.note(&mut vec![EventKind::AgentLeft { pending, error: Some(error) }]);
+        }
+    }
 }
 
 async fn answer(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {

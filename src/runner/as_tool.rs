@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Agent;
+use super::{Agent, waiting};
 use crate::agent::AgentRequest;
 use crate::context::Conversation;
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ impl Agent {
 
 async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result<ToolResponse> {
     let context = call.context();
-    let path = format!("{}/{}", context.call_path(), agent.name());
+    let path = waiting::path(context, &agent);
     let asked = Message::user(arguments.request);
     // Asked something else, it begins anew.
     let request = match context.take_suspended(&path) {

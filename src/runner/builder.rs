@@ -6,12 +6,14 @@ use tower_layer::Layer;
 
 use super::agent::{Agent, Composed};
 use super::explain::Explanation;
+use super::lint;
 use super::meter::Metered;
 use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
 use super::semantics::Semantics;
 use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
+use crate::call::CallKind;
 use crate::callback::{
     Bundle, Callback, Carried, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer,
 };
@@ -32,6 +34,7 @@ pub struct AgentBuilder {
     description: Arc<str>,
     model: BoxModel,
     model_name: &'static str,
+    model_type: &'static str,
     tools: Vec<Tool>,
     sub_agents: Vec<Agent>,
     instructions: Option<Arc<str>>,
@@ -100,6 +103,7 @@ impl AgentBuilder {
                 Place::Innermost,
             )),
             model_name: short_type_name::<S>(),
+            model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
             sub_agents: Vec::new(),
             instructions: None,
@@ -311,6 +315,9 @@ impl AgentBuilder {
 
     /// Composes the agent.
     ///
+    /// Guards of this crate that stand in an order known to be bad are warned of, through
+    /// `tracing`; it sees those that are registered as themselves, and nobody else's.
+    ///
     /// # Errors
     ///
     /// When two tools or two sub-agents have one name, the agent's name cannot stand in a path, or
@@ -321,6 +328,7 @@ impl AgentBuilder {
         if self.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);
         }
+        self.lint();
         self.tools.extend(transfer::tool(&self.sub_agents));
         let explanation = self.explain();
         let mut tool_names: BTreeSet<Arc<str>> =
@@ -355,6 +363,18 @@ impl AgentBuilder {
             stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
             explanation,
         }))
+    }
+
+    /// Warns of guards in an order that is known to be bad.
+    fn lint(&self) {
+        let global = &self.global;
+        let agent = global.agent().type_names().chain(self.agent_stack.type_names());
+        let model = global.model().type_names().chain(self.model_stack.type_names());
+        let model = model.chain([self.model_type]);
+        let tool = global.tool().type_names().chain(self.tool_stack.type_names());
+        lint::check(&self.name, CallKind::Agent, &agent.collect::<Vec<_>>());
+        lint::check(&self.name, CallKind::Model, &model.collect::<Vec<_>>());
+        lint::check(&self.name, CallKind::Tool, &tool.collect::<Vec<_>>());
     }
 
     fn explain(&self) -> Explanation {

@@ -26,6 +26,7 @@ mod agent;
 mod as_tool;
 mod builder;
 mod explain;
+mod lint;
 mod meter;
 mod progress;
 mod run;
@@ -36,6 +37,7 @@ mod tally;
 mod team;
 mod tools;
 mod transfer;
+mod waiting;
 
 pub use self::agent::Agent;
 pub use self::builder::{AgentBuilder, BuildError};

@@ -10,7 +10,7 @@ use tower::{Service, ServiceExt};
 use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
 use super::step::{self, Step};
 use super::transfer::{self, take_over};
-use super::{Agent, Progress};
+use super::{Agent, Progress, waiting};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{Carried, Seam, ShowTool};
@@ -20,7 +20,7 @@ use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::panic::catch;
 use crate::request::Request;
-use crate::stream::{EventKind, Outlet};
+use crate::stream::{EventKind, Outlet, Sink};
 use crate::tool::{DuplicateTool, ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
@@ -71,8 +71,8 @@ pub(super) struct Running<'a> {
     iterations: u32,
     /// The context of the current turn.
     pub(super) turn: RunContext,
-    /// Whether whoever watches was told that a turn has begun, and not that it is over.
-    in_step: bool,
+    /// Whoever watches was told that a turn has begun, and not that it is over.
+    step: Option<Watched>,
 }
 
 impl<'a> Running<'a> {
@@ -97,7 +97,7 @@ impl<'a> Running<'a> {
             iterations: 0,
             turn: request.context().clone(),
             begun: request.context().begun(),
-            in_step: false,
+            step: None,
             request,
         })
     }
@@ -106,12 +106,16 @@ impl<'a> Running<'a> {
         if let Some(outlet) = self.context().outlet() {
             outlet.begin(self.request.messages()).await;
         }
+        let agents = &self.config.sub_agents;
+        if let Some(noted) = waiting::noted(self.context(), agents, &self.messages) {
+            return take_over(&agents[noted], &self.request, self.messages, self.iterations).await;
+        }
         loop {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
                 return self.ended(&ending);
             }
             if let Some(agent) = transfer::successor(self.config, &self.messages) {
-                self.step_over().await;
+                self.step = None;
                 return take_over(agent, &self.request, self.messages, self.iterations).await;
             }
             let step = match step::next(&self.messages) {
@@ -122,13 +126,13 @@ impl<'a> Running<'a> {
                 Step::Done => Ok(Some(End::Finished)),
                 Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
                 Step::Model => {
-                    self.step_over().await;
+                    self.step = None;
                     self.ask().await
                 }
                 Step::Tools(calls) => self.run_tools(calls).await.and_then(|()| self.stopped()),
             };
             if !matches!(done, Ok(None)) {
-                self.step_over().await;
+                self.step = None;
             }
             match done {
                 Ok(None) => {}
@@ -166,10 +170,7 @@ impl<'a> Running<'a> {
             None => self.answer(request).await?,
             Some(outlet) => self.show_answer(outlet, request).await?,
         };
-        let text = response.message().text();
-        if !text.is_empty() {
-            self.turn.push_text(text);
-        }
+        self.turn.push_text(response.message());
         let ends_run = self.ends_run(response.origin());
         self.messages.push(response.message().clone());
         Ok(ends_run.then_some(End::Finished))
@@ -182,9 +183,10 @@ impl<'a> Running<'a> {
         request: ModelRequest,
     ) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
-        self.in_step = true;
+        self.step = Some(Watched::Step { outlet: outlet.clone(), iteration });
         outlet.tell(EventKind::StepStarted { iteration }).await;
         let (sink, before) = (outlet.sink(), self.turn.agent_usage());
+        let _call = Watched::Call { outlet: outlet.clone(), sink: sink.clone() };
         let result = self.answer(request.with_sink(sink.clone())).await;
         let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
         outlet.settle(&sink, answer).await;
@@ -209,15 +211,6 @@ impl<'a> Running<'a> {
             drop_tool_calls(response.message_mut());
         }
         Ok(response)
-    }
-
-    /// Tells whoever watches that the turn is over, if one has begun.
-    async fn step_over(&mut self) {
-        if std::mem::take(&mut self.in_step)
-            && let Some(outlet) = self.turn.outlet()
-        {
-            outlet.tell(EventKind::StepFinished { iteration: self.turn.iteration() }).await;
-        }
     }
 
     /// Whether an answer ends the run, tool calls or not.
@@ -290,6 +283,30 @@ impl<'a> Running<'a> {
             .with_iterations(self.iterations)
             .in_run(context)
             .with_end(end)
+    }
+}
+
+/// What whoever watches is told the end of, even if it is dropped.
+enum Watched {
+    Step {
+        outlet: Outlet,
+        iteration: u32,
+    },
+    /// Nothing, unless it was dropped before it was settled.
+    Call {
+        outlet: Outlet,
+        sink: Sink,
+    },
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        match self {
+            Self::Step { outlet, iteration } => {
+                outlet.note(&mut vec![EventKind::StepFinished { iteration: *iteration }]);
+            }
+            Self::Call { outlet, sink } => outlet.drop_call(sink),
+        }
     }
 }
 

@@ -57,7 +57,7 @@ impl RunStream {
         let context = request.context().clone();
         let (watched, events) = context.watched(CAPACITY);
         if let Some(outlet) = watched.outlet() {
-            outlet.begin_with(EventKind::RunStarted { run: context.run_id().into() });
+            outlet.note(&mut vec![EventKind::RunStarted { run: context.run_id().into() }]);
         }
         let run = Some(Box::pin(run(service, request.with_context(watched))) as BoxFuture<'_, _>);
         Self { run, result: None, events, context }
@@ -89,6 +89,10 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     };
     outlet.tell(EventKind::StateSnapshot { state: context.state().watch() }).await;
     let result = service.oneshot(request).await.map_err(lift);
+    if let Ok(response) = &result {
+        // A layer around the agent may have changed what was seen, or called it again.
+        outlet.answered(response.new_messages()).await;
+    }
     let end = match &result {
         Ok(response) if response.pending().is_empty() => EventKind::RunFinished,
         Ok(response) => EventKind::RunInterrupted { pending: response.pending().into() },

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Agent;
 use super::run::Config;
 use super::step::{self, Step};
 use super::tally::Tally;
+use super::{Agent, waiting};
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Role};
@@ -96,6 +96,7 @@ pub(super) async fn take_over(
     iterations: u32,
 ) -> Result<AgentResponse> {
     let response = agent.run(request.hand_over(messages.clone())).await?;
+    waiting::note(request.context(), agent, &response);
     let mut tally = Tally::since(request.messages().len(), messages, iterations);
     tally.add(&response);
     Ok(tally.response(request.context(), response.end().clone()))

@@ -102,7 +102,7 @@ impl Reader {
             let call = &self.sink.call;
             call.write(self.number, delta, || said.deltas(), &mut self.events)?;
         }
-        self.emit().await
+        self.sink.outlet.send_all(&mut self.events).await
     }
 
     /// Passes on what mappers let through.
@@ -112,7 +112,7 @@ impl Reader {
             if !delta.is_empty() && self.seen.push(&delta).is_ok() {
                 let (call, seen) = (&self.sink.call, &self.seen);
                 call.write(self.number, delta, || seen.deltas(), &mut self.events)?;
-                self.emit().await?;
+                self.sink.outlet.send_all(&mut self.events).await?;
             }
         }
         if let Ok(mappers) = &mut self.mappers {
@@ -133,15 +133,8 @@ impl Reader {
         };
         self.sink.call.finish(self.number, sent, &mut self.events);
         self.is_done = true;
-        self.emit().await?;
+        self.sink.outlet.send_all(&mut self.events).await?;
         Ok(said)
-    }
-
-    async fn emit(&mut self) -> Result<()> {
-        for event in self.events.drain(..) {
-            self.sink.outlet.send(event).await?;
-        }
-        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::Delta;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
@@ -107,23 +109,33 @@ pub(super) fn deltas(message: &Message) -> Vec<Delta> {
 
 /// Whether two messages look the same to whoever sees their deltas.
 pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
-    let reasoning = |message: &Message| -> String {
-        let parts = message.parts().iter();
-        parts
-            .filter_map(|part| match part {
-                Part::Reasoning(reasoning) => Some(&*reasoning.text),
-                _ => None,
-            })
-            .collect()
-    };
-    let calls = |message: &Message| -> Vec<_> {
-        let call = |call: &ToolCall| (call.id.clone(), call.name.clone(), call.arguments.clone());
-        message.tool_calls().map(call).collect()
-    };
-    one.text() == other.text() && reasoning(one) == reasoning(other) && calls(one) == calls(other)
+    if one.shares_parts_with(other) {
+        return true;
+    }
+    fn words(message: &Message) -> impl Iterator<Item = u8> {
+        message.parts().iter().filter_map(Part::as_text).flat_map(str::bytes)
+    }
+    fn thoughts(message: &Message) -> impl Iterator<Item = u8> {
+        message.parts().iter().filter_map(as_thought).flat_map(str::bytes)
+    }
+    fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Value)> {
+        message.tool_calls().map(|call| (&*call.id, &*call.name, &*call.arguments))
+    }
+    words(one).eq(words(other)) && thoughts(one).eq(thoughts(other)) && calls(one).eq(calls(other))
 }
 
 /// Whether there is anything to see in a message.
 pub(super) fn is_visible(message: &Message) -> bool {
-    deltas(message).iter().any(|delta| !delta.is_empty())
+    message.parts().iter().any(|part| match part {
+        Part::Text(text) => !text.text.is_empty(),
+        Part::ToolCall(_) => true,
+        part => as_thought(part).is_some_and(|thought| !thought.is_empty()),
+    })
+}
+
+fn as_thought(part: &Part) -> Option<&str> {
+    match part {
+        Part::Reasoning(reasoning) => Some(&reasoning.text),
+        _ => None,
+    }
 }

@@ -87,7 +87,8 @@ pub enum EventKind {
     AgentLeft {
         /// What it waits for, if it was interrupted.
         pending: Arc<[Pending]>,
-        /// Why it failed, if it did.
+        /// Why it failed, if it did. One that was dropped was
+        /// [cancelled](crate::ErrorKind::Cancelled).
         error: Option<Error>,
     },
     /// A turn begins: a model call, and the tools that it asks for.

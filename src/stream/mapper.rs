@@ -154,8 +154,12 @@ impl Frame {
 #[derive(Default)]
 pub(super) struct Mappers {
     chain: Vec<Box<dyn Mapper>>,
+    /// Which of them acts next.
+    stage: usize,
+    /// What it acts on; the last first while it does.
     deltas: Vec<Delta>,
-    spare: Vec<Delta>,
+    /// What has come of that.
+    mapped: Vec<Delta>,
 }
 
 impl Mappers {
@@ -179,20 +183,12 @@ impl Mappers {
     /// What comes out for one delta.
     pub(super) async fn map(&mut self, delta: Delta) -> Result<Vec<Delta>> {
         self.deltas.push(delta);
-        for mapper in &mut self.chain {
-            Self::step(mapper, &mut self.deltas, &mut self.spare).await?;
-        }
-        Ok(std::mem::take(&mut self.deltas))
+        poll_fn(|cx| self.poll(cx, false)).await
     }
 
     /// What comes out at the end.
     pub(super) async fn flush(&mut self) -> Result<Vec<Delta>> {
-        for mapper in &mut self.chain {
-            Self::step(mapper, &mut self.deltas, &mut self.spare).await?;
-            ready(mapper).await?;
-            caught(|| mapper.flush(&mut self.deltas))?;
-        }
-        Ok(std::mem::take(&mut self.deltas))
+        poll_fn(|cx| self.poll(cx, true)).await
     }
 
     /// Gives back a list that was taken, so that the next delta needs no other.
@@ -200,26 +196,46 @@ impl Mappers {
         self.deltas = empty;
     }
 
-    async fn step(
-        mapper: &mut Box<dyn Mapper>,
-        deltas: &mut Vec<Delta>,
-        spare: &mut Vec<Delta>,
-    ) -> Result<()> {
-        for delta in deltas.drain(..) {
-            ready(mapper).await?;
-            caught(|| mapper.map(delta, spare))?;
+    fn poll(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<Vec<Delta>>> {
+        while let Some(mapper) = self.chain.get_mut(self.stage) {
+            let (deltas, mapped) = (&mut self.deltas, &mut self.mapped);
+            match caught(|| act(&mut **mapper, cx, deltas, mapped, is_end)) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            std::mem::swap(deltas, mapped);
+            deltas.reverse();
+            self.stage += 1;
         }
-        std::mem::swap(deltas, spare);
-        Ok(())
+        self.stage = 0;
+        self.deltas.reverse();
+        Poll::Ready(Ok(std::mem::take(&mut self.deltas)))
     }
 }
 
-async fn ready(mapper: &mut Box<dyn Mapper>) -> Result<()> {
-    poll_fn(|cx| match caught(|| Ok(mapper.poll_ready(cx))) {
-        Ok(poll) => poll,
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
+/// Maps the deltas, the last first, and at the end flushes. `false` if it must wait.
+fn act(
+    mapper: &mut dyn Mapper,
+    cx: &mut Context<'_>,
+    deltas: &mut Vec<Delta>,
+    mapped: &mut Vec<Delta>,
+    is_end: bool,
+) -> Result<bool> {
+    while !deltas.is_empty() || is_end {
+        match mapper.poll_ready(cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(ready) => ready?,
+        }
+        match deltas.pop() {
+            Some(delta) => mapper.map(delta, mapped)?,
+            None => {
+                mapper.flush(mapped)?;
+                break;
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {

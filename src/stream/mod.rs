@@ -38,6 +38,7 @@ mod draft;
 mod event;
 mod mapper;
 mod outlet;
+mod queue;
 mod reader;
 mod sink;
 

@@ -2,11 +2,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
-
 use super::call::Call;
 use super::draft::{self, look_alike};
+use super::queue::{Closed, Queue};
 use super::reader::{Clock, Events, ReaderWait};
 use super::{Event, EventKind, Invocation, Sink};
 use crate::context::State;
@@ -21,7 +19,7 @@ pub(crate) struct Outlet(Arc<Part>);
 struct Part {
     invocation: Arc<Invocation>,
     run: Arc<Run>,
-    /// The agent whose conversation this one goes on with.
+    /// The agent whose conversation this one goes on with, or the run.
     conversation: Option<Outlet>,
     shown: Mutex<Vec<Shown>>,
 }
@@ -29,11 +27,17 @@ struct Part {
 /// What the agents of a run share.
 struct Run {
     name: Arc<str>,
-    queue: mpsc::Sender<Event>,
+    queue: Arc<Queue>,
     state: State,
     clock: Arc<Clock>,
     invocations: AtomicU32,
     calls: AtomicU32,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.queue.end();
+    }
 }
 
 /// An answer that was seen and not taken back.
@@ -45,9 +49,9 @@ struct Shown {
 impl Outlet {
     /// One for the run itself, and what is told there.
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, Events) {
-        let (queue, events) = mpsc::channel(capacity.max(1));
+        let queue = Arc::new(Queue::new(capacity));
         let clock = Arc::<Clock>::default();
-        let events = Events::new(events, clock.clone());
+        let events = Events::new(queue.clone(), clock.clone());
         let (invocations, calls) = Default::default();
         let run = Arc::new(Run { name, queue, state, clock, invocations, calls });
         let (invocation, shown) = Default::default();
@@ -60,53 +64,50 @@ impl Outlet {
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("{}-a{number}", run.name).into();
         let caller = (invocation.number > 0).then(|| invocation.clone());
+        let conversation = (goes_on || caller.is_none()).then(|| self.clone());
         let goes_on = goes_on && caller.is_some();
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
         Self(Arc::new(Part {
             invocation: Arc::new(Invocation { id, number, path, caller, tool_call, goes_on }),
             run: run.clone(),
-            conversation: goes_on.then(|| self.clone()),
+            conversation,
             shown: Mutex::default(),
         }))
     }
 
-    /// Tells what happens, waiting while the queue is full.
-    pub(crate) async fn send(&self, kind: EventKind) -> Result<()> {
-        if let Some(patch) = self.0.run.state.untold() {
-            self.push(EventKind::StateDelta { patch }).await?;
+    /// Tells what happens, all of it, even if this is dropped while it waits for the reader.
+    pub(super) async fn send_all(&self, kinds: &mut Vec<EventKind>) -> Result<()> {
+        // Nearly always there is room, and nothing to wait for.
+        if self.push(kinds).map_err(|Closed| gone())? {
+            return Ok(());
         }
-        self.push(kind).await
+        let Run { queue, clock, .. } = &*self.0.run;
+        let _wait = clock.pause();
+        queue.room().await.map_err(|Closed| gone())
     }
 
-    async fn push(&self, kind: EventKind) -> Result<()> {
-        let Part { invocation, run, .. } = &*self.0;
-        let gone = || Error::new(ErrorKind::Cancelled, "the reader of the stream went away");
-        match run.queue.try_send(Event { invocation: invocation.clone(), kind }) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(event)) => {
-                let _wait = run.clock.pause();
-                run.queue.send(event).await.map_err(|_| gone())
-            }
-            Err(TrySendError::Closed(_)) => Err(gone()),
-        }
+    /// Tells what happens, without waiting: for one that is dropped.
+    pub(crate) fn note(&self, kinds: &mut Vec<EventKind>) {
+        // Without a reader there is nobody to tell, and nothing else to do about it.
+        drop(self.push(kinds));
     }
 
-    /// Tells what comes first, before anybody reads.
-    pub(crate) fn begin_with(&self, kind: EventKind) {
+    fn push(&self, kinds: &mut Vec<EventKind>) -> Result<bool, Closed> {
         let Part { invocation, run, .. } = &*self.0;
-        // A new queue has room.
-        drop(run.queue.try_send(Event { invocation: invocation.clone(), kind }));
+        if let Some(patch) = run.state.untold() {
+            kinds.insert(0, EventKind::StateDelta { patch });
+        }
+        run.queue.push(kinds.drain(..).map(|kind| Event { invocation: invocation.clone(), kind }))
     }
 
     /// Tells what happens to whoever is still there.
     pub(crate) async fn tell(&self, kind: EventKind) {
-        // Without a reader there is nobody to tell, and nothing else to do about it.
-        drop(self.send(kind).await);
+        self.tell_all(vec![kind]).await;
     }
 
-    async fn tell_all(&self, events: Vec<EventKind>) {
-        for event in events {
-            self.tell(event).await;
+    async fn tell_all(&self, mut events: Vec<EventKind>) {
+        if !events.is_empty() {
+            drop(self.send_all(&mut events).await);
         }
     }
 
@@ -132,6 +133,13 @@ impl Outlet {
             lock(&self.0.shown).push(Shown { id, message: message.clone() });
         }
         self.tell_all(events).await;
+    }
+
+    /// A model call was dropped: what is seen of it is void.
+    pub(crate) fn drop_call(&self, sink: &Sink) {
+        let mut events = Vec::new();
+        sink.call.settle(None, &mut events);
+        self.note(&mut events);
     }
 
     /// The agent begins with this conversation: what else was seen of it before is void.
@@ -170,10 +178,25 @@ impl Outlet {
                 shown.push(Shown { id, message: message.clone() });
             }
         }
-        let conversation = self.0.conversation.as_ref().unwrap_or(self);
-        lock(&conversation.0.shown).append(&mut shown);
+        self.hand_over(shown);
         self.tell_all(events).await;
     }
+
+    /// The agent has failed or was dropped. What is seen of it is void if another answer takes its
+    /// place.
+    pub(crate) fn failed(&self) {
+        let shown = std::mem::take(&mut *lock(&self.0.shown));
+        self.hand_over(shown);
+    }
+
+    fn hand_over(&self, mut shown: Vec<Shown>) {
+        let conversation = self.0.conversation.as_ref().unwrap_or(self);
+        lock(&conversation.0.shown).append(&mut shown);
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
 }
 
 impl fmt::Debug for Outlet {

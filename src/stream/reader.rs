@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Event;
+use super::queue::Queue;
 use crate::lock::lock;
 
 /// What happens, in order, as it is sent.
@@ -16,14 +16,14 @@ use crate::lock::lock;
 /// It ends when nothing can be sent any more.
 #[derive(Debug)]
 pub struct Events {
-    queue: mpsc::Receiver<Event>,
+    queue: Arc<Queue>,
     clock: Arc<Clock>,
     /// The reader has something to do since the last event.
     away: Option<Pause>,
 }
 
 impl Events {
-    pub(super) fn new(queue: mpsc::Receiver<Event>, clock: Arc<Clock>) -> Self {
+    pub(super) fn new(queue: Arc<Queue>, clock: Arc<Clock>) -> Self {
         Self { queue, clock, away: None }
     }
 
@@ -40,11 +40,11 @@ impl Events {
 
     /// An event that waits already.
     pub(crate) fn waiting(&mut self) -> Option<Event> {
-        self.queue.try_recv().ok()
+        self.queue.pop()
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.queue.poll_recv(cx)
+        self.queue.poll(cx)
     }
 }
 
@@ -53,6 +53,12 @@ impl Stream for Events {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         self.poll(cx)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::call::Call;
 use super::mapper::Frame;
 use super::outlet::Outlet;
-use super::{Attempt, Events, Mapper};
+use super::{Attempt, Events, Mapper, ReaderWait};
 use crate::context::State;
 
 /// Where the deltas of one model call go. Clones belong to the same call.
@@ -60,6 +60,12 @@ impl Sink {
     #[must_use]
     pub fn is_committed(&self) -> bool {
         self.call.is_committed()
+    }
+
+    /// Counts the time that the call waits for its reader, from here on.
+    #[must_use]
+    pub fn reader_wait(&self) -> ReaderWait {
+        self.outlet.reader_wait()
     }
 
     pub(crate) fn begin_frame(&mut self) {

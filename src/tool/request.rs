@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ToolDeclaration, ToolResponse};
+use super::{Effect, ToolDeclaration, ToolResponse};
 use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::extensions::Extensions;
@@ -113,6 +113,12 @@ impl Request for ToolRequest {
 
     fn name(&self) -> Option<&str> {
         Some(&self.call.name)
+    }
+
+    /// If what the model was told of the tool says so.
+    fn is_repeatable(&self) -> bool {
+        let declaration = self.declaration.as_ref();
+        declaration.is_some_and(|tool| tool.effect() != Effect::Mutating)
     }
 
     fn mark(&self, response: &mut ToolResponse, replaced: Option<&ToolResponse>, origin: Origin) {

@@ -9,13 +9,15 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const QUESTIONS = {
-  // One tool call at least, then an answer in several pieces that contains 122.
+  // A thought, one tool call at least, then an answer that contains 122.
   sum: "What is 12.5% of 840, plus 17?",
+  // A call that a callback answers with a refusal.
+  everything: "Delete everything",
   // A call of delete_file, which needs an approval.
   remove: "Delete notes.txt",
   // A call of pick_color, which the page answers; then an answer that names the colour.
   colour: "Help me pick a colour",
-  // A text that streams for several seconds.
+  // A text that streams for several seconds, a doorman in its middle.
   story: "Tell me a long story",
 };
 const PATIENCE = 20_000;
@@ -43,7 +45,8 @@ async function open(options) {
     if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()}`);
   });
   page.on("pageerror", (error) => complaints.push(`exception: ${error.stack}`));
-  await page.goto(base);
+  const { "x-frame-options": framing } = (await page.goto(base)).headers();
+  assert.equal(framing, "DENY", "nobody else's page may show this one in a frame");
   return page;
 }
 
@@ -51,13 +54,14 @@ const page = await open({ colorScheme: "light" });
 const at = (id) => page.getByTestId(id);
 const shot = (name, of = page) => of.screenshot({ path: join(out, `${name}.png`) });
 const status = (wanted) => page.locator(`[data-testid=status][data-status=${wanted}]`).waitFor();
+const files = async () => JSON.parse(await at("state").textContent()).files;
 const lastText = () => at("message-assistant").last().locator(".text").textContent();
 const has = (locator, text) => locator.filter({ hasText: text }).last().waitFor();
 
-async function ask(text) {
+async function ask(text, shown = text) {
   await at("input").fill(text);
   await page.keyboard.press("Enter");
-  await has(at("message-user"), text);
+  await has(at("message-user"), shown);
 }
 
 async function newChat() {
@@ -96,23 +100,13 @@ const steps = {
     await shot("1-welcome");
   },
 
-  async "streams text, shows the tool call, the callbacks and the state"() {
-    // Every distinct text that any assistant message shows on the way.
-    await page.evaluate(() => {
-      window.seen = new Set();
-      const look = () => document.querySelectorAll("[data-testid=message-assistant] .text").forEach(
-        (text, index) => text.textContent && window.seen.add(`${index} ${text.textContent}`));
-      new MutationObserver(look).observe(document.querySelector("[data-testid=log]"), { childList: true, subtree: true, characterData: true });
-    });
+  async "answers, and shows the thought, the tool call, the callbacks and the state"() {
     await ask(QUESTIONS.sum);
-    await at("message-assistant").last().locator(".text:not([hidden])").waitFor();
-    await shot("2-streaming");
+    await at("reasoning").waitFor();
+    await shot("2-thinking");
     await status("idle");
+    await has(at("reasoning"), "Thought");
     assert.match(await lastText(), /122/);
-    const seen = await page.evaluate(() => [...window.seen]);
-    const final = await at("message-assistant").last().locator(".text").textContent();
-    const partial = seen.map((text) => text.replace(/^\d+ /, "")).filter((text) => final.startsWith(text) && text !== final);
-    assert.ok(partial.length > 1, `the answer grows before the reader's eyes, seen: ${JSON.stringify(seen)}`);
 
     const card = at("tool-card").first();
     assert.equal(await card.getAttribute("data-phase"), "done");
@@ -134,18 +128,32 @@ const steps = {
     await at("hide-continue").uncheck();
   },
 
+  async "a refusal of a callback is told, and by whom"() {
+    await ask(QUESTIONS.everything);
+    await status("idle");
+    assert.match(await lastText(), /forbidden/);
+    const refusal = page.locator("[data-testid=timeline-entry][data-decision=respond]");
+    assert.equal(await refusal.getAttribute("data-callback"), "forbid delete_all_records");
+    assert.equal(await refusal.getAttribute("data-hook"), "before");
+    await shot("4-refused");
+  },
+
   async "an approved call runs"() {
     await ask(QUESTIONS.remove);
     await at("approval").waitFor();
     await status("waiting");
     assert.ok(await at("send").isDisabled(), "nothing else can be asked meanwhile");
-    await shot("4-approval");
+    const waits = page.locator("[data-testid=timeline-entry][data-decision=waits]");
+    assert.equal(await waits.getAttribute("data-callback"), "Approval");
+    assert.deepEqual(await files(), ["notes.txt", "old.txt", "plan.md"], "nothing has happened yet");
+    await shot("5-approval");
     await at("approve").click();
     await status("idle");
     const card = page.locator("[data-tool=delete_file]").last();
     assert.equal(await card.getAttribute("data-phase"), "done");
     await has(card.getByTestId("tool-result"), "notes.txt");
     assert.equal(await at("approval").count(), 0, "the question is gone");
+    assert.deepEqual(await files(), ["old.txt", "plan.md"]);
   },
 
   async "a rejected call tells the reason"() {
@@ -154,7 +162,8 @@ const steps = {
     await at("reject").click();
     await status("idle");
     await has(page.locator("[data-tool=delete_file]").last().getByTestId("tool-result"), "I still need it");
-    await shot("5-rejected");
+    assert.deepEqual(await files(), ["old.txt", "plan.md"]);
+    await shot("6-rejected");
   },
 
   async "a call runs with the arguments as edited"() {
@@ -168,31 +177,35 @@ const steps = {
     const card = page.locator("[data-tool=delete_file]").last();
     assert.equal(await card.getByTestId("tool-edited").textContent(), '{ "path": "old.txt" }');
     await has(card.getByTestId("tool-result"), "old.txt");
+    assert.deepEqual(await files(), ["plan.md"]);
   },
 
   async "the page's own tool answers"() {
     await ask(QUESTIONS.colour);
     await at("color-input").fill("#c2683c");
-    await shot("6-colour");
+    assert.match(await at("timeline").locator("li").last().textContent(), /run waits for an answer/);
+    await shot("7-colour");
     await at("color-submit").click();
     await status("idle");
     assert.equal(await page.locator("[data-tool=pick_color]").last().getByTestId("tool-result").textContent(), "#c2683c");
     assert.match(await lastText(), /#c2683c/);
   },
 
-  async "a run stops when told to"() {
+  async "text is shown as it is written, and a run stops when told to"() {
     const story = at("message-assistant").nth(await at("message-assistant").count());
     await ask(QUESTIONS.story);
-    await story.locator(".text:not([hidden])").waitFor();
+    await has(story.locator(".text"), "doorman");
+    await shot("8-streaming");
     await at("stop").click();
     await has(at("notice"), "Stopped");
     await status("idle");
     const text = await story.locator(".text").textContent();
+    assert.doesNotMatch(text, /on the stairs\.$/, "the story was not told to its end");
     await ask(QUESTIONS.sum);
     await status("idle");
     assert.match(await lastText(), /122/, "the conversation goes on");
     assert.equal(await story.locator(".text").textContent(), text, "what was told stays, and nothing follows");
-    await shot("7-after-stop");
+    await shot("9-after-stop");
   },
 
   async "a failing server is shown, and asked again on demand"() {
@@ -203,7 +216,7 @@ const steps = {
     await page.keyboard.press("Enter");
     await has(at("error"), "HTTP 400: the input is not understood");
     await status("failed");
-    await shot("8-error");
+    await shot("10-error");
     const [told] = complaints.splice(0);
     assert.match(told, /400/, "the browser's own report of the refusal");
     await at("try-again").click();
@@ -234,7 +247,7 @@ const steps = {
         { op: "move", from: "/kept", path: "/moved" }, { op: "test", path: "/moved", value: "yes" }] },
       { type: "RUN_FINISHED", outcome: { type: "success" } },
     ]);
-    await ask("Tell me");
+    await ask("Tell me", "The secret?");
     await status("idle");
     assert.deepEqual(await at("message-assistant").allTextContents(), ["The secret is [removed]."]);
     assert.deepEqual(await at("message-user").allTextContents(), ["The secret?"]);
@@ -307,8 +320,8 @@ const steps = {
 
   async "reads well in the dark and on a phone"() {
     for (const [name, options] of [
-      ["9-dark", { colorScheme: "dark" }],
-      ["10-phone", { colorScheme: "light", viewport: { width: 390, height: 844 } }],
+      ["11-dark", { colorScheme: "dark" }],
+      ["12-phone", { colorScheme: "light", viewport: { width: 390, height: 844 } }],
     ]) {
       const other = await open(options);
       await other.getByRole("button", { name: QUESTIONS.sum }).click();

@@ -132,8 +132,8 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
 async fn endless(request: ModelRequest) -> Result<ModelResponse> {
     let Some(sink) = request.sink() else { return Ok(ModelResponse::text("The end.")) };
     let mut attempt = sink.open();
-    let mut words = "Once upon a time ".split_inclusive(' ').chain(std::iter::repeat("and on "));
-    while let Some(word) = words.next() {
+    let words = "Once upon a time ".split_inclusive(' ').chain(std::iter::repeat("and on "));
+    for word in words {
         attempt.send(Delta::Text(word.to_owned())).await?;
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

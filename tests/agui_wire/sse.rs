@@ -1,11 +1,10 @@
 //! Events as bytes.
 
-use bytes::BytesMut;
 use tower_agent::agui::{Event, sse};
 
 #[test]
 fn an_event_is_one_line_and_an_empty_one_whatever_it_says() {
-    let mut bytes = BytesMut::new();
+    let mut bytes = Vec::new();
     let events = [Event::text_content("m", "a\r\nb\n\ndata: x\u{2028}"), Event::text_end("m")];
     for event in &events {
         sse::write(event, &mut bytes).unwrap();
@@ -29,7 +28,7 @@ fn the_keep_alive_is_a_comment() {
 
 #[test]
 fn writing_into_a_buffer_with_room_allocates_nothing() {
-    let mut bytes = BytesMut::with_capacity(1024);
+    let mut bytes = Vec::with_capacity(1024);
     let event = Event::text_content("m", "Hello");
     let used = crate::allocations::of(|| sse::write(&event, &mut bytes));
     assert_eq!(used, crate::allocations::Allocations::default());

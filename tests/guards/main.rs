@@ -2,7 +2,15 @@
 
 mod approval;
 mod budget;
+mod fallback;
+mod guardrail;
+mod redact;
 mod resuming;
+mod retry;
+#[path = "../support/mod.rs"]
+mod support;
+mod timeout;
+mod watch;
 
 use std::sync::{Arc, Mutex};
 
@@ -58,7 +66,8 @@ pub(crate) fn assert_answered(messages: &Messages) {
             after.flat_map(|m| m.tool_results()).map(|r| &*r.call_id).collect();
         let mut asked: Vec<_> = message.tool_calls().map(|call| &*call.id).collect();
         if message.role() == Role::Assistant {
-            (answered.sort(), asked.sort());
+            answered.sort();
+            asked.sort();
             assert_eq!(asked, answered, "after message {index} of {messages:?}");
         }
     }

@@ -1,10 +1,12 @@
 //! Resuming a tree of agents with answers: what had finished is not done again.
 
+mod teams;
+
 use serde_json::{Value, json};
 use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Bundle, Checkpoint, End, Error, Message, Pending, Request,
+    Agent, AgentRequest, AgentResponse, Bundle, Checkpoint, Error, Message, Pending, Request,
     Resolution, Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
 };
 
@@ -150,89 +152,6 @@ async fn an_agent_that_is_asked_something_else_begins_anew() {
 
     assert_eq!(results(&done), ["never mind"]);
     assert_eq!(inner.requests()[2].messages().len(), 1);
-}
-
-#[tokio::test]
-async fn all_members_side_by_side_that_wait_are_resumed_whoever_is_answered_first() {
-    for order in ["abc", "acb", "bac", "bca", "cab", "cba"] {
-        resumed_side_by_side(order).await;
-    }
-}
-
-async fn resumed_side_by_side(order: &str) {
-    let log = Log::default();
-    let models = ["a", "b", "c"].map(wiper);
-    let quick = ScriptedModel::new([Turn::text("d is done")]);
-    let last = ScriptedModel::new([Turn::text("end")]);
-    let build = || {
-        let mut fan = Agent::parallel("fan");
-        for (name, model) in ["a", "b", "c"].into_iter().zip(&models) {
-            fan = fan.agent(worker(name, &log, model));
-        }
-        // It offers the same tools, and has nothing to do with it.
-        let fan = fan.agent(worker("d", &log, &quick)).build().unwrap();
-        let end = Agent::builder(last.clone()).name("end").build().unwrap();
-        Agent::sequential("team").agents([fan, end]).build().unwrap()
-    };
-    let id = |name: char| format!("team/fan/{name}/call_2");
-    let said = |response: &AgentResponse| -> Vec<String> {
-        response.messages().iter().map(Message::text).filter(|text| !text.is_empty()).collect()
-    };
-
-    let mut paused = build().run("?").await.unwrap();
-    assert_eq!(ids(&paused), [id('a'), id('b'), id('c')]);
-    let mut looked = log.take();
-    looked.sort();
-    assert_eq!(looked, ["look \"a\"", "look \"b\"", "look \"c\""]);
-    assert_eq!(said(&paused), ["?", "d is done"]);
-
-    for (step, name) in order.chars().enumerate() {
-        assert!(last.requests().is_empty());
-        paused = resume(&build(), &paused, &[yes(&id(name))]).await;
-        assert_eq!(log.take(), [format!("wipe \"{name}\"")], "{order}");
-        let mut waits = ids(&paused);
-        waits.sort();
-        let mut rest: Vec<_> = order.chars().skip(step + 1).map(id).collect();
-        rest.sort();
-        assert_eq!(waits, rest, "{order}");
-    }
-
-    models.iter().chain([&quick, &last]).for_each(ScriptedModel::assert_done);
-    assert_eq!(paused.end(), &End::Finished);
-    let mut said = said(&paused);
-    assert_eq!(said.remove(5), "end");
-    said.sort();
-    assert_eq!(said, ["?", "a wiped", "b wiped", "c wiped", "d is done"]);
-    for model in &models {
-        // Each goes on with its own conversation: the question, and what it has done itself.
-        let heard = model.requests()[2].messages().clone();
-        assert_eq!(heard.len(), 5);
-        assert_answered(&heard);
-    }
-    assert_answered(last.requests()[0].messages());
-}
-
-#[tokio::test]
-async fn members_that_wait_inside_a_tool_are_resumed_there() {
-    let log = Log::default();
-    let models = ["a", "b"].map(wiper);
-    let outer = ScriptedModel::new([ask("fan", "go"), Turn::text("done")]);
-    let members = ["a", "b"].into_iter().zip(&models);
-    let fan = Agent::parallel("fan").agents(members.map(|(name, model)| worker(name, &log, model)));
-    let fan = fan.build().unwrap();
-    let boss = Agent::builder(outer.clone()).name("boss").tool(fan.into_tool("")).build().unwrap();
-
-    let paused = boss.run("?").await.unwrap();
-    let ids = ids(&paused);
-    assert_eq!(ids, ["boss/call_1/fan/a/call_2", "boss/call_1/fan/b/call_2"]);
-    log.take();
-    let done = resume(&boss, &paused, &[yes(&ids[0]), yes(&ids[1])]).await;
-
-    assert_eq!(done.text(), "done");
-    let mut wiped = log.take();
-    wiped.sort();
-    assert_eq!(wiped, ["wipe \"a\"", "wipe \"b\""]);
-    models.iter().chain([&outer]).for_each(ScriptedModel::assert_done);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ pub mod process;
 pub mod server;
 pub mod team;
 pub mod trace;
+pub mod transcript;
 
 use futures::StreamExt;
 use tower::ServiceExt;

@@ -16,17 +16,18 @@ pub fn servers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers")
 }
 
-/// Whether the file that a server needs is there; says loudly if not, and fails if it must be.
-pub fn is_installed(name: &str, file: &Path) -> bool {
+/// Whether a file that a test needs, and `script` installs, is there; says loudly if not, and fails
+/// if it must be.
+pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
     if file.exists() {
         return true;
     }
     assert!(
         std::env::var_os("REQUIRE_SERVERS").is_none_or(|value| value != "1"),
-        "{name} is not installed; run .ci/servers",
+        "{name} is not installed; run {script}",
     );
     // Past the capture of the test harness, so that a skipped test is seen.
-    let line = format!("skipped: {name} is not installed; run .ci/servers\n");
+    let line = format!("skipped: {name} is not installed; run {script}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }

@@ -1,3 +1,4 @@
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use super::chunks::{self, Lane, Stream};
@@ -15,6 +16,44 @@ pub struct OrderKeeper {
     phase: Phase,
     pub(super) entities: Entities,
     pub(super) lanes: Vec<Lane>,
+    /// What the last event went on with, so that the next one need not be looked up.
+    current: Option<Current>,
+}
+
+/// What content was let through.
+#[derive(Clone, Debug)]
+struct Current {
+    kind: Discriminant<EventKind>,
+    id: Arc<str>,
+    owner: Option<Arc<str>>,
+}
+
+impl Current {
+    fn of(event: &Event) -> Option<Self> {
+        let (kind, owner) = (discriminant(&event.kind), event.subagent_run_id().cloned());
+        content_id(&event.kind).map(|id| Self { kind, id: id.clone(), owner })
+    }
+
+    fn is_of(&self, event: &Event) -> bool {
+        let is_same = |owner: &Arc<str>, other| Arc::ptr_eq(owner, other);
+        content_id(&event.kind).is_some_and(|id| Arc::ptr_eq(id, &self.id))
+            && self.kind == discriminant(&event.kind)
+            && match (&self.owner, event.subagent_run_id()) {
+                (None, None) => true,
+                (Some(owner), Some(other)) => is_same(owner, other),
+                _ => false,
+            }
+    }
+}
+
+/// What an event of content goes on with.
+fn content_id(kind: &EventKind) -> Option<&Arc<str>> {
+    match kind {
+        EventKind::TextMessageContent { message_id: id, .. }
+        | EventKind::ReasoningMessageContent { message_id: id, .. }
+        | EventKind::ToolCallArgs { tool_call_id: id, .. } => Some(id),
+        _ => None,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +73,7 @@ impl OrderKeeper {
             phase: Phase::Before,
             entities: Entities::default(),
             lanes: Vec::new(),
+            current: None,
         }
     }
 
@@ -45,6 +85,11 @@ impl OrderKeeper {
     /// the same, and the keeper stands as if the event had not come; to end the run give the
     /// error to [`fail`](Self::fail).
     pub fn push(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Violation> {
+        if self.current.as_ref().is_some_and(|current| current.is_of(&event)) {
+            out.push(event);
+            return Ok(());
+        }
+        self.current = None;
         match self.phase {
             Phase::Over => return Ok(()),
             Phase::Running => {}
@@ -62,7 +107,10 @@ impl OrderKeeper {
         if !self.lanes.is_empty() {
             self.close_lanes_before(&event, out);
         }
-        self.place(event, out)
+        let content = Current::of(&event);
+        self.place(event, out)?;
+        self.current = content;
+        Ok(())
     }
 
     /// Ends the run, if it is not over, with `RUN_ERROR`.

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use http_body::Frame;
 use http_body_util::{Either, Full};
@@ -21,7 +21,7 @@ const FRAME: usize = 16 << 10;
 /// A run's events as a body of server-sent events. Dropping it stops the run.
 pub struct EventBody {
     run: Option<AgUiRun>,
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     keep_alive: Duration,
     silence: Pin<Box<Sleep>>,
 }
@@ -29,7 +29,7 @@ pub struct EventBody {
 impl EventBody {
     pub(super) fn new(run: AgUiRun, keep_alive: Duration) -> Self {
         let silence = Box::pin(sleep(keep_alive));
-        Self { run: Some(run), bytes: BytesMut::new(), keep_alive, silence }
+        Self { run: Some(run), bytes: Vec::new(), keep_alive, silence }
     }
 
     /// Writes the events that there are. Whether it must wait for more.
@@ -60,8 +60,8 @@ impl http_body::Body for EventBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
         this.fill(cx);
-        let bytes = match this.bytes.split().freeze() {
-            bytes if !bytes.is_empty() => bytes,
+        let bytes = match std::mem::take(&mut this.bytes) {
+            bytes if !bytes.is_empty() => Bytes::from(bytes),
             _ if this.run.is_none() => return Poll::Ready(None),
             _ => {
                 if this.silence.as_mut().poll(cx).is_pending() {

@@ -1,11 +1,13 @@
 //! `Service<http::Request<B>, Response = http::Response<Body>>`
 //!
-//! An agent behind HTTP: a front end posts a [`RunAgentInput`](super::RunAgentInput) as JSON and
-//! is answered with server-sent events. [`AgUi`] is any HTTP server's service; in axum it is one
-//! line:
+//! An agent behind HTTP: a front end posts a [`RunAgentInput`] as JSON and is answered with
+//! server-sent events. [`AgUi`] is any HTTP server's service; in axum it is one line:
 //!
-//! ```ignore
-//! let app = axum::Router::new().route_service("/agent", AgUi::new(agent));
+//! ```
+//! # use tower_agent::{Agent, agui::AgUi};
+//! # fn app(agent: Agent) -> axum::Router {
+//! axum::Router::new().route_service("/agent", AgUi::new(agent))
+//! # }
 //! ```
 //!
 //! Whoever goes away stops the run, and whoever reads slowly slows it down. Compression, CORS,

@@ -216,7 +216,9 @@ impl From<&Pending> for Interrupt {
         let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
         interrupt.message = pending.message.clone();
         interrupt.tool_call_id = pending.tool_call_id.as_deref().map(Into::into);
-        interrupt.response_schema = pending.response_schema.as_object().cloned();
+        if let Value::Object(schema) = &pending.response_schema {
+            interrupt.response_schema = Some(schema.clone());
+        }
         interrupt.metadata = match &pending.payload {
             Value::Null => None,
             Value::Object(payload) => Some(payload.clone()),

@@ -49,9 +49,9 @@
 //!
 //! Callbacks registered before it act on the arguments before the person sees them; those after it,
 //! and tower layers inside it, see them as the person left them. So whatever checks arguments
-//! belongs after it. A retry outside it asks for the same answer again and gets it; so a person is
-//! not asked twice for one call. For one model the same id may name two calls, one after another:
-//! an answer serves one of them.
+//! belongs after it. A retry outside it finds the same answer again, so that nobody is asked twice
+//! about one call. Where a provider gives a later call the id of an earlier one, the answer serves
+//! the earlier alone.
 
 mod decision;
 
@@ -112,6 +112,7 @@ impl Approval {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Approval {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         if !(self.needed)(request) {
@@ -136,10 +137,6 @@ impl Callback<ToolRequest> for Approval {
             }
         }
         Ok(Action::Continue)
-    }
-
-    fn name(&self) -> std::borrow::Cow<'static, str> {
-        "Approval".into()
     }
 
     fn is_guard(&self) -> bool {

@@ -14,7 +14,8 @@
 //! | fails or is dropped | itself, and no tokens |
 //! | waits for somebody | nothing: it has not been made |
 //!
-//! Calls are counted exactly. Tokens and money may end above the limit by as much as calls in
+//! A call that a callback fails after the model has answered has failed: a budget that is to charge
+//! it stands inside of that callback's band. Calls are counted exactly. Tokens and money may end above the limit by as much as calls in
 //! flight have used beyond what they had reserved: the request's `max_tokens`, or
 //! [a default](Limits::with_reservation) where it sets none.
 //!
@@ -241,6 +242,7 @@ impl OfRun {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<AgentRequest> for Budget {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
         self.account(request.context())?.begin();
@@ -248,6 +250,7 @@ impl Callback<AgentRequest> for Budget {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Budget {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let run = self.of_run(request.context())?;
@@ -275,6 +278,7 @@ impl Callback<ModelRequest> for Budget {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Budget {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         let run = self.of_run(request.context())?;

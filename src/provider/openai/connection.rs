@@ -7,7 +7,7 @@ use tower::buffer::error::{Closed, ServiceError};
 use tower::load_shed::error::Overloaded;
 use tower::timeout::error::Elapsed;
 
-use crate::error::{BoxError, Error, ErrorKind};
+use crate::error::{BoxError, Error, ErrorKind, below};
 
 /// An error of the HTTP service. Ours and tower's keep their kind; the rest did not connect.
 pub(super) fn failed(error: BoxError) -> Error {
@@ -58,14 +58,6 @@ fn is_tower(link: &(dyn StdError + 'static)) -> bool {
         || link.is::<Overloaded>()
         || link.is::<Closed>()
         || link.is::<ServiceError>()
-}
-
-/// An `io::Error` shows the source of the error that it wraps, and hides the error itself.
-fn below<'a>(link: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
-    match link.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped),
-        None => link.source(),
-    }
 }
 
 fn is_io(link: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {

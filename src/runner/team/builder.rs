@@ -32,12 +32,14 @@ use crate::runner::semantics::Semantics;
 /// is [`Stopped`](crate::End::Stopped).
 ///
 /// An interrupted team [resumes](crate::AgentRequest::resume) as every agent does: members that
-/// have had their turn are not called again. Whose turn it is, one after another, is known by the
-/// open tool calls: the first member that offers one of those tools. So it starts over when an
-/// interrupt has left no tool call open. Side by side, all that wait are resumed, each with its own
-/// conversation. The team's transcript shows the last of them alone, and the others once that one
-/// is done, so that no call in it stays open; a run that has the messages alone, and no
-/// [`Checkpoint`](crate::Checkpoint), resumes that one alone.
+/// have had their turn are not called again. Side by side, all that wait are resumed, each with its
+/// own conversation. The team's transcript shows the last of them alone, and the others once that
+/// one is done, so that no call in it stays open; if no tool call of theirs is open, all members
+/// start over. A team that repeats counts its rounds anew.
+///
+/// With the messages alone, and no [`Checkpoint`](crate::Checkpoint), it is the open tool calls that
+/// say whose turn it is: the first member that offers one of those tools, or side by side all that
+/// do. Without an open call the team starts over.
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};

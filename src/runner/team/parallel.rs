@@ -11,10 +11,11 @@ use crate::request::Request;
 use crate::runner::agent::Agent;
 use crate::runner::step::{self, Step};
 use crate::runner::tally::Tally;
+use crate::runner::waiting;
 
 pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
     let context = request.context();
-    let path = |member: &Agent| format!("{}/{}", context.call_path(), member.name());
+    let path = |member: &Agent| waiting::path(context, member);
     // A resumed conversation is for those that it waits for; the others have answered.
     let mut waiting = Vec::new();
     if let Step::Tools(open) = step::next(request.messages()) {

@@ -1,0 +1,50 @@
+//! The page, and behind it the agent.
+
+use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::X_FRAME_OPTIONS;
+use axum::response::Html;
+use axum::routing::get;
+use tower_agent::agui::AgUi;
+use tower_agent::guard::approval::Approval;
+use tower_agent::{Agent, BuildError, ModelService};
+use tower_http::set_header::SetResponseHeaderLayer;
+
+use crate::callbacks::{Log, Stopwatch, TokenCount, forbid};
+use crate::notes::tell_callbacks;
+use crate::session::{begin, delete_file, keep_results};
+use crate::tools::tools;
+
+/// What is served, around any model.
+///
+/// No page from elsewhere gets at the agent through a visitor's browser: there is no CORS layer, and
+/// the page cannot be put into a frame, where a click might approve what nobody has read.
+pub(crate) fn app(model: impl ModelService) -> Result<Router, BuildError> {
+    let agent = AgUi::builder(agent(model)?).on_translate(tell_callbacks()).build();
+    Ok(Router::new()
+        .route("/", get(Html(include_str!("page.html"))))
+        .route_service("/agent", agent)
+        .layer(SetResponseHeaderLayer::overriding(
+            X_FRAME_OPTIONS,
+            HeaderValue::from_static("DENY"),
+        )))
+}
+
+fn agent(model: impl ModelService) -> Result<Agent, BuildError> {
+    Agent::builder(model)
+        .name("assistant")
+        .instructions("Do all arithmetic with the tools. Answer in plain text.")
+        .tools(tools())
+        .tool(delete_file())
+        .max_iterations(100)
+        .on_agent(Log)
+        .on_agent(begin())
+        .on_model(Log)
+        .on_model(TokenCount::default())
+        .on_tool(Log)
+        .on_tool(Stopwatch)
+        .on_tool(forbid("delete_all_records"))
+        .on_tool(Approval::of_tools(["delete_file"]))
+        .on_tool(keep_results())
+        .build()
+}

@@ -1,0 +1,47 @@
+//! What the callbacks decided, for the page to show.
+
+use serde_json::json;
+use tower_agent::agui::{Event, TranslateRequest, TranslateResponse, before_translate};
+use tower_agent::stream::{CallbackNote, Decision, EventKind};
+use tower_agent::{Action, Callback, ErrorKind};
+
+/// A front end is not told of callbacks unless asked for: here they become `CUSTOM` events.
+pub(crate) fn tell_callbacks() -> impl Callback<TranslateRequest> {
+    before_translate(|request| match &request.event().kind {
+        EventKind::Callback(note) => {
+            Action::Respond(told(note, request.event().invocation.agent()).into())
+        }
+        _ => Action::<TranslateResponse>::Continue,
+    })
+}
+
+fn told(note: &CallbackNote, agent: &str) -> Event {
+    let mut value = json!({
+        "callback": note.callback,
+        "hook": note.hook,
+        "call": note.call.to_string(),
+        "agent": agent,
+        "decision": decision(&note.decision),
+    });
+    if let Some(name) = &note.name {
+        value["name"] = json!(name);
+    }
+    Event::custom("callback", value)
+}
+
+fn decision(decision: &Decision) -> String {
+    let word = match decision {
+        Decision::Continue => "continue",
+        Decision::Proceed => "proceed",
+        Decision::Respond => "respond",
+        Decision::Propagate => "propagate",
+        Decision::Fail => "fail",
+        Decision::Retry => "retry",
+        Decision::Fallback => "fallback",
+        // To wait for somebody is no failure.
+        Decision::Failed(error) if error.kind() == ErrorKind::Interrupted => "waits",
+        Decision::Failed(error) => return format!("error: {}", error.message()),
+        _ => "something else",
+    };
+    word.to_owned()
+}

@@ -1,0 +1,157 @@
+//! A model that needs no network: it answers what the page's buttons ask, and leaves arithmetic
+//! to the quickstart's rules.
+//!
+//! ```text
+//! Offline: Service<ModelRequest, Response = ModelResponse>
+//! ```
+//!
+//! Like a provider it keeps nothing between calls, and streams where the request has a sink.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower::{Service, ServiceExt};
+use tower_agent::stream::{Delta, Sink};
+use tower_agent::{
+    Error, Message, ModelRequest, ModelResponse, Part, Result, Role, ToolCall, ToolResult, Usage,
+};
+
+use crate::rules::Rules;
+
+const STORY: &str = include_str!("story.txt");
+
+/// Between two deltas, so that the streaming can be seen.
+const PER_DELTA: Duration = Duration::from_millis(30);
+
+/// The model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offline;
+
+impl Service<ModelRequest> for Offline {
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<ModelResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        Box::pin(async move {
+            let response = answer(&request).await?;
+            let Some(sink) = request.sink() else { return Ok(response) };
+            Ok(stream(response.message(), sink).await?.with_usage(response.usage()))
+        })
+    }
+}
+
+/// What to say next, whole.
+async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
+    let messages = request.messages();
+    let asked = messages.iter().rposition(|message| message.role() == Role::User);
+    let question = asked.map(|asked| messages[asked].text()).unwrap_or_default();
+    let wish = question.to_lowercase();
+    let since = messages.range(asked.map_or(0, |asked| asked + 1));
+    let result = since.flat_map(Message::tool_results).last();
+
+    let part = if let Some(path) = file_to_delete(&question) {
+        match result {
+            None => call(request, "delete_file", json!({ "path": path })),
+            Some(result) if result.is_error => text(format!("I deleted nothing: {}.", why(result))),
+            Some(result) => text(format!("Done: {}.", result.text())),
+        }
+    } else if wish.contains("pick a colo") {
+        let is_offered = request.tools().iter().any(|tool| tool.name() == "pick_color");
+        match result {
+            Some(result) => text(format!("{} it is. A fine choice.", result.text())),
+            None if is_offered => {
+                call(request, "pick_color", json!({ "prompt": "Which colour do you like?" }))
+            }
+            None => text("I would show you colours, but this front end has no tool for it."),
+        }
+    } else if wish.contains("story") {
+        text(STORY.trim())
+    } else {
+        return calculate(request, result.is_none()).await;
+    };
+    let message = Message::new(Role::Assistant, [part]);
+    let usage = Usage::new(messages.iter().map(words).sum(), words(&message));
+    Ok(ModelResponse::new(message).with_usage(usage))
+}
+
+/// The rules' answer, after a thought if it is the first.
+async fn calculate(request: &ModelRequest, is_first: bool) -> Result<ModelResponse> {
+    let mut response = Rules.oneshot(request.clone().with_sink(None)).await?;
+    let tools: Vec<_> = response.message().tool_calls().map(|call| call.name.to_string()).collect();
+    if is_first && !tools.is_empty() {
+        let thought = format!("I never compute myself, so I begin with {}.", tools.join(" and "));
+        response.message_mut().parts_mut().insert(0, Part::reasoning(thought));
+    }
+    Ok(response)
+}
+
+/// The path in `Delete <path>`.
+fn file_to_delete(question: &str) -> Option<&str> {
+    let (verb, path) = question.trim().split_once(' ')?;
+    let path = path.trim().trim_end_matches(['.', '!', '?']);
+    let is_path = path.contains('.') && !path.contains(' ');
+    (verb.eq_ignore_ascii_case("delete") && is_path).then_some(path)
+}
+
+fn text(text: impl Into<String>) -> Part {
+    Part::text(text)
+}
+
+/// The length of the conversation tells its calls apart.
+fn call(request: &ModelRequest, tool: &str, arguments: Value) -> Part {
+    let id = format!("call_{}", request.messages().len());
+    ToolCall::new(id, tool, arguments).into()
+}
+
+/// Why a call failed, without the kind of error that its result begins with.
+fn why(result: &ToolResult) -> String {
+    let text = result.text();
+    text.strip_prefix("tool failed: ").unwrap_or(&text).to_owned()
+}
+
+/// Says the message piece by piece: thoughts and text word by word, arguments value by value.
+async fn stream(message: &Message, sink: &Sink) -> Result<ModelResponse> {
+    let mut deltas = Vec::new();
+    let mut index = 0;
+    for part in message.parts() {
+        match part {
+            Part::Reasoning(thought) => {
+                deltas.extend(pieces(&thought.text, &[' ']).map(Delta::Reasoning));
+            }
+            Part::Text(text) => deltas.extend(pieces(&text.text, &[' ']).map(Delta::Text)),
+            Part::ToolCall(call) => {
+                let (id, name) = (call.id.clone(), call.name.clone());
+                deltas.push(Delta::ToolCall { index, id, name });
+                let json = call.arguments_text();
+                let pieces = pieces(&json, &[',', ':']);
+                deltas.extend(pieces.map(|json| Delta::Arguments { index, json }));
+                index += 1;
+            }
+            _ => {}
+        }
+    }
+    let mut attempt = sink.open();
+    for delta in deltas {
+        attempt.send(delta).await?;
+        sleep(PER_DELTA).await;
+    }
+    Ok(attempt.finish().await?.into())
+}
+
+/// A text in pieces, each up to where one of these `ends` it.
+fn pieces(text: &str, ends: &[char]) -> impl Iterator<Item = String> {
+    text.split_inclusive(ends).map(str::to_owned)
+}
+
+/// A token is a word.
+fn words(message: &Message) -> u64 {
+    message.text().split_whitespace().count() as u64
+}

@@ -1,0 +1,67 @@
+//! What the session's state holds: files, which a tool deletes, and results, which a callback
+//! keeps. The state travels with each run, and the page shows how it changes.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower_agent::{
+    AgentRequest, Callback, Request, State, Tool, ToolRequest, after_tool, before_agent,
+};
+
+/// So many results are kept.
+const KEPT: usize = 5;
+
+#[derive(Deserialize, JsonSchema)]
+struct DeleteFile {
+    /// The file.
+    path: String,
+}
+
+/// A new session has some files.
+pub(crate) fn begin() -> impl Callback<AgentRequest> {
+    let begin = before_agent(|request| {
+        let state = request.context().state();
+        if state.get("files").is_none() {
+            state.set("files", json!(["notes.txt", "old.txt", "plan.md"]));
+        }
+    });
+    begin.named("begin session")
+}
+
+/// Deletes for good, so whoever offers it has a person asked first.
+pub(crate) fn delete_file() -> Tool {
+    Tool::function_with(
+        "delete_file",
+        "Deletes a file.",
+        |DeleteFile { path }, request: ToolRequest| {
+            let state = request.context().state();
+            let mut files = list(state, "files");
+            let place = files.iter().position(|file| *file == path);
+            files.remove(place.ok_or_else(|| format!("there is no {path}"))?);
+            state.set("files", files);
+            Ok::<_, String>(format!("{path} is deleted"))
+        },
+    )
+}
+
+/// Keeps what was computed last.
+pub(crate) fn keep_results() -> impl Callback<ToolRequest> {
+    let keep = after_tool(|request, response| {
+        let Some(result) = response.value().as_f64() else { return };
+        let arguments = request.arguments().as_object().into_iter().flat_map(|all| all.values());
+        let arguments: Vec<_> =
+            arguments.filter_map(Value::as_f64).map(|number| number.to_string()).collect();
+        let state = request.context().state();
+        let mut results = list(state, "results");
+        results.push(json!(format!("{}({}) = {result}", request.name(), arguments.join(", "))));
+        state.set("results", results.split_off(results.len().saturating_sub(KEPT)));
+    });
+    keep.named("keep results")
+}
+
+fn list(state: &State, key: &str) -> Vec<Value> {
+    match state.get(key) {
+        Some(Value::Array(list)) => list,
+        _ => Vec::new(),
+    }
+}

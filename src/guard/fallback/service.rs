@@ -1,0 +1,233 @@
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tower::Service;
+use tower::util::{Oneshot, ServiceExt};
+
+use super::super::when::When;
+use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
+use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
+use crate::request::Request;
+
+/// Models that are asked one after another until one answers.
+///
+/// It is ready when the first model is; the others are waited for when they are asked.
+#[derive(Clone, Debug)]
+pub struct Fallback<S> {
+    first: S,
+    plan: Arc<Plan>,
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    others: Vec<BoxModel>,
+    when: When,
+    restart_streams: bool,
+}
+
+impl<S> Fallback<S> {
+    /// Asks `model` first.
+    #[must_use]
+    pub fn new(model: S) -> Self {
+        let when = When::new(|error| {
+            let kind = error.kind();
+            error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
+        });
+        Self {
+            first: model,
+            plan: Arc::new(Plan { others: Vec::new(), when, restart_streams: false }),
+        }
+    }
+
+    /// Asks `model` if those before it have failed.
+    #[must_use]
+    pub fn or<M: ModelService>(mut self, model: M) -> Self {
+        self.plan().others.push(BoxModel::new(model));
+        self
+    }
+
+    /// After which errors to ask the next model. It is not asked about endings.
+    #[must_use]
+    pub fn fall_back_if(
+        mut self,
+        predicate: impl Fn(&Error) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.plan().when = When::new(predicate);
+        self
+    }
+
+    /// Whether to ask the next model when something of the answer has been seen; the stream then
+    /// says that it is void. Not unless told.
+    #[must_use]
+    pub fn restart_streams(mut self, restart: bool) -> Self {
+        self.plan().restart_streams = restart;
+        self
+    }
+
+    fn plan(&mut self) -> &mut Plan {
+        Arc::make_mut(&mut self.plan)
+    }
+}
+
+impl<S> Service<ModelRequest> for Fallback<S>
+where
+    S: Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>>,
+{
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.first.poll_ready(cx).map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        let future = self.first.call(request.clone());
+        let asked = Asked { request, plan: self.plan.clone(), errors: Vec::new() };
+        ResponseFuture { state: State::First { future }, asked }
+    }
+}
+
+pin_project! {
+    /// The future of a [`Fallback`].
+    pub struct ResponseFuture<F> {
+        #[pin]
+        state: State<F>,
+        asked: Asked,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum State<F> {
+        First { #[pin] future: F },
+        Other { #[pin] future: Oneshot<BoxModel, ModelRequest> },
+    }
+}
+
+impl<F, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<ModelResponse, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<ModelResponse>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let result = match this.state.as_mut().project() {
+                Projected::First { future } => {
+                    ready!(future.poll(cx)).map_err(|error| Error::from(error.into()))
+                }
+                Projected::Other { future } => ready!(future.poll(cx)),
+            };
+            match result {
+                Ok(response) => return Poll::Ready(Ok(response)),
+                Err(error) => match this.asked.next(error) {
+                    Ok(future) => this.state.set(State::Other { future }),
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+            }
+        }
+    }
+}
+
+/// What is asked, and what has come of it so far.
+struct Asked {
+    request: ModelRequest,
+    plan: Arc<Plan>,
+    errors: Vec<Error>,
+}
+
+impl Asked {
+    /// The next model's answer, or the error that goes up.
+    fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
+        let Plan { others, when, restart_streams } = &*self.plan;
+        if error.is_ending() || self.request.context().aborted().is_some() {
+            return Err(error);
+        }
+        let is_over = !when.holds(&error)?;
+        let is_seen = self.request.is_committed() && !restart_streams;
+        let next = others.get(self.errors.len()).filter(|_| !is_over);
+        let Some(model) = next else { return Err(self.failed(error, "")) };
+        if is_seen {
+            let why = "; no other model is asked: part of the answer has been seen";
+            return Err(self.failed(error, why));
+        }
+        self.errors.push(error.clone());
+        let (call, asked, of) = (CallSite::of(&self.request), self.errors.len(), others.len() + 1);
+        tracing::warn!(%call, asked, of, %error, "another model is asked");
+        Ok(model.clone().oneshot(for_another(&self.request)))
+    }
+
+    /// The error that goes up when the last model asked has failed with `error`.
+    fn failed(&mut self, error: Error, why: &str) -> Error {
+        if self.errors.is_empty() {
+            return match why {
+                "" => error,
+                why => error.clone().with_message(format!("{}{why}", error.message())),
+            };
+        }
+        let mut errors = std::mem::take(&mut self.errors);
+        errors.push(error.clone());
+        let told = |(index, error): (usize, &Error)| {
+            format!("{}. {}: {}", index + 1, error.kind(), error.message())
+        };
+        let told: Vec<_> = errors.iter().enumerate().map(told).collect();
+        let failed = ModelsFailed { errors };
+        let retryable = failed.errors.iter().any(Error::is_retryable);
+        error
+            .with_message(format!("{failed}: {}{why}", told.join("; ")))
+            .with_retryable(retryable)
+            .with_source(failed)
+    }
+}
+
+/// The request without what was meant for the first model alone.
+fn for_another(request: &ModelRequest) -> ModelRequest {
+    let mut request = request.clone();
+    let settings = request.settings();
+    if settings.model.is_some() || !settings.extra.is_empty() {
+        let settings = request.settings_mut();
+        settings.model = None;
+        settings.extra.clear();
+    }
+    request
+}
+
+/// How each model has failed: the source of the error of a [`Fallback`] that asked several.
+#[derive(Clone, Debug)]
+pub struct ModelsFailed {
+    errors: Vec<Error>,
+}
+
+impl ModelsFailed {
+    /// One error for each model that was asked, in their order.
+    #[must_use]
+    pub fn errors(&self) -> &[Error] {
+        &self.errors
+    }
+}
+
+impl fmt::Display for ModelsFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} models failed", self.errors.len())
+    }
+}
+
+impl StdError for ModelsFailed {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.errors.last().map(|error| error as &(dyn StdError + 'static))
+    }
+}
+
+impl<F> fmt::Debug for ResponseFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! What stands between a model and its reader until the verdict.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::channel::oneshot;
+use futures::future::{FutureExt, Shared};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::stream::{Delta, Mapper};
+
+/// A gate that has not been opened; dropping it shuts it for good.
+pub(super) struct Key(oneshot::Sender<()>);
+
+impl Key {
+    pub(super) fn open(self) {
+        // Where nobody waits there is nobody to tell.
+        let _ = self.0.send(());
+    }
+}
+
+/// Lets nothing through until it is opened. Clones are the same gate.
+#[derive(Clone)]
+pub(super) enum Gate {
+    Waiting(Shared<oneshot::Receiver<()>>),
+    Open,
+    Shut,
+}
+
+impl Gate {
+    pub(super) fn new() -> (Key, Self) {
+        let (key, opened) = oneshot::channel();
+        (Key(key), Self::Waiting(opened.shared()))
+    }
+}
+
+impl Mapper for Gate {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Self::Waiting(opened) = self {
+            let opened = ready!(Pin::new(opened).poll(cx));
+            *self = if opened.is_ok() { Self::Open } else { Self::Shut };
+        }
+        Poll::Ready(match self {
+            Self::Open => Ok(()),
+            _ => Err(Error::new(ErrorKind::Cancelled, "a guardrail has not passed this call")),
+        })
+    }
+
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        out.push(delta);
+        Ok(())
+    }
+}

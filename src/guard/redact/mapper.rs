@@ -1,0 +1,111 @@
+//! What is let through of an answer while it is written.
+
+use super::Hider;
+use super::hide;
+use super::scanner::Scanner;
+use crate::error::Result;
+use crate::message::ToolCall;
+use crate::stream::{Delta, Mapper};
+
+/// Redacts one attempt.
+pub(super) struct RedactMapper {
+    hider: Hider,
+    scanner: Scanner,
+    /// What the scanner reads.
+    open: Open,
+    calls: Vec<Call>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    Text,
+    Reasoning,
+}
+
+/// A tool call, and its arguments so far.
+struct Call {
+    index: usize,
+    json: String,
+}
+
+impl RedactMapper {
+    pub(super) fn new(hider: Hider) -> Self {
+        let scanner = hider.redact.scanner();
+        Self { hider, scanner, open: Open::Nothing, calls: Vec::new() }
+    }
+
+    /// More of a text that `delta` makes a delta of.
+    fn say(&mut self, what: Open, more: &str, out: &mut Vec<Delta>) {
+        self.turn_to(what, out);
+        let mut text = String::new();
+        let hider = &self.hider;
+        let replace = &mut |kind: &str, found: &str, out: &mut String| {
+            out.push_str(&hider.placeholder(kind, found));
+        };
+        self.scanner.push(more, replace, &mut text);
+        out.extend(what.delta(text));
+    }
+
+    /// A part of the answer ends where another begins, and a match with it.
+    fn turn_to(&mut self, what: Open, out: &mut Vec<Delta>) {
+        let before = std::mem::replace(&mut self.open, what);
+        if before == what {
+            return;
+        }
+        let mut text = String::new();
+        let hider = &self.hider;
+        let replace = &mut |kind: &str, found: &str, out: &mut String| {
+            out.push_str(&hider.placeholder(kind, found));
+        };
+        self.scanner.finish(replace, &mut text);
+        out.extend(before.delta(text));
+    }
+}
+
+impl Open {
+    fn delta(self, text: String) -> Option<Delta> {
+        match self {
+            _ if text.is_empty() => None,
+            Self::Nothing => None,
+            Self::Text => Some(Delta::Text(text)),
+            Self::Reasoning => Some(Delta::Reasoning(text)),
+        }
+    }
+}
+
+impl Mapper for RedactMapper {
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        match delta {
+            Delta::Text(more) => self.say(Open::Text, &more, out),
+            Delta::Reasoning(more) => self.say(Open::Reasoning, &more, out),
+            Delta::ToolCall { index, .. } => {
+                self.turn_to(Open::Nothing, out);
+                self.calls.push(Call { index, json: String::new() });
+                out.push(delta);
+            }
+            Delta::Arguments { index, json } => {
+                if let Some(call) = self.calls.iter_mut().find(|call| call.index == index) {
+                    call.json.push_str(&json);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
+        self.turn_to(Open::Nothing, out);
+        for Call { index, json } in self.calls.drain(..) {
+            let mut call = ToolCall::from_text("", "", &json);
+            let json = match hide::value(&call.arguments, &|text| self.hider.text(text)) {
+                Some(hidden) => {
+                    call.arguments = hidden.into();
+                    call.arguments_text()
+                }
+                None => json,
+            };
+            out.push(Delta::Arguments { index, json });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Sleep;
+use tower::retry::budget::{Budget, TpsBudget};
+use tower::util::rng::{HasherRng, Rng};
+
+use super::super::when::When;
+use crate::error::{CallSite, Error, Result};
+use crate::request::Request;
+
+/// What to do about a failure. Each call has a clone of its own, which counts its attempts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Policy {
+    config: Arc<Config>,
+    made: u32,
+}
+
+#[derive(Clone)]
+pub(super) struct Config {
+    pub(super) attempts: u32,
+    pub(super) base: Duration,
+    pub(super) max: Duration,
+    pub(super) max_retry_after: Duration,
+    pub(super) restart_streams: bool,
+    when: When,
+    budget: Arc<dyn Budget + Send + Sync>,
+    /// One for all calls: those that fail together must not wait alike.
+    rng: Arc<Mutex<dyn Rng + Send>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            attempts: 3,
+            base: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+            max_retry_after: Duration::from_secs(60),
+            restart_streams: false,
+            when: When::new(Error::is_retryable),
+            budget: Arc::new(TpsBudget::new(Duration::from_secs(10), 3, 0.2)),
+            rng: Arc::new(Mutex::new(HasherRng::default())),
+        }
+    }
+}
+
+/// Why no other attempt is made.
+enum Stop {
+    /// The failure is none of this layer's business.
+    Untouched,
+    /// It is not one to try again after.
+    Final,
+    /// It is, but there is this against it.
+    Because(String),
+}
+
+impl Policy {
+    pub(super) fn config(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.config)
+    }
+
+    pub(super) fn set_budget(&mut self, budget: impl Budget + Send + Sync + 'static) {
+        self.config().budget = Arc::new(budget);
+    }
+
+    pub(super) fn set_rng(&mut self, rng: impl Rng + Send + 'static) {
+        self.config().rng = Arc::new(Mutex::new(rng));
+    }
+
+    pub(super) fn set_when(&mut self, when: impl Fn(&Error) -> bool + Send + Sync + 'static) {
+        self.config().when = When::new(when);
+    }
+
+    /// How long to wait before the next attempt, if there is to be one.
+    fn wait<R: Request>(&self, request: &R, error: &Error) -> Result<Result<Duration, Stop>> {
+        let Config { attempts, max_retry_after, restart_streams, when, budget, .. } = &*self.config;
+        if error.is_ending() || request.context().aborted().is_some() {
+            return Ok(Err(Stop::Untouched));
+        }
+        if self.made >= *attempts || !when.holds(error)? {
+            return Ok(Err(Stop::Final));
+        }
+        let against = match error.retry_after() {
+            _ if request.is_committed() && !restart_streams => {
+                "part of the answer has been seen".to_owned()
+            }
+            Some(after) if after > *max_retry_after => {
+                format!("the server asks to wait {after:?}, and {max_retry_after:?} is the most")
+            }
+            _ if !budget.withdraw() => "the budget for retries is spent".to_owned(),
+            after => return Ok(Ok(after.unwrap_or_else(|| self.backoff()))),
+        };
+        Ok(Err(Stop::Because(against)))
+    }
+
+    /// A random part of a time that doubles with each attempt.
+    fn backoff(&self) -> Duration {
+        let Config { base, max, rng, .. } = &*self.config;
+        let doubled = 2_u32.saturating_pow(self.made.saturating_sub(1));
+        let most = base.saturating_mul(doubled).min(*max);
+        let part = rng.lock().unwrap_or_else(PoisonError::into_inner).next_f64();
+        Duration::try_from_secs_f64(most.as_secs_f64() * part).map_or(most, |wait| wait.min(most))
+    }
+
+    /// The error that goes up.
+    fn last(&self, error: &Error, stop: &Stop) -> Error {
+        let (attempts, s) = (self.made, if self.made == 1 { "" } else { "s" });
+        let against = match stop {
+            Stop::Untouched => return error.clone(),
+            Stop::Final if attempts == 1 => return error.clone(),
+            Stop::Final => String::new(),
+            Stop::Because(against) => format!("; not made again: {against}"),
+        };
+        let message = format!("{} ({attempts} attempt{s} made{against})", error.message());
+        error.clone().with_message(message)
+    }
+}
+
+impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
+    type Future = Sleep;
+
+    fn retry(&mut self, request: &mut R, result: &mut Result<R::Response>) -> Option<Sleep> {
+        self.made += 1;
+        let error = match result {
+            Ok(_) => {
+                self.config.budget.deposit();
+                return None;
+            }
+            Err(error) => error,
+        };
+        match self.wait(request, error) {
+            Ok(Ok(wait)) => {
+                let (call, made) = (CallSite::of(request), self.made);
+                tracing::warn!(%call, made, ?wait, %error, "a call is made again");
+                return Some(tokio::time::sleep(wait));
+            }
+            Ok(Err(stop)) => *error = self.last(error, &stop),
+            Err(panic) => *error = panic,
+        }
+        None
+    }
+
+    fn clone_request(&mut self, request: &R) -> Option<R> {
+        (self.config.attempts > 1 && request.is_repeatable()).then(|| request.clone())
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("attempts", &self.attempts)
+            .field("base", &self.base)
+            .field("max", &self.max)
+            .field("max_retry_after", &self.max_retry_after)
+            .field("restart_streams", &self.restart_streams)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,36 @@
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// After which errors a guard acts: a function of its user.
+#[derive(Clone)]
+pub(super) struct When(Arc<dyn Fn(&Error) -> bool + Send + Sync>);
+
+impl When {
+    pub(super) fn new(when: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(when))
+    }
+
+    /// Whether it is one of them. Fails where the function panics.
+    pub(super) fn holds(&self, error: &Error) -> Result<bool> {
+        // It only reads what it borrows.
+        catch_unwind(AssertUnwindSafe(|| (self.0)(error))).map_err(|panic| {
+            let message = format!("the predicate panicked: {}", words(&*panic));
+            Error::new(ErrorKind::Callback, message).with_source(error.clone())
+        })
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+}
+
+impl fmt::Debug for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("When(..)")
+    }
+}

@@ -1,0 +1,78 @@
+//! Guardrails fail closed; what a trip comes to.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tower_agent::guard::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentResponse, Error, ErrorKind, ModelResponse, Pending, Recovery, Result,
+    on_model_error,
+};
+
+use super::{everywhere, read, text_of, tripped};
+
+/// What comes of a guardrail around a model that answers.
+async fn outcome(guardrail: Guardrail) -> Result<AgentResponse> {
+    let model = ScriptedModel::new([Turn::text("answer")]);
+    let agent = Agent::builder(model).model_layer(guardrail).build().unwrap();
+    let (events, response) = read(agent.stream("?")).await;
+    assert!(!text_of(&events).contains("answer"), "{events:?}");
+    response
+}
+
+#[tokio::test]
+async fn a_check_that_fails_or_panics_trips() {
+    for guardrail in everywhere(|| async { Err(Error::new(ErrorKind::Connection, "nobody there")) })
+    {
+        let error = outcome(guardrail).await.unwrap_err();
+        assert_eq!(
+            tripped(&error),
+            "the check failed: no connection: nobody there; check the base URL and the network"
+        );
+        assert!(!error.is_retryable());
+    }
+    for guardrail in everywhere(|| async { panic!("oh") }) {
+        assert_eq!(tripped(&outcome(guardrail).await.unwrap_err()), "the check panicked");
+    }
+    for guardrail in everywhere(|| -> futures::future::Ready<_> { panic!("at once") }) {
+        assert_eq!(tripped(&outcome(guardrail).await.unwrap_err()), "the check panicked");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_takes_too_long_trips() {
+    for guardrail in everywhere(pending) {
+        let started = tokio::time::Instant::now();
+        let error = outcome(guardrail.with_timeout(Duration::from_secs(3))).await.unwrap_err();
+        assert_eq!(tripped(&error), "the check took longer than 3s");
+        assert_eq!(started.elapsed().as_secs(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_trip_may_abort_the_run_or_be_answered() {
+    let trips = || everywhere(|| async { Ok(Verdict::trip("no")) });
+    for guardrail in trips() {
+        let agent = Agent::builder(ScriptedModel::new([Turn::text("answer")]))
+            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("saved"))))
+            .model_layer(guardrail.with_on_trip(OnTrip::Abort))
+            .build()
+            .unwrap();
+        let error = agent.run("?").await.unwrap_err();
+        assert_eq!((error.kind(), tripped(&error)), (ErrorKind::Aborted, "no"));
+    }
+    for guardrail in trips() {
+        let response = outcome(guardrail.with_on_trip(OnTrip::answer("Sorry."))).await;
+        assert_eq!(response.unwrap().text(), "Sorry.");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_asks_somebody_interrupts_the_run() {
+    for guardrail in everywhere(|| async { Err(Error::interrupt(Pending::new("1", "a look"))) }) {
+        let response = outcome(guardrail).await.unwrap();
+        assert_eq!(response.pending().len(), 1);
+        assert_eq!(response.new_messages().count(), 0);
+    }
+}

@@ -1,0 +1,244 @@
+//! What becomes of model and tool calls.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentRequest, Error, ErrorKind, Message, Metadata, ModelResponse, Part, Role, Tool,
+    ToolCall, ToolResponse,
+};
+
+fn guard() -> Redact {
+    Redact::new([Detector::email(), Detector::card(), Detector::secret()]).unwrap()
+}
+
+/// A tool that keeps what it is given, and answers with `answer`.
+fn keeping(name: &str, given: &Arc<Mutex<Vec<Value>>>, answer: impl Into<Value>) -> Tool {
+    answering(name, given, ToolResponse::new(answer))
+}
+
+fn answering(name: &str, given: &Arc<Mutex<Vec<Value>>>, answer: ToolResponse) -> Tool {
+    let given = given.clone();
+    Tool::function(name, "Keeps.", move |arguments: Value| {
+        given.lock().unwrap().push(arguments);
+        answer.clone()
+    })
+}
+
+#[tokio::test]
+async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
+    let arguments = json!({
+        "to": ["jo@example.com", 4_111_111_111_111_111_u64, 7, null],
+        "jo@example.com": { "quote": "say \"a@b.co\"\n" },
+        "a@b.co": true,
+    });
+    let mut thought = Part::reasoning("of jo@example.com");
+    if let Part::Reasoning(thought) = &mut thought {
+        thought.provider.set("some", json!({ "signature": "of jo@example.com" }));
+    }
+    let mut kept = Part::reasoning("of nobody");
+    if let Part::Reasoning(kept) = &mut kept {
+        kept.provider.set("some", json!("signature"));
+    }
+    let said = [
+        thought,
+        kept.clone(),
+        Part::text("To jo@example.com"),
+        ToolCall::new("1", "send", arguments).into(),
+    ];
+    let model = ScriptedModel::new([
+        Turn::response(ModelResponse::new(Message::new(Role::Assistant, said))),
+        Turn::text("done"),
+    ]);
+    let given = Arc::default();
+    let tool = keeping("send", &given, "sent");
+    let agent = Agent::builder(model.clone()).tool(tool).global(guard()).build().unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    let hidden = json!({
+        "to": ["[email]", "[card]", 7, null],
+        "[email]": true,
+        "[email]'": { "quote": "say \"[email]\"\n" },
+    });
+    let expected = [
+        Part::reasoning("of [email]"),
+        kept,
+        Part::text("To [email]"),
+        ToolCall::new("1", "send", hidden.clone()).into(),
+    ];
+    assert_eq!(response.messages()[1].parts(), expected);
+    assert_eq!(*given.lock().unwrap(), [hidden], "the tool is given what the model is held to say");
+    assert_eq!(model.requests()[1].messages()[1].parts(), expected);
+}
+
+#[tokio::test]
+async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
+    for (answer, value, shown) in [
+        (
+            ToolResponse::new(json!({ "mail": "jo@example.com" })),
+            json!({ "mail": "[email]" }),
+            r#"{"mail":"[email]"}"#,
+        ),
+        (
+            ToolResponse::new(json!(4711)).shown([Part::text("of jo@example.com")]),
+            json!(4711),
+            "of [email]",
+        ),
+        (
+            ToolResponse::new(json!(["a@b.co"])).shown([Part::text("seen")]),
+            json!(["[email]"]),
+            "seen",
+        ),
+        (ToolResponse::error("no jo@example.com"), json!("no [email]"), "no [email]"),
+        (ToolResponse::new("nothing"), json!("nothing"), "nothing"),
+    ] {
+        let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::text("done")]);
+        let values = Arc::new(Mutex::new(Vec::new()));
+        let see = {
+            let values = values.clone();
+            tower_agent::after_tool(move |_, response| {
+                values.lock().unwrap().push(response.value().clone());
+            })
+        };
+        let agent = Agent::builder(model)
+            .tool(answering("send", &Arc::default(), answer.clone()))
+            .on_tool(guard())
+            .on_tool(see)
+            .build()
+            .unwrap();
+
+        let response = agent.run("?").await.unwrap();
+
+        assert_eq!(*values.lock().unwrap(), [value]);
+        let result = response.messages()[2].tool_results().next().unwrap().clone();
+        assert_eq!((result.text().as_str(), result.is_error), (shown, answer.is_error()));
+    }
+}
+
+#[tokio::test]
+async fn what_calls_fail_with_is_redacted() {
+    let tool = Tool::function("send", "Sends.", |_: Value| {
+        Err::<(), _>(Error::new(ErrorKind::Tool, "jo@example.com is unknown"))
+    });
+    let key = format!("sk-{}", "a".repeat(24));
+    let refusal = Error::new(ErrorKind::Auth, format!("incorrect key {key}"))
+        .with_metadata(Metadata::default().with_status(401))
+        .with_retryable(true);
+    let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::error(refusal)]);
+    let agent = Agent::builder(model.clone()).tool(tool).global(guard()).build().unwrap();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    let told = model.requests()[1].messages()[2].tool_results().next().unwrap().text();
+    assert_eq!(told, "tool failed: [email] is unknown");
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Auth, "incorrect key [secret]"));
+    assert_eq!((error.metadata().status(), error.is_retryable()), (Some(401), true));
+}
+
+#[tokio::test]
+async fn the_conversation_is_redacted_only_if_asked() {
+    let said = "I am jo@example.com";
+    for (guard, sent) in [(guard(), said), (guard().with_input(), "I am [email]")] {
+        let model = ScriptedModel::new([Turn::text("hi")]);
+        let agent = Agent::builder(model.clone())
+            .instructions("Write to us@example.com.")
+            .on_model(guard)
+            .build()
+            .unwrap();
+
+        let response = agent.run(said).await.unwrap();
+
+        let request = &model.requests()[0];
+        assert_eq!(request.messages()[0].text(), sent);
+        assert_eq!(request.instructions(), Some("Write to us@example.com."));
+        assert_eq!(response.messages()[0].text(), said, "the transcript keeps it");
+    }
+}
+
+#[tokio::test]
+async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
+    let model = ScriptedModel::new([
+        Turn::text("b@b.co, a@a.co").and_tool("send", json!("c@c.co")),
+        Turn::text("c@c.co, a@a.co, [email-4]"),
+    ]);
+    let agent = Agent::builder(model.clone())
+        .tool(keeping("send", &Arc::default(), "d@d.co a@a.co"))
+        .global(guard().numbered().with_input())
+        .build()
+        .unwrap();
+
+    // An earlier run has left placeholders, and somebody has made one up.
+    let request = AgentRequest::conversation([
+        Message::user("a@a.co"),
+        Message::assistant("[email-3] [email-4294967295] [other-9] [email-x]"),
+        Message::user("go on"),
+    ]);
+    let response = agent.run(request).await.unwrap();
+
+    let sent: Vec<_> =
+        model.requests()[1].messages().iter().map(|message| message.text()).collect();
+    assert_eq!(sent[0], "[email-4]");
+    assert_eq!(sent[3], "[email-5], [email-4]");
+    let messages = response.messages();
+    assert_eq!(*messages[3].tool_calls().next().unwrap().arguments, json!("[email-6]"));
+    assert_eq!(messages[4].tool_results().next().unwrap().text(), "[email-7] [email-4]");
+    assert_eq!(response.text(), "[email-6], [email-4], [email-4]");
+}
+
+#[tokio::test]
+async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
+    let arguments = json!({ "to": "[email-1]", "text": "[email-2][email-1] [email-9]" });
+    let turns = || {
+        [
+            Turn::tool("send", arguments.clone()).and_tool("note", arguments.clone()),
+            Turn::text("sent to jo@example.com"),
+        ]
+    };
+    let model = ScriptedModel::new(turns());
+    let (sent, noted) = (Arc::default(), Arc::default());
+    let agent = Agent::builder(model.clone())
+        .tool(keeping("send", &sent, "jo@example.com has it"))
+        .tool(keeping("note", &noted, "noted"))
+        .global(guard().with_input().restore_when(|call| call.name() == "send"))
+        .build()
+        .unwrap();
+
+    let response = agent.run("Write to jo@example.com about a@b.co").await.unwrap();
+
+    let restored = json!({ "to": "jo@example.com", "text": "a@b.cojo@example.com [email-9]" });
+    assert_eq!(*sent.lock().unwrap(), [restored]);
+    assert_eq!(*noted.lock().unwrap(), [arguments]);
+    let transcript = serde_json::to_string(response.messages()).unwrap();
+    let (_, after) = transcript.split_once("a@b.co").expect("what the user said");
+    assert!(!after.contains("jo@example") && !after.contains("a@b.co"), "{after}");
+    assert_eq!(response.text(), "sent to [email-1]");
+}
+
+#[tokio::test]
+async fn another_run_has_another_vault() {
+    let model = ScriptedModel::new([Turn::tool("send", json!("[email-1]")), Turn::text("done")]);
+    let given = Arc::default();
+    let agent = Agent::builder(model)
+        .tool(keeping("send", &given, "sent"))
+        .global(guard().with_input().restore_when(|_| true))
+        .build()
+        .unwrap();
+    let earlier = [Message::user("[email-1]"), Message::assistant("ok"), Message::user("a@b.co")];
+
+    agent.run(AgentRequest::conversation(earlier)).await.unwrap();
+
+    assert_eq!(*given.lock().unwrap(), [json!("[email-1]")], "it is not that of a@b.co");
+}
+
+#[test]
+fn its_debug_form_says_what_it_looks_for() {
+    let debug = format!("{:?}", guard().restore_when(|_| true));
+
+    assert!(debug.contains(r#"kinds: ["email", "card", "secret"]"#), "{debug}");
+    assert!(debug.contains("restores: true"), "{debug}");
+    let debug = format!("{:?}", Detector::pattern("order", "[0-9]+"));
+    assert_eq!(debug, r#"Detector { kind: "order", patterns: ["[0-9]+"] }"#);
+}

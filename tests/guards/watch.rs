@@ -1,0 +1,83 @@
+//! Reading a run and the traces of a guard, and what is left of it when all that was taken back is gone.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use tower_agent::stream::{Event, EventKind};
+use tower_agent::{Agent, AgentResponse, Error, ErrorKind, Result};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event as Trace, Metadata, Subscriber};
+
+pub(crate) fn busy() -> Error {
+    Error::new(ErrorKind::Overloaded, "busy")
+}
+
+/// What a reader has before it at the end, message by message, and what the run has answered.
+pub(crate) async fn read(agent: &Agent) -> (Vec<String>, Result<AgentResponse>) {
+    let mut run = agent.stream("?");
+    let events: Vec<_> = run.by_ref().collect().await;
+    (left(&events), run.response().await)
+}
+
+/// The texts that were seen and not taken back.
+pub(crate) fn left(events: &[Event]) -> Vec<String> {
+    let mut texts: Vec<(&str, String)> = Vec::new();
+    for event in events {
+        match &event.kind {
+            EventKind::TextStart { message } => texts.push((message, String::new())),
+            EventKind::TextDelta { message, text } => {
+                let (_, so_far) = texts.iter_mut().find(|(id, _)| *id == &**message).unwrap();
+                so_far.push_str(text);
+            }
+            EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+                texts.retain(|(id, _)| *id != &**message);
+            }
+            _ => {}
+        }
+    }
+    texts.into_iter().map(|(_, text)| text).collect()
+}
+
+/// The fields of what the guards tell `tracing`, one text for each event.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traces(Arc<Mutex<Vec<String>>>);
+
+impl Traces {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Traces {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_agent::guard")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Trace<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0.trim_end().to_owned());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
