@@ -63,9 +63,8 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
             .build();
         let first = input();
         let sent = run(&server, first.clone());
-        // The step has not ended by itself.
-        let expected = ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "STEP_FINISHED", "RUN_FINISHED"];
-        assert_eq!(names(&sent)[sent.len() - 4..], expected, "{preset}");
+        let expected = ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"];
+        assert_eq!(names(&sent)[sent.len() - 3..], expected, "{preset}");
         let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{preset}") };
         let [interrupt] = &interrupts[..] else { panic!("{preset}: {interrupts:?}") };
         assert_eq!(&*interrupt.reason, "tool_call");
