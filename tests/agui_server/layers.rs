@@ -114,6 +114,7 @@ async fn a_timeout_of_the_request_does_not_cut_a_run_short() {
 }
 
 #[tokio::test]
+#[expect(clippy::result_large_err, reason = "what the layer asks for")]
 async fn a_request_without_the_right_header_does_not_reach_the_agent() {
     let watched = Watched::default();
     let server = AgUi::new(watched.agent().build().unwrap());

@@ -295,7 +295,7 @@ impl Meddler {
         let (every, from) = self.at;
         let acts = move || {
             let at = seen.fetch_add(1, SeqCst);
-            at >= from && (at - from) % every == 0
+            at >= from && (at - from).is_multiple_of(every)
         };
         let waits = self.waits;
         if self.layered {
