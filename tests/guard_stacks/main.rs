@@ -7,6 +7,7 @@ mod support;
 mod watch;
 mod world;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -83,21 +84,22 @@ async fn read(
     Run { events, result: Some(stream.response().await), is_streamed: true }
 }
 
-/// Everything that whoever reads has seen of the text, or reads in the answer.
+/// Everything that whoever reads has seen, or reads in the answer.
 fn seen(run: &Run) -> String {
-    let (mut text, mut other) = (String::new(), String::new());
+    // What is told in pieces is put together again.
+    let (mut whole, mut other) = (BTreeMap::<_, String>::new(), String::new());
     for event in &run.events {
         match &event.kind {
-            // A text or a thought that goes on is put together again.
-            EventKind::TextDelta { text: more, .. }
-            | EventKind::ReasoningDelta { text: more, .. }
-            | EventKind::ToolCallDelta { json: more, .. } => text.push_str(more),
-            EventKind::ToolResult { parts, .. } => other += &format!("{parts:?} "),
+            EventKind::TextDelta { message: id, text: more }
+            | EventKind::ReasoningDelta { id, text: more }
+            | EventKind::ToolCallDelta { id, json: more } => {
+                whole.entry(id.clone()).or_default().push_str(more);
+            }
+            // Of an error its text is told; its causes stay as they are.
             EventKind::RunFailed { error } | EventKind::AgentLeft { error: Some(error), .. } => {
                 other += &format!("{error} ");
             }
-            EventKind::Custom { value, .. } => other += &format!("{value} "),
-            _ => text.push(' '),
+            kind => other += &format!("{kind:?} "),
         }
     }
     match &run.result {
@@ -109,7 +111,7 @@ fn seen(run: &Run) -> String {
         Some(Err(error)) => other += &error.to_string(),
         None => {}
     }
-    text + &other
+    whole.into_values().chain([other]).collect::<Vec<_>>().join(" ")
 }
 
 fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
