@@ -368,11 +368,9 @@ impl AgentBuilder {
     /// Warns of guards in an order that is known to be bad.
     fn lint(&self) {
         let global = &self.global;
-        let agent = global.agent().type_names().chain(self.agent_stack.type_names());
         let model = global.model().type_names().chain(self.model_stack.type_names());
         let model = model.chain([self.model_type]);
         let tool = global.tool().type_names().chain(self.tool_stack.type_names());
-        lint::check(&self.name, CallKind::Agent, &agent.collect::<Vec<_>>());
         lint::check(&self.name, CallKind::Model, &model.collect::<Vec<_>>());
         lint::check(&self.name, CallKind::Tool, &tool.collect::<Vec<_>>());
     }

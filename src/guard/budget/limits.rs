@@ -66,7 +66,8 @@ pub enum OnExceeding {
     Fail,
     /// The agent finishes. A tool call is answered with a refusal that the model reads; the next
     /// model call is made with no tools on offer, and told to conclude. There is one such call for
-    /// an agent's call, beyond the limit, and counted; a further one fails.
+    /// an agent's call, beyond the limit, and counted; so is each other attempt at it that a retry
+    /// outside makes. A further one fails.
     Finish,
 }
 

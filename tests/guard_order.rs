@@ -1,0 +1,254 @@
+//! What `build` says of guards in a bad order, and of what it is silent.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tower::{Layer, ServiceBuilder};
+use tower_agent::guard::approval::Approval;
+use tower_agent::guard::budget::{Budget, Limits};
+use tower_agent::guard::fallback::Fallback;
+use tower_agent::guard::guardrail::{Guardrail, Verdict};
+use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::guard::retry::RetryLayer;
+use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentBuilder, Error, ModelRequest, Result, before_tool};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The warnings of the crate, field by field.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<Fields>>>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Fields(Vec<(&'static str, String)>);
+
+impl Fields {
+    fn get(&self, name: &str) -> &str {
+        &self.0.iter().find(|(field, _)| *field == name).expect("it is told").1
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.push((field.name(), format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.push((field.name(), value.to_owned()));
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_agent") && *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// What building it warns of.
+fn warnings(builder: AgentBuilder) -> Vec<Fields> {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || builder.build().unwrap());
+    std::mem::take(&mut warnings.0.lock().unwrap())
+}
+
+/// Asserts that there is one warning: of these two, around this call, with this advice.
+#[track_caller]
+fn assert_warns(builder: AgentBuilder, call: &str, outer: &str, inner: &str, advice: &str) {
+    let warnings = warnings(builder.name("clerk"));
+    let [warning] = &warnings[..] else { panic!("one warning, not {warnings:?}") };
+    assert_eq!(warning.get("agent"), "clerk");
+    assert_eq!(warning.get("call"), call);
+    assert_eq!((warning.get("outer"), warning.get("inner")), (outer, inner));
+    let message = warning.get("message");
+    assert!(message.starts_with("a bad order: ") && message.contains(advice), "{message}");
+}
+
+#[track_caller]
+fn assert_silent(builder: AgentBuilder) {
+    assert_eq!(warnings(builder), []);
+}
+
+fn model() -> ScriptedModel {
+    ScriptedModel::always(Turn::text("hi"))
+}
+
+fn agent() -> AgentBuilder {
+    Agent::builder(model())
+}
+
+fn two_models() -> AgentBuilder {
+    Agent::builder(Fallback::new(model()).or(model()))
+}
+
+fn budget() -> Budget {
+    Budget::new(Limits::new().with_model_calls(9))
+}
+
+fn redact() -> Redact {
+    Redact::new([Detector::email()]).unwrap()
+}
+
+fn approval() -> Approval {
+    Approval::of_tools(["pay"])
+}
+
+async fn passes(_: ModelRequest) -> Result<Verdict> {
+    Ok(Verdict::Pass)
+}
+
+#[test]
+fn a_budget_outside_a_retry_of_the_model() {
+    let advice = "register it after the retry";
+    let outer = || agent().on_model(budget()).model_layer(RetryLayer::new());
+    assert_warns(outer(), "model", "Budget", "RetryLayer", advice);
+    let global = agent().global(budget()).model_layer(RetryLayer::new());
+    assert_warns(global, "model", "Budget", "RetryLayer", advice);
+    let shared = agent().on_model(Arc::new(budget())).model_layer(RetryLayer::new());
+    assert_warns(shared, "model", "Budget", "RetryLayer", advice);
+    assert_silent(agent().model_layer(RetryLayer::new()).on_model(budget()));
+}
+
+/// The calls that it counts are inside of the one, and cost nothing more for the other.
+#[test]
+fn a_budget_around_an_agent_or_tools_that_are_retried_is_no_bad_order() {
+    assert_silent(agent().global(budget()).agent_layer(RetryLayer::new()));
+    assert_silent(agent().global(budget()).tool_layer(RetryLayer::new()));
+}
+
+#[test]
+fn a_retry_outside_an_approval() {
+    let advice = "register the approval before the retry";
+    let outer = agent().tool_layer(RetryLayer::new()).on_tool(approval());
+    assert_warns(outer, "tool", "RetryLayer", "Approval", advice);
+    let apart = agent().tool_layer(RetryLayer::new()).tool_layer(TimeoutLayer::new(MINUTE));
+    assert_warns(apart.on_tool(approval()), "tool", "RetryLayer", "Approval", advice);
+    assert_silent(agent().on_tool(approval()).tool_layer(RetryLayer::new()));
+    assert_silent(agent().model_layer(RetryLayer::new()).on_tool(approval()));
+}
+
+#[test]
+fn a_retry_outside_a_fallback() {
+    let advice = "put the retry around each of the models";
+    let outer = two_models().model_layer(RetryLayer::new());
+    assert_warns(outer, "model", "RetryLayer", "Fallback", advice);
+    let retried = RetryLayer::new().layer(model());
+    assert_silent(Agent::builder(Fallback::new(retried.clone()).or(retried)));
+}
+
+#[test]
+fn a_timeout_outside_a_fallback() {
+    let advice = "put a timeout around each of the models";
+    let outer = two_models().model_layer(TimeoutLayer::new(MINUTE));
+    assert_warns(outer, "model", "TimeoutLayer", "Fallback", advice);
+    assert_silent(two_models().tool_layer(TimeoutLayer::new(MINUTE)));
+    let timed = TimeoutLayer::new(MINUTE).layer(model());
+    assert_silent(Agent::builder(Fallback::new(timed.clone()).or(timed)));
+}
+
+#[test]
+fn each_bad_pair_is_told_once() {
+    let builder = two_models()
+        .on_model(budget())
+        .model_layer(RetryLayer::new())
+        .model_layer(TimeoutLayer::new(MINUTE))
+        .tool_layer(RetryLayer::new())
+        .on_tool(approval());
+
+    let pairs: Vec<_> = warnings(builder)
+        .iter()
+        .map(|warning| (warning.get("outer").to_owned(), warning.get("inner").to_owned()))
+        .collect();
+
+    let expected = [
+        ("Budget", "RetryLayer"),
+        ("RetryLayer", "Fallback"),
+        ("TimeoutLayer", "Fallback"),
+        ("RetryLayer", "Approval"),
+    ];
+    assert_eq!(pairs, expected.map(|(outer, inner)| (outer.to_owned(), inner.to_owned())));
+}
+
+/// That of the guide.
+#[test]
+fn the_default_order_is_none_to_warn_of() {
+    let attempt = || {
+        ServiceBuilder::new()
+            .layer(RetryLayer::new())
+            .concurrency_limit(4)
+            .layer(TimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE))
+            .service(model())
+    };
+    let builder = Agent::builder(Fallback::new(attempt()).or(attempt()))
+        .global(redact())
+        .global(budget())
+        .model_layer(Guardrail::before(passes))
+        .on_tool(approval())
+        .on_tool(before_tool(|_| ()))
+        .tool_layer(RetryLayer::new())
+        .tool_layer(TimeoutLayer::new(MINUTE));
+    assert_silent(builder);
+
+    // The other place of the budget.
+    let builder = agent()
+        .global(redact())
+        .model_layer(Guardrail::before(passes))
+        .model_layer(RetryLayer::new())
+        .on_model(budget())
+        .model_layer(TimeoutLayer::new(MINUTE));
+    assert_silent(builder);
+}
+
+#[derive(Clone)]
+struct Never;
+
+impl<R, T> tower::retry::Policy<R, T, Error> for Never {
+    type Future = std::future::Ready<()>;
+
+    fn retry(&mut self, _: &mut R, _: &mut Result<T>) -> Option<Self::Future> {
+        None
+    }
+
+    fn clone_request(&mut self, _: &R) -> Option<R> {
+        None
+    }
+}
+
+#[test]
+fn towers_own_layers_are_not_seen() {
+    let builder = two_models()
+        .on_model(budget())
+        .model_layer(tower::retry::RetryLayer::new(Never))
+        .model_layer(tower::timeout::TimeoutLayer::new(MINUTE))
+        .tool_layer(tower::retry::RetryLayer::new(Never))
+        .on_tool(approval());
+    assert_silent(builder);
+}
+
+#[test]
+fn what_stands_inside_of_another_type_is_not_seen() {
+    let hidden = ServiceBuilder::new().layer(RetryLayer::new()).into_inner();
+    assert_silent(agent().on_model(budget()).model_layer(hidden));
+}

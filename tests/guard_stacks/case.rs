@@ -1,0 +1,308 @@
+//! What a case is made of: the stack, the script, the reader. All of it prints as it is read.
+
+use proptest::prelude::*;
+
+/// Whom a secret belongs to: it is told apart from the others'.
+pub(crate) const OF_MODEL: &str = "mo@secret.example";
+pub(crate) const OF_OTHER: &str = "ot@secret.example";
+pub(crate) const OF_TOOL: &str = "to@secret.example";
+
+/// One layer or callback, where it stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Item {
+    Model(Around),
+    Tool(Around),
+    Agent(Around),
+}
+
+/// What stands around a call. Some stand around a model or a tool alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Around {
+    Retry { restart: bool },
+    Timeout,
+    Watch,
+    TowerTimeout,
+    TowerRetry,
+    TowerLimit,
+    TowerShed,
+    TowerBuffer,
+    TowerHedge,
+    TowerFilter,
+    TowerMapError,
+    TowerMapResponse,
+    Budget { calls: u64, tokens: Option<u64>, finish: bool },
+    Redact { numbered: bool },
+    // The model's.
+    Fallback { restart: bool },
+    TimeoutBetweenDeltas,
+    GuardrailBefore(Check),
+    GuardrailBeside(Check),
+    GuardrailAfter(Check),
+    // The tools'.
+    Approval,
+}
+
+/// What a guardrail's check does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Check {
+    Passes,
+    PassesLate,
+    Trips,
+    TripsLate,
+    TripsWithAnswer,
+    Aborts,
+    Fails,
+    Panics,
+    Hangs,
+}
+
+impl Check {
+    pub(crate) fn passes(self) -> bool {
+        matches!(self, Self::Passes | Self::PassesLate)
+    }
+}
+
+/// One answer of the model, and how it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) says: Vec<Say>,
+    pub(crate) ends: Ends,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Say {
+    Words,
+    Secret,
+    Thought,
+    SecretThought,
+    Call(Do),
+}
+
+/// What the model asks of a tool, and what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Do {
+    Echo,
+    EchoSecret,
+    Leak,
+    LeakAndFail,
+    Slow,
+    Hang,
+    Fail,
+    Panic,
+    Wrong,
+    Unknown,
+    Pay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ends {
+    Well,
+    Late,
+    Fails { after: usize },
+    FailsForGood { after: usize },
+    Hangs { after: usize },
+    Panics,
+}
+
+/// Whoever waits for the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    /// Asks for the answer alone; lets go after so many seconds.
+    Plain { drops_after: Option<u64> },
+    /// Reads events, waits a minute behind one of them, lets go behind another.
+    Stream { pauses_at: Option<usize>, drops_at: Option<usize> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Decides {
+    Approves,
+    Edits,
+    Rejects,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// Outermost first.
+    pub(crate) stack: Vec<Item>,
+    pub(crate) turns: Vec<Turn>,
+    pub(crate) reader: Reader,
+    pub(crate) decides: Decides,
+    /// How often the model is not ready at first.
+    pub(crate) pending_polls: usize,
+    /// Characters of a delta.
+    pub(crate) chunk: usize,
+}
+
+impl Case {
+    pub(crate) fn model(&self) -> Vec<Around> {
+        self.stack
+            .iter()
+            .filter_map(|item| match item {
+                Item::Model(around) => Some(*around),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn tool(&self) -> Vec<Around> {
+        self.stack
+            .iter()
+            .filter_map(|item| match item {
+                Item::Tool(around) => Some(*around),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn agent(&self) -> Vec<Around> {
+        self.stack
+            .iter()
+            .filter_map(|item| match item {
+                Item::Agent(around) => Some(*around),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Whether the run may never end by itself.
+    pub(crate) fn may_hang(&self) -> bool {
+        let bounds = |stack: &[Around]| {
+            stack.iter().any(|around| {
+                use Around::{Timeout, TimeoutBetweenDeltas, TowerTimeout};
+                matches!(around, Timeout | TimeoutBetweenDeltas | TowerTimeout)
+            })
+        };
+        let model_hangs = self.turns.iter().any(|turn| matches!(turn.ends, Ends::Hangs { .. }));
+        let tool_hangs = self.turns.iter().any(|turn| turn.says.contains(&Say::Call(Do::Hang)));
+        !bounds(&self.agent())
+            && (model_hangs && !bounds(&self.model()) || tool_hangs && !bounds(&self.tool()))
+    }
+
+    pub(crate) fn model_panics(&self) -> bool {
+        self.turns.iter().any(|turn| turn.ends == Ends::Panics)
+    }
+}
+
+/// What may stand around any call.
+fn anywhere() -> impl Strategy<Value = Around> {
+    prop_oneof![
+        3 => any::<bool>().prop_map(|restart| Around::Retry { restart }),
+        2 => Just(Around::Timeout),
+        1 => Just(Around::Watch),
+        1 => Just(Around::TowerTimeout),
+        1 => Just(Around::TowerRetry),
+        1 => Just(Around::TowerLimit),
+        1 => Just(Around::TowerShed),
+        1 => Just(Around::TowerBuffer),
+        1 => Just(Around::TowerFilter),
+        1 => Just(Around::TowerMapError),
+    ]
+}
+
+fn on_call() -> impl Strategy<Value = Around> {
+    let tokens = prop::option::of((0..8u64).prop_map(|n| 10 * n));
+    prop_oneof![
+        1 => Just(Around::TowerHedge),
+        1 => Just(Around::TowerMapResponse),
+        2 => (0..5u64, tokens, any::<bool>())
+            .prop_map(|(calls, tokens, finish)| Around::Budget { calls, tokens, finish }),
+        2 => any::<bool>().prop_map(|numbered| Around::Redact { numbered }),
+    ]
+}
+
+fn check() -> impl Strategy<Value = Check> {
+    use Check::{
+        Aborts, Fails, Hangs, Panics, Passes, PassesLate, Trips, TripsLate, TripsWithAnswer,
+    };
+    prop::sample::select(vec![
+        Passes,
+        Passes,
+        PassesLate,
+        PassesLate,
+        Trips,
+        TripsLate,
+        TripsWithAnswer,
+        Aborts,
+        Fails,
+        Panics,
+        Hangs,
+    ])
+}
+
+pub(crate) fn on_model() -> impl Strategy<Value = Item> {
+    let only = prop_oneof![
+        2 => any::<bool>().prop_map(|restart| Around::Fallback { restart }),
+        1 => Just(Around::TimeoutBetweenDeltas),
+        1 => check().prop_map(Around::GuardrailBefore),
+        1 => check().prop_map(Around::GuardrailBeside),
+        1 => check().prop_map(Around::GuardrailAfter),
+    ];
+    prop_oneof![10 => anywhere(), 6 => on_call(), 8 => only].prop_map(Item::Model)
+}
+
+pub(crate) fn on_tool() -> impl Strategy<Value = Item> {
+    prop_oneof![10 => anywhere(), 6 => on_call(), 4 => Just(Around::Approval)].prop_map(Item::Tool)
+}
+
+pub(crate) fn on_any() -> impl Strategy<Value = Item> {
+    prop_oneof![4 => on_model(), 3 => on_tool(), 1 => anywhere().prop_map(Item::Agent)]
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    use Do::{Echo, EchoSecret, Fail, Hang, Leak, LeakAndFail, Panic, Pay, Slow, Unknown, Wrong};
+    let calls = prop::sample::select(vec![
+        Echo,
+        Echo,
+        EchoSecret,
+        Leak,
+        LeakAndFail,
+        Slow,
+        Hang,
+        Fail,
+        Panic,
+        Wrong,
+        Unknown,
+        Pay,
+        Pay,
+    ]);
+    let says = prop_oneof![
+        3 => Just(Say::Words),
+        2 => Just(Say::Secret),
+        1 => Just(Say::Thought),
+        1 => Just(Say::SecretThought),
+        4 => calls.prop_map(Say::Call),
+    ];
+    let ends = prop_oneof![
+        8 => Just(Ends::Well),
+        2 => Just(Ends::Late),
+        4 => (0..12usize).prop_map(|after| Ends::Fails { after }),
+        1 => (0..12usize).prop_map(|after| Ends::FailsForGood { after }),
+        2 => (0..12usize).prop_map(|after| Ends::Hangs { after }),
+        1 => Just(Ends::Panics),
+    ];
+    (prop::collection::vec(says, 1..5), ends).prop_map(|(says, ends)| Turn { says, ends })
+}
+
+fn reader() -> impl Strategy<Value = Reader> {
+    let at = || prop::option::weighted(0.3, 1..25usize);
+    prop_oneof![
+        1 => prop::option::weighted(0.3, 0..20u64).prop_map(|drops_after| Reader::Plain { drops_after }),
+        4 => (at(), at()).prop_map(|(pauses_at, drops_at)| Reader::Stream { pauses_at, drops_at }),
+    ]
+}
+
+pub(crate) fn case(item: impl Strategy<Value = Item>) -> impl Strategy<Value = Case> {
+    let stack = prop::collection::vec(item, 0..=6);
+    let turns = prop::collection::vec(turn(), 0..5);
+    let decides = prop::sample::select(vec![Decides::Approves, Decides::Edits, Decides::Rejects]);
+    (stack, turns, reader(), decides, 0..3usize, 1..6usize).prop_map(
+        |(stack, turns, reader, decides, pending_polls, chunk)| Case {
+            stack,
+            turns,
+            reader,
+            decides,
+            pending_polls,
+            chunk,
+        },
+    )
+}
