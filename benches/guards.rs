@@ -2,25 +2,34 @@
 //!
 //! Each stands alone around a service that answers at once, and then around a scripted model whose
 //! answer is streamed to a reader, four characters at a time; the bare call runs beside it, and a
-//! callback that looks at every delta, which the limits between deltas need.
+//! callback that looks at every delta, which the limits between deltas need. Those that stand
+//! around tools are measured around a tool, too.
 //!
-//! A new guard is one more line in `table`.
+//! A new guard is one more line in `of_model` or `of_tool`.
 
 mod support;
 
 use std::time::Duration;
 
 use futures::StreamExt;
+use serde_json::json;
 use tower::{ServiceExt, service_fn};
+use tower_agent::guard::approval::Approval;
+use tower_agent::guard::budget::{Budget, Limits};
 use tower_agent::guard::fallback::Fallback;
+use tower_agent::guard::guardrail::{Guardrail, Verdict};
+use tower_agent::guard::redact::{Detector, Redact};
 use tower_agent::guard::retry::RetryLayer;
 use tower_agent::guard::timeout::TimeoutLayer;
 use tower_agent::stream::{channel, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{BoxError, Message, ModelRequest, ModelResponse, ModelService, before_model};
+use tower_agent::{
+    BoxError, Callbacks, Message, ModelRequest, ModelResponse, ModelService, Result, ToolCall,
+    ToolRequest, ToolResponse, ToolService, before_model,
+};
 use tower_layer::Layer;
 
-use self::support::{Race, finish};
+use self::support::{Measured, Race, finish};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -30,14 +39,34 @@ fn main() {
         let response = response.clone();
         async { Ok::<_, BoxError>(response) }
     });
-    table("around a service", service, false);
+    table("around a service", of_model(service, false));
 
     let model = ScriptedModel::always(Turn::text("word ".repeat(200)));
-    table("around a streamed answer of 250 deltas", model, true);
+    table("around a streamed answer of 250 deltas", of_model(model, true));
+
+    let response = ToolResponse::new("done");
+    let tool = service_fn(move |_: ToolRequest| {
+        let response = response.clone();
+        async { Ok::<_, BoxError>(response) }
+    });
+    table("around a tool", of_tool(tool));
 }
 
-/// One row for each guard.
-fn table<M: ModelService>(title: &str, model: M, is_streamed: bool) {
+fn budget() -> Budget {
+    Budget::new(Limits::new().with_model_calls(u64::MAX).with_tool_calls(u64::MAX))
+}
+
+fn redact() -> Redact {
+    let detectors = [Detector::email(), Detector::card(), Detector::secret()];
+    Redact::new(detectors).expect("they are built in")
+}
+
+async fn passes(_: ModelRequest) -> Result<Verdict> {
+    Ok(Verdict::Pass)
+}
+
+/// One row for each guard of models.
+fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
     let mut race = Race::default();
     enter(&mut race, "no guard", model.clone(), is_streamed);
     enter(&mut race, "`Retry`", RetryLayer::new().layer(model.clone()), is_streamed);
@@ -46,10 +75,35 @@ fn table<M: ModelService>(title: &str, model: M, is_streamed: bool) {
     enter(&mut race, "`Timeout`, the whole call", whole.layer(model.clone()), is_streamed);
     let all = TimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE);
     enter(&mut race, "`Timeout`, all limits", all.layer(model.clone()), is_streamed);
+    let budget = Callbacks::new().with(budget());
+    enter(&mut race, "`Budget`", budget.layer(model.clone()), is_streamed);
+    let redact = Callbacks::new().with(redact());
+    enter(&mut race, "`Redact`", redact.layer(model.clone()), is_streamed);
+    let before = Guardrail::before(passes);
+    enter(&mut race, "`Guardrail`, before", before.layer(model.clone()), is_streamed);
+    let beside = Guardrail::beside(passes);
+    enter(&mut race, "`Guardrail`, beside", beside.layer(model.clone()), is_streamed);
+    let after = Guardrail::after(|request, _| passes(request));
+    enter(&mut race, "`Guardrail`, after", after.layer(model.clone()), is_streamed);
     let mapper = before_model(|request| request.map_deltas(|| map_fn(Some)));
     enter(&mut race, "a mapper that does nothing", mapper.layer(model), is_streamed);
+    race.run()
+}
 
-    let results = race.run();
+/// One row for each guard of tools.
+fn of_tool<T: ToolService>(tool: T) -> Vec<Measured> {
+    let mut race = Race::default();
+    enter_tool(&mut race, "no guard", tool.clone());
+    enter_tool(&mut race, "`Retry`", RetryLayer::new().layer(tool.clone()));
+    enter_tool(&mut race, "`Timeout`", TimeoutLayer::new(MINUTE).layer(tool.clone()));
+    enter_tool(&mut race, "`Budget`", Callbacks::new().with(budget()).layer(tool.clone()));
+    enter_tool(&mut race, "`Redact`", Callbacks::new().with(redact()).layer(tool.clone()));
+    let approval = Callbacks::new().with(Approval::of_tools(["pay"]));
+    enter_tool(&mut race, "`Approval` of another tool", approval.layer(tool));
+    race.run()
+}
+
+fn table(title: &str, results: Vec<Measured>) {
     println!("\n{title}\n");
     println!("| guard | ns a call | ns over none | times none | allocations a call |");
     println!("|---|--:|--:|--:|--:|");
@@ -71,6 +125,11 @@ fn enter<M: ModelService>(race: &mut Race<'_>, name: &str, model: M, is_streamed
         let (model, request) = (model.clone(), request.clone());
         if is_streamed { stream(model, request) } else { finish(model.oneshot(request)).is_ok() }
     });
+}
+
+fn enter_tool<T: ToolService>(race: &mut Race<'_>, name: &str, tool: T) {
+    let request = ToolRequest::new(ToolCall::new("call", "look", json!({ "what": "there" })));
+    race.enter(name, move || finish(tool.clone().oneshot(request.clone())).is_ok());
 }
 
 /// The call and its reader, who takes what there is at once.

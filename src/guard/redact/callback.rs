@@ -61,6 +61,7 @@ impl Hider {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Redact {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let hider = self.in_run(request.context())?;
@@ -97,6 +98,7 @@ impl Callback<ModelRequest> for Redact {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Redact {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         if let Some(when) = &self.restore_when
