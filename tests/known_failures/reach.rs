@@ -68,7 +68,7 @@ async fn what_is_redacted_for_the_model_is_put_back_for_a_tool() {
     let log = Log::default();
     let model = ScriptedModel::new([
         Turn::function(|request: &ModelRequest| {
-            let text = request.messages().iter().last().unwrap().text();
+            let text = request.messages().iter().next_back().unwrap().text();
             let mut response = ModelResponse::text("");
             let call = ToolCall::new("call", "send", json!({ "to": text }));
             *response.message_mut().parts_mut() = vec![call.into()];
