@@ -232,7 +232,7 @@ impl Drop for Entered {
             let error = Error::new(ErrorKind::Cancelled, "the agent's call was dropped");
             self.outlet.failed();
             let pending = Arc::default();
-            self.outlet.note(&mut vec![EventKind::AgentLeft { pending, error: Some(error) }]);
+            self.outlet.note(EventKind::AgentLeft { pending, error: Some(error) });
         }
     }
 }

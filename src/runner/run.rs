@@ -303,7 +303,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         match self {
             Self::Step { outlet, iteration } => {
-                outlet.note(&mut vec![EventKind::StepFinished { iteration: *iteration }]);
+                outlet.note(EventKind::StepFinished { iteration: *iteration });
             }
             Self::Call { outlet, sink } => outlet.drop_call(sink),
         }

@@ -57,7 +57,7 @@ impl RunStream {
         let context = request.context().clone();
         let (watched, events) = context.watched(CAPACITY);
         if let Some(outlet) = watched.outlet() {
-            outlet.note(&mut vec![EventKind::RunStarted { run: context.run_id().into() }]);
+            outlet.note(EventKind::RunStarted { run: context.run_id().into() });
         }
         let run = Some(Box::pin(run(service, request.with_context(watched))) as BoxFuture<'_, _>);
         Self { run, result: None, events, context }

@@ -1,8 +1,10 @@
 use std::fmt;
 
+use super::call::CallState;
 use super::draft::Draft;
 use super::mapper::Mappers;
-use super::{Delta, EventKind, Sink};
+use super::queue::Out;
+use super::{Delta, Sink};
 use crate::error::Result;
 use crate::message::Message;
 
@@ -22,7 +24,6 @@ struct Reader {
     mappers: Result<Mappers>,
     /// What the mappers let through, if there are any.
     seen: Draft,
-    events: Vec<EventKind>,
     is_done: bool,
 }
 
@@ -39,10 +40,10 @@ pub struct Streamed {
 
 impl Attempt {
     pub(super) fn new(sink: Sink) -> Self {
-        let (seen, events, is_done) = Default::default();
+        let (seen, is_done) = Default::default();
         let mappers = Mappers::new(sink.frames.as_ref());
-        let number = sink.call.open();
-        let reader = Reader { sink, number, mappers, seen, events, is_done };
+        let number = sink.call.look(CallState::open);
+        let reader = Reader { sink, number, mappers, seen, is_done };
         Self { said: Draft::default(), reader: Some(reader) }
     }
 
@@ -88,7 +89,7 @@ impl Reader {
         if let Delta::ToolCall { index, id, .. } = delta
             && (id.is_empty() || said.has_call(id))
         {
-            *id = self.sink.call.name_tool_call(self.number, *index);
+            *id = self.sink.call.look(|call| call.name_tool_call(self.number, *index));
         }
     }
 
@@ -98,11 +99,7 @@ impl Reader {
             let deltas = mappers.map(delta).await?;
             return self.pass(deltas).await;
         }
-        if !delta.is_empty() {
-            let call = &self.sink.call;
-            call.write(self.number, delta, || said.deltas(), &mut self.events)?;
-        }
-        self.sink.outlet.send_all(&mut self.events).await
+        tell(&self.sink, self.number, delta, said).await
     }
 
     /// Passes on what mappers let through.
@@ -110,9 +107,7 @@ impl Reader {
         for delta in deltas.drain(..) {
             // Arguments whose call was dropped go with it.
             if !delta.is_empty() && self.seen.push(&delta).is_ok() {
-                let (call, seen) = (&self.sink.call, &self.seen);
-                call.write(self.number, delta, || seen.deltas(), &mut self.events)?;
-                self.sink.outlet.send_all(&mut self.events).await?;
+                tell(&self.sink, self.number, delta, &self.seen).await?;
             }
         }
         if let Ok(mappers) = &mut self.mappers {
@@ -131,17 +126,30 @@ impl Reader {
             self.pass(deltas).await?;
             std::mem::take(&mut self.seen).into_message()
         };
-        self.sink.call.finish(self.number, sent, &mut self.events);
+        let number = self.number;
+        let finish = |call: &mut CallState, out: &mut Out<'_>| call.finish(number, sent, out);
+        let told = self.sink.outlet.tell_of(&self.sink.call, finish);
         self.is_done = true;
-        self.sink.outlet.send_all(&mut self.events).await?;
+        told.await?;
         Ok(said)
     }
+}
+
+/// Tells of a delta; `draft` is all that is seen of the attempt.
+async fn tell(sink: &Sink, attempt: u32, delta: Delta, draft: &Draft) -> Result<()> {
+    if delta.is_empty() {
+        return Ok(());
+    }
+    let write = |call: &mut CallState, out: &mut Out<'_>| {
+        call.write(attempt, delta, || draft.deltas(), out)
+    };
+    sink.outlet.tell_of(&sink.call, write).await?
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
         if !self.is_done {
-            self.sink.call.abandon(self.number);
+            self.sink.call.look(|call| call.abandon(self.number));
         }
     }
 }

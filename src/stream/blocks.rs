@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::queue::Out;
 use super::{Delta, EventKind};
 
 /// What of one message has begun and not ended.
@@ -18,7 +19,7 @@ impl Blocks {
     }
 
     /// The events that a delta makes.
-    pub(super) fn write(&mut self, delta: Delta, out: &mut Vec<EventKind>) {
+    pub(super) fn write(&mut self, delta: Delta, out: &mut Out<'_>) {
         if delta.is_empty() {
             return;
         }
@@ -52,7 +53,7 @@ impl Blocks {
         }
     }
 
-    fn reasoning(&mut self, out: &mut Vec<EventKind>) -> Arc<str> {
+    fn reasoning(&mut self, out: &mut Out<'_>) -> Arc<str> {
         if let Some(id) = &self.reasoning {
             return id.clone();
         }
@@ -63,16 +64,18 @@ impl Blocks {
         id
     }
 
-    fn close_reasoning(&mut self, out: &mut Vec<EventKind>) {
-        out.extend(self.reasoning.take().map(|id| EventKind::ReasoningEnd { id }));
+    fn close_reasoning(&mut self, out: &mut Out<'_>) {
+        if let Some(id) = self.reasoning.take() {
+            out.push(EventKind::ReasoningEnd { id });
+        }
     }
 
     /// Ends what is open.
-    pub(super) fn close(&mut self, out: &mut Vec<EventKind>) {
+    pub(super) fn close(&mut self, out: &mut Out<'_>) {
         self.close_reasoning(out);
         if std::mem::take(&mut self.has_text) {
             out.push(EventKind::TextEnd { message: self.message.clone() });
         }
-        out.extend(self.calls.drain(..).map(|(_, id)| EventKind::ToolCallEnd { id }));
+        self.calls.drain(..).for_each(|(_, id)| out.push(EventKind::ToolCallEnd { id }));
     }
 }

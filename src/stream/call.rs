@@ -1,22 +1,46 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::draft::{self, look_alike};
+use super::queue::{Out, Queue};
 use super::{Delta, EventKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
 use crate::message::Message;
+
+/// One model call that is watched.
+#[derive(Debug)]
+pub(super) struct Call {
+    queue: Arc<Queue>,
+    /// Where the queue keeps what is seen of it.
+    key: usize,
+}
+
+impl Call {
+    pub(super) fn new(message: Arc<str>, queue: Arc<Queue>) -> Self {
+        let key = queue.calls(|calls| calls.insert(CallState::new(message)));
+        Self { queue, key }
+    }
+
+    pub(super) fn key(&self) -> usize {
+        self.key
+    }
+
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut CallState) -> T) -> T {
+        self.queue.calls(|calls| look(&mut calls[self.key]))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.queue.calls(|calls| drop(calls.try_remove(self.key)));
+    }
+}
 
 /// What is seen of one model call. Of its attempts one at a time is let through: the first to say
 /// something, until it is dropped or done and another says something.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct CallState {
     message: Arc<str>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     attempts: u32,
     live: Option<Live>,
     is_over: bool,
@@ -51,28 +75,27 @@ impl Live {
         }
     }
 
-    fn discard(mut self, out: &mut Vec<EventKind>) {
+    fn discard(mut self, out: &mut Out<'_>) {
         self.blocks.close(out);
         out.push(EventKind::AttemptDiscarded { message: self.blocks.message });
     }
 }
 
-impl Call {
-    pub(super) fn new(message: Arc<str>) -> Self {
-        Self { message, state: Mutex::default() }
+impl CallState {
+    fn new(message: Arc<str>) -> Self {
+        Self { message, attempts: 0, live: None, is_over: false }
     }
 
     /// The number of another attempt.
-    pub(super) fn open(&self) -> u32 {
-        let mut state = lock(&self.state);
-        let attempt = state.attempts;
-        state.attempts += 1;
+    pub(super) fn open(&mut self) -> u32 {
+        let attempt = self.attempts;
+        self.attempts += 1;
         attempt
     }
 
     /// Whether anything of this call has been seen.
     pub(super) fn is_committed(&self) -> bool {
-        lock(&self.state).live.is_some()
+        self.live.is_some()
     }
 
     /// The message that an attempt is seen as.
@@ -90,68 +113,57 @@ impl Call {
 
     /// Makes this attempt the one that is let through, if it may be. `draft` is what it has said
     /// so far.
-    fn claim(
-        &self,
-        state: &mut State,
-        attempt: u32,
-        draft: Vec<Delta>,
-        out: &mut Vec<EventKind>,
-    ) -> bool {
-        if state.live.as_ref().is_some_and(|live| !live.yields_to(attempt)) {
-            return false;
+    fn claim(&mut self, attempt: u32, draft: Vec<Delta>, out: &mut Out<'_>) -> Option<&mut Live> {
+        if self.live.as_ref().is_some_and(|live| !live.yields_to(attempt)) {
+            return None;
         }
-        if let Some(void) = state.live.take() {
+        if let Some(void) = self.live.take() {
             void.discard(out);
         }
         let mut blocks = Blocks::new(self.message(attempt));
         draft.into_iter().for_each(|delta| blocks.write(delta, out));
-        state.live = Some(Live { attempt, blocks, phase: Phase::Writing });
-        true
+        Some(self.live.insert(Live { attempt, blocks, phase: Phase::Writing }))
     }
 
     /// An attempt says something more; `draft` is all that it has said.
     pub(super) fn write(
-        &self,
+        &mut self,
         attempt: u32,
         delta: Delta,
         draft: impl FnOnce() -> Vec<Delta>,
-        out: &mut Vec<EventKind>,
+        out: &mut Out<'_>,
     ) -> Result<()> {
-        let mut state = lock(&self.state);
-        if state.is_over {
+        if self.is_over {
             let message = "the call was answered without this attempt";
             return Err(Error::new(ErrorKind::Cancelled, message));
         }
-        match &mut state.live {
+        match &mut self.live {
             Some(live) if live.attempt == attempt => live.blocks.write(delta, out),
             Some(live) if !live.yields_to(attempt) => {}
-            _ => drop(self.claim(&mut state, attempt, draft(), out)),
+            _ => drop(self.claim(attempt, draft(), out)),
         }
         Ok(())
     }
 
     /// An attempt is done; `sent` is what was to be seen of it.
-    pub(super) fn finish(&self, attempt: u32, sent: Message, out: &mut Vec<EventKind>) {
-        let mut state = lock(&self.state);
-        let attempts = state.attempts;
-        let is_live = |live: &Live| live.attempt == attempt;
-        if state.is_over || !draft::is_visible(&sent) {
+    pub(super) fn finish(&mut self, attempt: u32, sent: Message, out: &mut Out<'_>) {
+        if self.is_over || !draft::is_visible(&sent) {
             return;
         }
-        if !state.live.as_ref().is_some_and(is_live)
-            && !self.claim(&mut state, attempt, draft::deltas(&sent), out)
-        {
-            return;
-        }
-        if let Some(live) = &mut state.live {
+        let attempts = self.attempts;
+        let live = match &mut self.live {
+            Some(live) if live.attempt == attempt => Some(live),
+            _ => self.claim(attempt, draft::deltas(&sent), out),
+        };
+        if let Some(live) = live {
             live.blocks.close(out);
             live.phase = Phase::Finished { sent, attempts };
         }
     }
 
     /// An attempt was dropped before it was done.
-    pub(super) fn abandon(&self, attempt: u32) {
-        match &mut lock(&self.state).live {
+    pub(super) fn abandon(&mut self, attempt: u32) {
+        match &mut self.live {
             Some(live) if live.attempt == attempt && matches!(live.phase, Phase::Writing) => {
                 live.phase = Phase::Abandoned;
             }
@@ -162,13 +174,12 @@ impl Call {
     /// The call is over: what is seen becomes what was answered. Returns the message that it is
     /// seen as, if there is anything to see.
     pub(super) fn settle(
-        &self,
+        &mut self,
         answer: Option<(&Message, Option<u32>)>,
-        out: &mut Vec<EventKind>,
+        out: &mut Out<'_>,
     ) -> Option<Arc<str>> {
-        let mut state = lock(&self.state);
-        state.is_over = true;
-        if let Some(mut live) = state.live.take() {
+        self.is_over = true;
+        if let Some(mut live) = self.live.take() {
             match (&live.phase, answer) {
                 (Phase::Finished { sent, .. }, Some((message, _))) if look_alike(sent, message) => {
                     return Some(live.blocks.message);
@@ -184,9 +195,15 @@ impl Call {
             }
         }
         let (message, _) = answer.filter(|(message, _)| draft::is_visible(message))?;
-        let mut blocks = Blocks::new(self.message(state.attempts));
-        draft::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
-        blocks.close(out);
-        Some(blocks.message)
+        let id = self.message(self.attempts);
+        show(id.clone(), message, out);
+        Some(id)
     }
+}
+
+/// Tells of a whole message that was not streamed.
+pub(super) fn show(id: Arc<str>, message: &Message, out: &mut Out<'_>) {
+    let mut blocks = Blocks::new(id);
+    draft::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
+    blocks.close(out);
 }

@@ -2,11 +2,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::call::Call;
+use super::call::{self, Call, CallState};
 use super::draft::{self, look_alike};
-use super::queue::{Closed, Queue};
+use super::queue::{Calls, Closed, Out, Queue};
 use super::reader::{Clock, Events, ReaderWait};
-use super::{Event, EventKind, Invocation, Sink};
+use super::{EventKind, Invocation, Sink};
 use crate::context::State;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -75,48 +75,61 @@ impl Outlet {
         }))
     }
 
-    /// Tells what happens, all of it, even if this is dropped while it waits for the reader.
-    pub(super) async fn send_all(&self, kinds: &mut Vec<EventKind>) -> Result<()> {
-        // Nearly always there is room, and nothing to wait for.
-        if self.push(kinds).map_err(|Closed| gone())? {
-            return Ok(());
-        }
-        let Run { queue, clock, .. } = &*self.0.run;
-        let _wait = clock.pause();
-        queue.room().await.map_err(|Closed| gone())
+    /// Tells what happens, even if this is dropped while it waits for the reader.
+    pub(crate) async fn tell(&self, kind: EventKind) {
+        // Without a reader there is nobody to tell, and nothing else to do about it.
+        drop(self.send(|_, out| out.push(kind)).await);
     }
 
     /// Tells what happens, without waiting: for one that is dropped.
-    pub(crate) fn note(&self, kinds: &mut Vec<EventKind>) {
-        // Without a reader there is nobody to tell, and nothing else to do about it.
-        drop(self.push(kinds));
+    pub(crate) fn note(&self, kind: EventKind) {
+        drop(self.push(|_, out| out.push(kind)));
     }
 
-    fn push(&self, kinds: &mut Vec<EventKind>) -> Result<bool, Closed> {
+    /// Tells what happens in a model call, even if this is dropped while it waits.
+    pub(super) async fn tell_of<T>(
+        &self,
+        call: &Call,
+        tell: impl FnOnce(&mut CallState, &mut Out<'_>) -> T,
+    ) -> Result<T> {
+        self.send(|calls, out| tell(&mut calls[call.key()], out)).await.map_err(|Closed| gone())
+    }
+
+    async fn send<T>(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T) -> Result<T, Closed> {
+        let (told, has_room) = self.push(tell)?;
+        // Nearly always there is room, and nothing to wait for.
+        if !has_room {
+            let Run { queue, clock, .. } = &*self.0.run;
+            let _wait = clock.pause();
+            queue.room().await?;
+        }
+        Ok(told)
+    }
+
+    fn push<T>(
+        &self,
+        tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T,
+    ) -> Result<(T, bool), Closed> {
         let Part { invocation, run, .. } = &*self.0;
-        if let Some(patch) = run.state.untold() {
-            kinds.insert(0, EventKind::StateDelta { patch });
-        }
-        run.queue.push(kinds.drain(..).map(|kind| Event { invocation: invocation.clone(), kind }))
-    }
-
-    /// Tells what happens to whoever is still there.
-    pub(crate) async fn tell(&self, kind: EventKind) {
-        self.tell_all(vec![kind]).await;
-    }
-
-    async fn tell_all(&self, mut events: Vec<EventKind>) {
-        if !events.is_empty() {
-            drop(self.send_all(&mut events).await);
-        }
+        let patch = run.state.untold();
+        run.queue.tell(invocation, |calls, out| {
+            if let Some(patch) = patch {
+                out.push(EventKind::StateDelta { patch });
+            }
+            tell(calls, out)
+        })
     }
 
     /// Where the deltas of the next model call go.
     pub(crate) fn sink(&self) -> Sink {
+        let call = Call::new(self.name_message(), self.0.run.queue.clone());
+        Sink { outlet: self.clone(), call: Arc::new(call), frames: None }
+    }
+
+    fn name_message(&self) -> Arc<str> {
         let run = &self.0.run;
         let number = run.calls.fetch_add(1, Ordering::Relaxed);
-        let call = Call::new(format!("{}-{number}", run.name).into());
-        Sink { outlet: self.clone(), call: Arc::new(call), frames: None }
+        format!("{}-{number}", run.name).into()
     }
 
     /// The time that the run waits for its reader from here on.
@@ -127,19 +140,19 @@ impl Outlet {
     /// A model call is over: what is seen of it becomes what was answered, by the attempt of that
     /// number, if anything was.
     pub(crate) async fn settle(&self, sink: &Sink, answer: Option<(&Message, Option<u32>)>) {
-        let mut events = Vec::new();
-        let id = sink.call.settle(answer, &mut events);
-        if let (Some(id), Some((message, _))) = (id, answer) {
-            lock(&self.0.shown).push(Shown { id, message: message.clone() });
-        }
-        self.tell_all(events).await;
+        let settle = |call: &mut CallState, out: &mut Out<'_>| {
+            let id = call.settle(answer, out);
+            if let (Some(id), Some((message, _))) = (id, answer) {
+                lock(&self.0.shown).push(Shown { id, message: message.clone() });
+            }
+        };
+        drop(self.tell_of(&sink.call, settle).await);
     }
 
     /// A model call was dropped: what is seen of it is void.
     pub(crate) fn drop_call(&self, sink: &Sink) {
-        let mut events = Vec::new();
-        sink.call.settle(None, &mut events);
-        self.note(&mut events);
+        let key = sink.call.key();
+        drop(self.push(|calls, out| calls[key].settle(None, out)));
     }
 
     /// The agent begins with this conversation: what else was seen of it before is void.
@@ -148,38 +161,39 @@ impl Outlet {
         lock(&self.0.shown).retain(|shown| {
             let stays = conversation.iter().any(|message| look_alike(message, &shown.message));
             if !stays {
-                void.push(EventKind::AttemptDiscarded { message: shown.id.clone() });
+                void.push(shown.id.clone());
             }
             stays
         });
-        self.tell_all(void).await;
+        let tell = |_: &mut Calls, out: &mut Out<'_>| {
+            void.into_iter().for_each(|message| out.push(EventKind::AttemptDiscarded { message }));
+        };
+        drop(self.send(tell).await);
     }
 
     /// The agent has answered: what is seen of it becomes what it has said.
     pub(crate) async fn answered<'a>(&self, said: impl Iterator<Item = &'a Message>) {
-        let mut events = Vec::new();
         let said = said.filter(|message| message.role() == Role::Assistant);
         let mut said: Vec<_> = said.filter(|message| draft::is_visible(message)).collect();
         let mut shown = std::mem::take(&mut *lock(&self.0.shown));
+        let mut replaced = Vec::new();
         // The latest first: what is the same twice, and said once, was said last.
         for index in (0..shown.len()).rev() {
             match said.iter().rposition(|message| look_alike(message, &shown[index].message)) {
                 Some(at) => drop(said.remove(at)),
-                None => {
-                    let message = shown.remove(index).id;
-                    events.push(EventKind::ResponseReplaced { message });
-                }
+                None => replaced.push(shown.remove(index).id),
             }
         }
-        events.reverse();
-        for message in said {
-            let sink = self.sink();
-            if let Some(id) = sink.call.settle(Some((message, None)), &mut events) {
-                shown.push(Shown { id, message: message.clone() });
-            }
-        }
+        let unseen: Vec<_> = said.into_iter().map(|it| (self.name_message(), it)).collect();
+        let more = unseen.iter().map(|(id, it)| Shown { id: id.clone(), message: (*it).clone() });
+        shown.extend(more);
         self.hand_over(shown);
-        self.tell_all(events).await;
+        let tell = |_: &mut Calls, out: &mut Out<'_>| {
+            let replaced = replaced.into_iter().rev();
+            replaced.for_each(|message| out.push(EventKind::ResponseReplaced { message }));
+            unseen.into_iter().for_each(|(id, message)| call::show(id, message, out));
+        };
+        drop(self.send(tell).await);
     }
 
     /// The agent has failed or was dropped. What is seen of it is void if another answer takes its

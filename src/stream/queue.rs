@@ -1,9 +1,12 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::Event;
+use slab::Slab;
+
+use super::call::CallState;
+use super::{Event, EventKind, Invocation};
 use crate::lock::lock;
 
 /// The events between a run and its reader.
@@ -11,6 +14,9 @@ use crate::lock::lock;
 /// Whoever tells something puts it here first, and then waits until there is room again: a call
 /// that is dropped while it waits has still told what it had to. So the queue holds `capacity`
 /// events, and one telling more of each that waits.
+///
+/// What is seen of the model calls is kept under the same lock: what is decided of a call and what
+/// is told of it cannot come apart.
 #[derive(Debug)]
 pub(super) struct Queue {
     capacity: usize,
@@ -20,6 +26,9 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
+    /// How many the reader has taken, and may not have read yet.
+    taken: usize,
+    calls: Calls,
     /// Those that wait for room.
     tellers: Vec<Waker>,
     reader: Option<Waker>,
@@ -29,9 +38,31 @@ struct State {
     is_closed: bool,
 }
 
+impl State {
+    fn has_room(&self, capacity: usize) -> bool {
+        self.events.len() + self.taken <= capacity
+    }
+}
+
+/// What is seen of the model calls that are under way.
+pub(super) type Calls = Slab<CallState>;
+
 /// The reader has gone.
 #[derive(Debug)]
 pub(super) struct Closed;
+
+/// Where one agent tells what happens.
+pub(super) struct Out<'a> {
+    invocation: &'a Arc<Invocation>,
+    events: &'a mut VecDeque<Event>,
+}
+
+impl Out<'_> {
+    #[inline]
+    pub(super) fn push(&mut self, kind: EventKind) {
+        self.events.push_back(Event { invocation: self.invocation.clone(), kind });
+    }
+}
 
 impl Queue {
     pub(super) fn new(capacity: usize) -> Self {
@@ -39,19 +70,29 @@ impl Queue {
     }
 
     /// Tells something; whether there is room for more.
-    pub(super) fn push(&self, events: impl Iterator<Item = Event>) -> Result<bool, Closed> {
-        let mut state = lock(&self.state);
+    pub(super) fn tell<T>(
+        &self,
+        invocation: &Arc<Invocation>,
+        tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T,
+    ) -> Result<(T, bool), Closed> {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
         if state.is_closed {
             return Err(Closed);
         }
-        state.events.extend(events);
-        let has_room = state.events.len() <= self.capacity;
-        let reader = state.reader.take();
-        drop(state);
+        let told = tell(&mut state.calls, &mut Out { invocation, events: &mut state.events });
+        let has_room = state.has_room(self.capacity);
+        let reader = if state.events.is_empty() { None } else { state.reader.take() };
+        drop(guard);
         if let Some(reader) = reader {
             reader.wake();
         }
-        Ok(has_room)
+        Ok((told, has_room))
+    }
+
+    /// Looks at the model calls, or changes them, and tells nothing.
+    pub(super) fn calls<T>(&self, look: impl FnOnce(&mut Calls) -> T) -> T {
+        look(&mut lock(&self.state).calls)
     }
 
     /// Waits for room.
@@ -61,7 +102,7 @@ impl Queue {
             if state.is_closed {
                 return Poll::Ready(Err(Closed));
             }
-            if state.events.len() <= self.capacity {
+            if state.has_room(self.capacity) {
                 return Poll::Ready(Ok(()));
             }
             if !state.tellers.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -72,33 +113,36 @@ impl Queue {
         .await
     }
 
-    /// The next event, if there is one.
-    pub(super) fn pop(&self) -> Option<Event> {
-        let mut state = lock(&self.state);
-        let event = state.events.pop_front();
-        let tellers = match state.events.len() <= self.capacity {
-            true => std::mem::take(&mut state.tellers),
-            false => Vec::new(),
-        };
-        drop(state);
+    /// The reader has read all that it took before, and takes all there is.
+    pub(super) fn take(&self, into: &mut VecDeque<Event>) {
+        let tellers = self.hand_over(&mut lock(&self.state), into);
         tellers.into_iter().for_each(Waker::wake);
-        event
     }
 
-    /// The next event, once there is one; `None` when there can be none any more.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        if let Some(event) = self.pop() {
-            return Poll::Ready(Some(event));
-        }
+    /// The same, once there is something to take; `false` when there can be nothing any more.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, into: &mut VecDeque<Event>) -> Poll<bool> {
         let mut state = lock(&self.state);
-        match state.events.pop_front() {
-            // It came in between.
-            Some(event) => Poll::Ready(Some(event)),
-            None if state.is_over => Poll::Ready(None),
-            None => {
+        let tellers = self.hand_over(&mut state, into);
+        let poll = match into.is_empty() {
+            false => Poll::Ready(true),
+            true if state.is_over => Poll::Ready(false),
+            true => {
                 state.reader = Some(cx.waker().clone());
                 Poll::Pending
             }
+        };
+        drop(state);
+        tellers.into_iter().for_each(Waker::wake);
+        poll
+    }
+
+    /// Those that wait and have room now.
+    fn hand_over(&self, state: &mut State, into: &mut VecDeque<Event>) -> Vec<Waker> {
+        std::mem::swap(&mut state.events, into);
+        state.taken = into.len();
+        match state.has_room(self.capacity) {
+            true => std::mem::take(&mut state.tellers),
+            false => Vec::new(),
         }
     }
 

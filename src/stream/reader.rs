@@ -1,7 +1,8 @@
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::Stream;
@@ -17,6 +18,7 @@ use crate::lock::lock;
 #[derive(Debug)]
 pub struct Events {
     queue: Arc<Queue>,
+    taken: VecDeque<Event>,
     clock: Arc<Clock>,
     /// The reader has something to do since the last event.
     away: Option<Pause>,
@@ -24,7 +26,7 @@ pub struct Events {
 
 impl Events {
     pub(super) fn new(queue: Arc<Queue>, clock: Arc<Clock>) -> Self {
-        Self { queue, clock, away: None }
+        Self { queue, taken: VecDeque::new(), clock, away: None }
     }
 
     /// The reader is back for more.
@@ -40,11 +42,17 @@ impl Events {
 
     /// An event that waits already.
     pub(crate) fn waiting(&mut self) -> Option<Event> {
-        self.queue.pop()
+        if self.taken.is_empty() {
+            self.queue.take(&mut self.taken);
+        }
+        self.taken.pop_front()
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.queue.poll(cx)
+        if self.taken.is_empty() && !ready!(self.queue.poll(cx, &mut self.taken)) {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(self.taken.pop_front())
     }
 }
 

@@ -59,7 +59,7 @@ impl Sink {
     /// back.
     #[must_use]
     pub fn is_committed(&self) -> bool {
-        self.call.is_committed()
+        self.call.look(|call| call.is_committed())
     }
 
     /// Counts the time that the call waits for its reader, from here on.
