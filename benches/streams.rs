@@ -54,9 +54,9 @@ fn input() -> RunAgentInput {
 fn served(server: &AgUi, bytes: &mut Vec<u8>) -> usize {
     finish(async {
         let mut run = server.run(input()).unwrap();
-        let mut sent = 0;
+        let (mut writer, mut sent) = (sse::Writer::new(), 0);
         while let Some(event) = run.next().await {
-            sse::write(&event, bytes).unwrap();
+            writer.write(&event, bytes).unwrap();
             if bytes.len() > 16 << 10 {
                 sent += bytes.len();
                 bytes.clear();
@@ -134,22 +134,23 @@ fn side_by_side() {
     for streams in STREAMS {
         let server = &server;
         race.enter(streams.to_string(), move || {
-            let mut runs: Vec<_> = (0..streams).map(|_| server.run(input()).unwrap()).collect();
+            let run = |_| (server.run(input()).unwrap(), sse::Writer::new());
+            let mut runs: Vec<_> = (0..streams).map(run).collect();
             finish(async {
                 let mut bytes = Vec::with_capacity(1 << 10);
                 while !runs.is_empty() {
                     let mut left = Vec::with_capacity(runs.len());
-                    for mut run in runs.drain(..) {
+                    for (mut run, mut writer) in runs.drain(..) {
                         let mut over = false;
                         for _ in 0..8 {
                             match run.next().await {
-                                Some(event) => sse::write(&event, &mut bytes).unwrap(),
+                                Some(event) => writer.write(&event, &mut bytes).unwrap(),
                                 None => over = true,
                             }
                         }
                         bytes.clear();
                         if !over {
-                            left.push(run);
+                            left.push((run, writer));
                         }
                     }
                     runs = left;

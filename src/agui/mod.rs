@@ -29,9 +29,9 @@
 //! keeper.push(Event::text_content("m2", "Hello yourself"), &mut events)?;
 //! keeper.push(Event::run_finished(input.thread_id, input.run_id), &mut events)?;
 //!
-//! let mut bytes = Vec::new();
+//! let (mut writer, mut bytes) = (sse::Writer::new(), Vec::new());
 //! for event in &events {
-//!     sse::write(event, &mut bytes)?;
+//!     writer.write(event, &mut bytes)?;
 //! }
 //! assert!(bytes.starts_with(b"data: {\"type\":\"RUN_STARTED\""));
 //! # Ok::<_, tower_agent::BoxError>(())

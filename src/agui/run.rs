@@ -7,7 +7,9 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use tower::ServiceExt;
 
-use super::translate::{TranslateRequest, TranslateResponse, TranslateRun, translate};
+use super::translate::{
+    TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
+};
 use super::{Event, OrderKeeper, RunAgentInput, RunError};
 use crate::callback::Seam;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,12 +51,12 @@ impl AgUiRun {
     }
 
     /// An agent's event begins its way out.
-    fn take(&mut self, event: stream::Event) {
+    fn take(&mut self, event: stream::Event) -> Option<Event> {
         if is_end(&event) {
             self.end = Some(event.clone());
         }
         match &self.stack {
-            None => self.translate(event),
+            None => return self.pass(event),
             Some(stack) => {
                 let request = TranslateRequest::new(event, self.run.clone());
                 let call = CatchPanic::new(stack.clone().oneshot(request));
@@ -66,6 +68,24 @@ impl AgUiRun {
                 }));
             }
         }
+        None
+    }
+
+    /// Nothing stands around the translation. Nearly every event is one more piece of what the
+    /// last was a piece of, and is out at once.
+    fn pass(&mut self, event: stream::Event) -> Option<Event> {
+        match translate_piece(event) {
+            Ok(piece) if self.keeper.goes_on(&piece) => {
+                lock(&self.run.shown).apply(&piece);
+                return Some(piece);
+            }
+            Ok(piece) => {
+                self.translated.push(piece);
+                self.send();
+            }
+            Err(event) => self.translate(event),
+        }
+        None
     }
 
     fn translate(&mut self, event: stream::Event) {
@@ -144,7 +164,11 @@ impl Stream for AgUiRun {
             let Some(agent) = &mut this.agent else { return Poll::Ready(None) };
             match catch(|| agent.poll_next_unpin(cx)) {
                 Ok(Poll::Pending) => return Poll::Pending,
-                Ok(Poll::Ready(Some(event))) => this.take(event),
+                Ok(Poll::Ready(Some(event))) => {
+                    if let Some(event) = this.take(event) {
+                        return Poll::Ready(Some(event));
+                    }
+                }
                 Ok(Poll::Ready(None)) => this.finish(),
                 Err(panic) => {
                     let message = format!("a layer around the agent panicked: {panic}");

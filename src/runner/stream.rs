@@ -1,6 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
@@ -17,9 +17,9 @@ const CAPACITY: usize = 16;
 
 /// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
 ///
-/// Reading it is what drives the run, from the second event on. Nothing happens that is not read: a reader that stops
-/// reading stops the run, and dropping the stream cancels it. The last event says how the run has
-/// ended; [`response`](Self::response) gives what [`Agent::run`](crate::Agent::run) would have.
+/// Reading it is what drives the run, from the second event on: a reader that stops reading stops
+/// the run, and dropping the stream cancels it. The last event says how the run has ended;
+/// [`response`](Self::response) gives what [`Agent::run`](crate::Agent::run) would have.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -114,7 +114,8 @@ impl Stream for RunStream {
         this.events.resume();
         loop {
             if let Some(event) = this.events.waiting() {
-                return Poll::Ready(Some(this.events.hand_out(event)));
+                this.events.leave();
+                return Poll::Ready(Some(event));
             }
             let Some(run) = &mut this.run else { return Poll::Ready(None) };
             match run.as_mut().poll(cx) {
@@ -124,10 +125,9 @@ impl Stream for RunStream {
                 }
                 // A task beside this one may tell something, too.
                 Poll::Pending => {
-                    return this
-                        .events
-                        .poll(cx)
-                        .map(|event| event.map(|event| this.events.hand_out(event)));
+                    let event = ready!(this.events.poll(cx));
+                    this.events.leave();
+                    return Poll::Ready(event);
                 }
             }
         }

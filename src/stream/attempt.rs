@@ -1,4 +1,6 @@
 use std::fmt;
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
 
 use super::call::CallState;
 use super::draft::Draft;
@@ -65,7 +67,17 @@ impl Attempt {
         let Some(reader) = &mut self.reader else { return self.said.push(&delta) };
         reader.name_apart(&self.said, &mut delta);
         self.said.push(&delta)?;
-        reader.send(&self.said, delta).await
+        let mappers = reader.mappers()?;
+        let has_room = if mappers.is_empty() {
+            reader.tell(delta, &self.said)?
+        } else {
+            mappers.push(delta);
+            poll_fn(|cx| reader.poll_map(cx, false)).await?
+        };
+        match has_room {
+            true => Ok(()),
+            false => reader.sink.outlet.room().await,
+        }
     }
 
     /// Ends the attempt and returns the whole, which the response must be made from.
@@ -93,57 +105,56 @@ impl Reader {
         }
     }
 
-    async fn send(&mut self, said: &Draft, delta: Delta) -> Result<()> {
-        let mappers = self.mappers.as_mut().map_err(|error| error.clone())?;
-        if !mappers.is_empty() {
-            let deltas = mappers.map(delta).await?;
-            return self.pass(deltas).await;
-        }
-        tell(&self.sink, self.number, delta, said).await
+    fn mappers(&mut self) -> Result<&mut Mappers> {
+        self.mappers.as_mut().map_err(|error| error.clone())
     }
 
-    /// Passes on what mappers let through.
-    async fn pass(&mut self, mut deltas: Vec<Delta>) -> Result<()> {
-        for delta in deltas.drain(..) {
+    /// Tells of a delta; whether there is still room. `draft` is all that is seen of the attempt.
+    #[inline]
+    fn tell(&self, delta: Delta, draft: &Draft) -> Result<bool> {
+        if delta.is_empty() {
+            return Ok(true);
+        }
+        let Sink { outlet, call, .. } = &self.sink;
+        let (told, has_room) = outlet
+            .push_of(call, |call, out| call.write(self.number, delta, || draft.deltas(), out))?;
+        told.map(|()| has_room)
+    }
+
+    /// Passes on what the mappers let through; whether there is still room.
+    fn poll_map(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<bool>> {
+        let mut mapped = ready!(self.mappers()?.poll(cx, is_end))?;
+        let mut has_room = true;
+        for delta in mapped.drain(..) {
             // Arguments whose call was dropped go with it.
             if !delta.is_empty() && self.seen.push(&delta).is_ok() {
-                tell(&self.sink, self.number, delta, &self.seen).await?;
+                has_room = self.tell(delta, &self.seen)?;
             }
         }
-        if let Ok(mappers) = &mut self.mappers {
-            mappers.give_back(deltas);
-        }
-        Ok(())
+        self.mappers()?.give_back(mapped);
+        Poll::Ready(Ok(has_room))
     }
 
     async fn finish(&mut self, said: Draft) -> Result<Message> {
-        let mappers = self.mappers.as_mut().map_err(|error| error.clone())?;
         let said = said.into_message();
+        let mappers = self.mappers()?;
         let sent = if mappers.is_empty() {
             said.clone()
         } else {
-            let deltas = mappers.flush().await?;
-            self.pass(deltas).await?;
+            if !poll_fn(|cx| self.poll_map(cx, true)).await? {
+                self.sink.outlet.room().await?;
+            }
             std::mem::take(&mut self.seen).into_message()
         };
         let number = self.number;
         let finish = |call: &mut CallState, out: &mut Out<'_>| call.finish(number, sent, out);
-        let told = self.sink.outlet.tell_of(&self.sink.call, finish);
+        let ((), has_room) = self.sink.outlet.push_of(&self.sink.call, finish)?;
         self.is_done = true;
-        told.await?;
+        if !has_room {
+            self.sink.outlet.room().await?;
+        }
         Ok(said)
     }
-}
-
-/// Tells of a delta; `draft` is all that is seen of the attempt.
-async fn tell(sink: &Sink, attempt: u32, delta: Delta, draft: &Draft) -> Result<()> {
-    if delta.is_empty() {
-        return Ok(());
-    }
-    let write = |call: &mut CallState, out: &mut Out<'_>| {
-        call.write(attempt, delta, || draft.deltas(), out)
-    };
-    sink.outlet.tell_of(&sink.call, write).await?
 }
 
 impl Drop for Reader {

@@ -126,6 +126,7 @@ impl CallState {
     }
 
     /// An attempt says something more; `draft` is all that it has said.
+    #[inline]
     pub(super) fn write(
         &mut self,
         attempt: u32,

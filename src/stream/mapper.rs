@@ -1,5 +1,4 @@
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -180,15 +179,9 @@ impl Mappers {
         self.chain.is_empty()
     }
 
-    /// What comes out for one delta.
-    pub(super) async fn map(&mut self, delta: Delta) -> Result<Vec<Delta>> {
+    /// The next delta to act on.
+    pub(super) fn push(&mut self, delta: Delta) {
         self.deltas.push(delta);
-        poll_fn(|cx| self.poll(cx, false)).await
-    }
-
-    /// What comes out at the end.
-    pub(super) async fn flush(&mut self) -> Result<Vec<Delta>> {
-        poll_fn(|cx| self.poll(cx, true)).await
     }
 
     /// Gives back a list that was taken, so that the next delta needs no other.
@@ -196,21 +189,30 @@ impl Mappers {
         self.deltas = empty;
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<Vec<Delta>>> {
-        while let Some(mapper) = self.chain.get_mut(self.stage) {
-            let (deltas, mapped) = (&mut self.deltas, &mut self.mapped);
-            match caught(|| act(&mut **mapper, cx, deltas, mapped, is_end)) {
-                Ok(true) => {}
-                Ok(false) => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-            std::mem::swap(deltas, mapped);
-            deltas.reverse();
-            self.stage += 1;
+    /// What comes out for what was pushed, and at the end for what was held back.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<Vec<Delta>>> {
+        if !caught(|| self.act(cx, is_end))? {
+            return Poll::Pending;
         }
         self.stage = 0;
-        self.deltas.reverse();
         Poll::Ready(Ok(std::mem::take(&mut self.deltas)))
+    }
+
+    /// `false` if it must wait.
+    fn act(&mut self, cx: &mut Context<'_>, is_end: bool) -> Result<bool> {
+        let Self { chain, stage, deltas, mapped } = self;
+        while let Some(mapper) = chain.get_mut(*stage) {
+            if !act(&mut **mapper, cx, deltas, mapped, is_end)? {
+                return Ok(false);
+            }
+            std::mem::swap(deltas, mapped);
+            *stage += 1;
+            // The last first, for the next one.
+            if *stage < chain.len() {
+                deltas.reverse();
+            }
+        }
+        Ok(true)
     }
 }
 

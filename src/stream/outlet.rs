@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use super::call::{self, Call, CallState};
 use super::draft::{self, look_alike};
-use super::queue::{Calls, Closed, Out, Queue};
+use super::queue::{Calls, Out, Queue};
 use super::reader::{Clock, Events, ReaderWait};
 use super::{EventKind, Invocation, Sink};
 use crate::context::State;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::lock::lock;
 use crate::message::{Message, Messages, Role};
 
@@ -77,8 +77,14 @@ impl Outlet {
 
     /// Tells what happens, even if this is dropped while it waits for the reader.
     pub(crate) async fn tell(&self, kind: EventKind) {
+        self.tell_all(|_, out| out.push(kind)).await;
+    }
+
+    async fn tell_all(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>)) {
         // Without a reader there is nobody to tell, and nothing else to do about it.
-        drop(self.send(|_, out| out.push(kind)).await);
+        if let Ok(((), false)) = self.push(tell) {
+            drop(self.room().await);
+        }
     }
 
     /// Tells what happens, without waiting: for one that is dropped.
@@ -86,38 +92,30 @@ impl Outlet {
         drop(self.push(|_, out| out.push(kind)));
     }
 
-    /// Tells what happens in a model call, even if this is dropped while it waits.
-    pub(super) async fn tell_of<T>(
+    /// Tells what happens in a model call; whether there is still [room](Self::room).
+    #[inline]
+    pub(super) fn push_of<T>(
         &self,
         call: &Call,
         tell: impl FnOnce(&mut CallState, &mut Out<'_>) -> T,
-    ) -> Result<T> {
-        self.send(|calls, out| tell(&mut calls[call.key()], out)).await.map_err(|Closed| gone())
+    ) -> Result<(T, bool)> {
+        self.push(|calls, out| tell(&mut calls[call.key()], out))
     }
 
-    async fn send<T>(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T) -> Result<T, Closed> {
-        let (told, has_room) = self.push(tell)?;
-        // Nearly always there is room, and nothing to wait for.
-        if !has_room {
-            let Run { queue, clock, .. } = &*self.0.run;
-            let _wait = clock.pause();
-            queue.room().await?;
-        }
-        Ok(told)
-    }
-
-    fn push<T>(
-        &self,
-        tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T,
-    ) -> Result<(T, bool), Closed> {
+    #[inline]
+    fn push<T>(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T) -> Result<(T, bool)> {
         let Part { invocation, run, .. } = &*self.0;
-        let patch = run.state.untold();
-        run.queue.tell(invocation, |calls, out| {
-            if let Some(patch) = patch {
-                out.push(EventKind::StateDelta { patch });
-            }
-            tell(calls, out)
-        })
+        if let Some(patch) = run.state.untold() {
+            run.queue.tell(invocation, |_, out| out.push(EventKind::StateDelta { patch }))?;
+        }
+        run.queue.tell(invocation, tell)
+    }
+
+    /// Waits for the reader to make room.
+    pub(super) async fn room(&self) -> Result<()> {
+        let Run { queue, clock, .. } = &*self.0.run;
+        let _wait = clock.pause();
+        queue.room().await
     }
 
     /// Where the deltas of the next model call go.
@@ -146,13 +144,14 @@ impl Outlet {
                 lock(&self.0.shown).push(Shown { id, message: message.clone() });
             }
         };
-        drop(self.tell_of(&sink.call, settle).await);
+        if let Ok(((), false)) = self.push_of(&sink.call, settle) {
+            drop(self.room().await);
+        }
     }
 
     /// A model call was dropped: what is seen of it is void.
     pub(crate) fn drop_call(&self, sink: &Sink) {
-        let key = sink.call.key();
-        drop(self.push(|calls, out| calls[key].settle(None, out)));
+        drop(self.push_of(&sink.call, |call, out| call.settle(None, out)));
     }
 
     /// The agent begins with this conversation: what else was seen of it before is void.
@@ -168,7 +167,7 @@ impl Outlet {
         let tell = |_: &mut Calls, out: &mut Out<'_>| {
             void.into_iter().for_each(|message| out.push(EventKind::AttemptDiscarded { message }));
         };
-        drop(self.send(tell).await);
+        self.tell_all(tell).await;
     }
 
     /// The agent has answered: what is seen of it becomes what it has said.
@@ -193,7 +192,7 @@ impl Outlet {
             replaced.for_each(|message| out.push(EventKind::ResponseReplaced { message }));
             unseen.into_iter().for_each(|(id, message)| call::show(id, message, out));
         };
-        drop(self.send(tell).await);
+        self.tell_all(tell).await;
     }
 
     /// The agent has failed or was dropped. What is seen of it is void if another answer takes its
@@ -207,10 +206,6 @@ impl Outlet {
         let conversation = self.0.conversation.as_ref().unwrap_or(self);
         lock(&conversation.0.shown).append(&mut shown);
     }
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
 }
 
 impl fmt::Debug for Outlet {

@@ -7,6 +7,7 @@ use slab::Slab;
 
 use super::call::CallState;
 use super::{Event, EventKind, Invocation};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
 /// The events between a run and its reader.
@@ -42,14 +43,22 @@ impl State {
     fn has_room(&self, capacity: usize) -> bool {
         self.events.len() + self.taken <= capacity
     }
+
+    /// Those that have waited for room, if there is some now.
+    fn roomed(&mut self, capacity: usize) -> Vec<Waker> {
+        match self.has_room(capacity) {
+            true => std::mem::take(&mut self.tellers),
+            false => Vec::new(),
+        }
+    }
 }
 
 /// What is seen of the model calls that are under way.
 pub(super) type Calls = Slab<CallState>;
 
-/// The reader has gone.
-#[derive(Debug)]
-pub(super) struct Closed;
+fn gone() -> Error {
+    Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
+}
 
 /// Where one agent tells what happens.
 pub(super) struct Out<'a> {
@@ -70,15 +79,16 @@ impl Queue {
     }
 
     /// Tells something; whether there is room for more.
+    #[inline]
     pub(super) fn tell<T>(
         &self,
         invocation: &Arc<Invocation>,
         tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T,
-    ) -> Result<(T, bool), Closed> {
+    ) -> Result<(T, bool)> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if state.is_closed {
-            return Err(Closed);
+            return Err(gone());
         }
         let told = tell(&mut state.calls, &mut Out { invocation, events: &mut state.events });
         let has_room = state.has_room(self.capacity);
@@ -96,11 +106,11 @@ impl Queue {
     }
 
     /// Waits for room.
-    pub(super) async fn room(&self) -> Result<(), Closed> {
+    pub(super) async fn room(&self) -> Result<()> {
         poll_fn(|cx| {
             let mut state = lock(&self.state);
             if state.is_closed {
-                return Poll::Ready(Err(Closed));
+                return Poll::Ready(Err(gone()));
             }
             if state.has_room(self.capacity) {
                 return Poll::Ready(Ok(()));
@@ -113,37 +123,32 @@ impl Queue {
         .await
     }
 
-    /// The reader has read all that it took before, and takes all there is.
+    /// The reader has read all that it took before, and takes all there is. It makes room when it
+    /// comes back.
     pub(super) fn take(&self, into: &mut VecDeque<Event>) {
-        let tellers = self.hand_over(&mut lock(&self.state), into);
+        let mut state = lock(&self.state);
+        std::mem::swap(&mut state.events, into);
+        state.taken = into.len();
+        let tellers = state.roomed(self.capacity);
+        drop(state);
         tellers.into_iter().for_each(Waker::wake);
     }
 
-    /// The same, once there is something to take; `false` when there can be nothing any more.
-    pub(super) fn poll(&self, cx: &mut Context<'_>, into: &mut VecDeque<Event>) -> Poll<bool> {
+    /// The next event, once there is one; `None` when there can be none any more.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut state = lock(&self.state);
-        let tellers = self.hand_over(&mut state, into);
-        let poll = match into.is_empty() {
-            false => Poll::Ready(true),
-            true if state.is_over => Poll::Ready(false),
-            true => {
+        state.taken = 0;
+        let poll = match state.events.pop_front() {
+            None if !state.is_over => {
                 state.reader = Some(cx.waker().clone());
                 Poll::Pending
             }
+            next => Poll::Ready(next),
         };
+        let tellers = state.roomed(self.capacity);
         drop(state);
         tellers.into_iter().for_each(Waker::wake);
         poll
-    }
-
-    /// Those that wait and have room now.
-    fn hand_over(&self, state: &mut State, into: &mut VecDeque<Event>) -> Vec<Waker> {
-        std::mem::swap(&mut state.events, into);
-        state.taken = into.len();
-        match state.has_room(self.capacity) {
-            true => std::mem::take(&mut state.tellers),
-            false => Vec::new(),
-        }
     }
 
     /// Nobody tells anything any more.

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
@@ -35,12 +35,12 @@ impl Events {
     }
 
     /// The next event goes to the reader, who is away until [`resume`](Self::resume).
-    pub(crate) fn hand_out(&mut self, event: Event) -> Event {
+    pub(crate) fn leave(&mut self) {
         self.away = self.clock.pause();
-        event
     }
 
-    /// An event that waits already.
+    /// An event that waits already. All that wait are taken at once: whoever tells more is polled
+    /// by the reader itself.
     pub(crate) fn waiting(&mut self) -> Option<Event> {
         if self.taken.is_empty() {
             self.queue.take(&mut self.taken);
@@ -49,10 +49,10 @@ impl Events {
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        if self.taken.is_empty() && !ready!(self.queue.poll(cx, &mut self.taken)) {
-            return Poll::Ready(None);
+        match self.taken.pop_front() {
+            Some(event) => Poll::Ready(Some(event)),
+            None => self.queue.poll(cx),
         }
-        Poll::Ready(self.taken.pop_front())
     }
 }
 

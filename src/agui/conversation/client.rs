@@ -35,6 +35,8 @@ pub struct Conversation {
     places: HashMap<Arc<str>, usize>,
     /// Where the first message is that asks for a call.
     calls: HashMap<Arc<str>, usize>,
+    /// Where the message is that had the last piece.
+    last: Option<(Arc<str>, usize)>,
 }
 
 impl Conversation {
@@ -72,7 +74,7 @@ impl Conversation {
             }
             EventKind::TextMessageContent { message_id, delta }
             | EventKind::ReasoningMessageContent { message_id, delta } => {
-                if let Some(message) = self.text(message_id) {
+                if let Some(message) = self.text_of_piece(message_id) {
                     append(message, delta);
                     merge(&mut message.metadata, event);
                 }
@@ -194,6 +196,7 @@ impl Conversation {
 
     /// Finds everything anew, after messages have moved.
     fn index(&mut self) {
+        self.last = None;
         self.places.clear();
         self.calls.clear();
         let messages = std::mem::take(&mut self.messages);
@@ -208,6 +211,18 @@ impl Conversation {
     fn text(&mut self, id: &str) -> Option<&mut Message> {
         let message = self.find(id)?;
         (!matches!(message.kind, MessageKind::Activity { .. })).then_some(message)
+    }
+
+    /// The same, most likely for the same message again.
+    fn text_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
+        if let Some((last, at)) = &self.last
+            && Arc::ptr_eq(last, id)
+        {
+            return self.messages.get_mut(*at);
+        }
+        let at = *self.places.get(id)?;
+        self.last = self.text(id).is_some().then(|| (id.clone(), at));
+        self.text(id)
     }
 
     fn start(&mut self, id: &Arc<str>, kind: MessageKind, name: Option<&str>, event: &Event) {

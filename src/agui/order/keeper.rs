@@ -31,28 +31,18 @@ struct Current {
 impl Current {
     fn of(event: &Event) -> Option<Self> {
         let (kind, owner) = (discriminant(&event.kind), event.subagent_run_id().cloned());
-        content_id(&event.kind).map(|id| Self { kind, id: id.clone(), owner })
+        event.kind.piece().map(|(id, _)| Self { kind, id: id.clone(), owner })
     }
 
     fn is_of(&self, event: &Event) -> bool {
         let is_same = |owner: &Arc<str>, other| Arc::ptr_eq(owner, other);
-        content_id(&event.kind).is_some_and(|id| Arc::ptr_eq(id, &self.id))
+        event.kind.piece().is_some_and(|(id, _)| Arc::ptr_eq(id, &self.id))
             && self.kind == discriminant(&event.kind)
             && match (&self.owner, event.subagent_run_id()) {
                 (None, None) => true,
                 (Some(owner), Some(other)) => is_same(owner, other),
                 _ => false,
             }
-    }
-}
-
-/// What an event of content goes on with.
-fn content_id(kind: &EventKind) -> Option<&Arc<str>> {
-    match kind {
-        EventKind::TextMessageContent { message_id: id, .. }
-        | EventKind::ReasoningMessageContent { message_id: id, .. }
-        | EventKind::ToolCallArgs { tool_call_id: id, .. } => Some(id),
-        _ => None,
     }
 }
 
@@ -85,7 +75,7 @@ impl OrderKeeper {
     /// the same, and the keeper stands as if the event had not come; to end the run give the
     /// error to [`fail`](Self::fail).
     pub fn push(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Violation> {
-        if self.current.as_ref().is_some_and(|current| current.is_of(&event)) {
+        if self.goes_on(&event) {
             out.push(event);
             return Ok(());
         }
@@ -129,6 +119,11 @@ impl OrderKeeper {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
+    }
+
+    /// Whether the event goes on with what the last went on with, and leaves as it is.
+    pub(in crate::agui) fn goes_on(&self, event: &Event) -> bool {
+        self.current.as_ref().is_some_and(|current| current.is_of(event))
     }
 
     /// Lets an event that is no chunk leave, after what must leave before it.

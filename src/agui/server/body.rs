@@ -21,6 +21,7 @@ const FRAME: usize = 16 << 10;
 /// A run's events as a body of server-sent events. Dropping it stops the run.
 pub struct EventBody {
     run: Option<AgUiRun>,
+    writer: sse::Writer,
     bytes: Vec<u8>,
     keep_alive: Duration,
     silence: Pin<Box<Sleep>>,
@@ -29,7 +30,8 @@ pub struct EventBody {
 impl EventBody {
     pub(super) fn new(run: AgUiRun, keep_alive: Duration) -> Self {
         let silence = Box::pin(sleep(keep_alive));
-        Self { run: Some(run), bytes: Vec::new(), keep_alive, silence }
+        let (writer, bytes) = Default::default();
+        Self { run: Some(run), writer, bytes, keep_alive, silence }
     }
 
     /// Writes the events that there are. Whether it must wait for more.
@@ -41,7 +43,7 @@ impl EventBody {
                 Poll::Pending => break,
                 Poll::Ready(None) => self.run = None,
                 Poll::Ready(Some(event)) => {
-                    if let Err(error) = sse::write(&event, &mut self.bytes) {
+                    if let Err(error) = self.writer.write(&event, &mut self.bytes) {
                         tracing::error!(%error, "an event is left out");
                     }
                 }

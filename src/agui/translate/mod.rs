@@ -64,7 +64,7 @@ pub use self::request::TranslateRequest;
 pub(super) use self::request::TranslateRun;
 pub use self::response::TranslateResponse;
 pub use self::service::Translate;
-pub(super) use self::service::translate;
+pub(super) use self::service::{translate, translate_piece};
 
 use crate::callback::{self, After, Before, IntoHook, IntoRecoveryHook, Next, OnError, Wrap};
 use crate::error::{Error, Result};

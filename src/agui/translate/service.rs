@@ -37,12 +37,32 @@ impl Service<TranslateRequest> for Translate {
     }
 }
 
+/// What a front end is sent of a piece of text or of a thought. Other events are given back.
+#[inline]
+pub(in crate::agui) fn translate_piece(event: stream::Event) -> Result<Event, stream::Event> {
+    let stream::Event { invocation, kind } = event;
+    let mut piece = match kind {
+        EventKind::TextDelta { message, text } => Event::text_content(message, text),
+        EventKind::ReasoningDelta { id, text } => Event::reasoning_message_content(id, text),
+        kind => return Err(stream::Event { invocation, kind }),
+    };
+    name_owner(invocation.conversation(), std::slice::from_mut(&mut piece));
+    Ok(piece)
+}
+
+/// What a subagent says bears its name.
+fn name_owner(owner: &Invocation, events: &mut [Event]) {
+    if owner.number > 1 {
+        events.iter_mut().for_each(|event| event.set_subagent_run_id(&owner.id));
+    }
+}
+
 /// Appends what a front end is sent of an event.
-pub(in crate::agui) fn translate(
-    stream::Event { invocation, kind, .. }: stream::Event,
-    run: &TranslateRun,
-    out: &mut Vec<Event>,
-) {
+pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<Event>) {
+    let stream::Event { invocation, kind } = match translate_piece(event) {
+        Ok(piece) => return out.push(piece),
+        Err(event) => event,
+    };
     let from = out.len();
     let owner = invocation.conversation();
     let call = |id| run.names.call(owner, id);
@@ -65,14 +85,10 @@ pub(in crate::agui) fn translate(
             out.push(Event::step_finished(step(&invocation, iteration)));
         }
         EventKind::TextStart { message } => out.push(text_start(&invocation, message)),
-        EventKind::TextDelta { message, text } => out.push(Event::text_content(message, text)),
         EventKind::TextEnd { message } => out.push(Event::text_end(message)),
         EventKind::ReasoningStart { id, .. } => {
             out.push(Event::reasoning_start(id.clone()));
             out.push(Event::reasoning_message_start(id));
-        }
-        EventKind::ReasoningDelta { id, text } => {
-            out.push(Event::reasoning_message_content(id, text));
         }
         EventKind::ReasoningEnd { id } => {
             out.push(Event::reasoning_message_end(id.clone()));
@@ -98,14 +114,13 @@ pub(in crate::agui) fn translate(
             out.push(without(run, &message));
         }
         EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
-        EventKind::Usage { .. } | EventKind::Callback(_) => {}
+        // Pieces are translated by now.
+        EventKind::TextDelta { .. }
+        | EventKind::ReasoningDelta { .. }
+        | EventKind::Usage { .. }
+        | EventKind::Callback(_) => {}
     }
-    // What a subagent says bears its name.
-    if owner.number > 1 {
-        for event in &mut out[from..] {
-            event.set_subagent_run_id(&owner.id);
-        }
-    }
+    name_owner(owner, &mut out[from..]);
 }
 
 fn started(run: &TranslateRun) -> Event {

@@ -107,6 +107,11 @@ impl Event {
         }
     }
 
+    /// Whether it says what its kind does and nothing beside it.
+    pub(in crate::agui) fn is_plain(&self) -> bool {
+        self.subagent_run_id.is_none() && self.extra.is_none()
+    }
+
     fn with_extra(mut self, change: impl FnOnce(&mut Extra)) -> Self {
         change(self.extra.get_or_insert_default());
         self
@@ -155,7 +160,7 @@ impl Serialize for Event {
             #[serde(flatten)]
             extra: Option<&'a Extra>,
         }
-        if self.subagent_run_id.is_none() && self.extra.is_none() {
+        if self.is_plain() {
             return self.kind.serialize(serializer);
         }
         Flat {

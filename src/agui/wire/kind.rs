@@ -246,6 +246,16 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// What a piece of something goes on with, and what it adds.
+    pub(in crate::agui) fn piece(&self) -> Option<(&Arc<str>, &str)> {
+        match self {
+            Self::TextMessageContent { message_id: id, delta }
+            | Self::ReasoningMessageContent { message_id: id, delta }
+            | Self::ToolCallArgs { tool_call_id: id, delta } => Some((id, delta)),
+            _ => None,
+        }
+    }
+
     /// The event's name on the wire.
     ///
     /// ```
