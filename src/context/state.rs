@@ -113,6 +113,7 @@ impl State {
     }
 
     /// The changes since this was last asked.
+    #[inline]
     pub(crate) fn untold(&self) -> Option<Patch> {
         // Nearly always there is nothing, and this is asked before every event.
         if !self.0.is_untold.load(Ordering::Acquire) {

@@ -97,6 +97,7 @@ impl Attempt {
 
 impl Reader {
     /// Gives a tool call that has no id, or another's, one of its own: answers are matched by it.
+    #[inline]
     fn name_apart(&self, said: &Draft, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta
             && (id.is_empty() || said.has_call(id))

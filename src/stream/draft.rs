@@ -18,6 +18,7 @@ enum Piece {
 }
 
 impl Draft {
+    #[inline]
     pub(super) fn push(&mut self, delta: &Delta) -> Result<()> {
         match delta {
             Delta::Text(more) => match self.0.last_mut() {
