@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::stream::{Event, EventKind, Events};
 
 /// How many events wait for the reader at most.
-const CAPACITY: usize = 32;
+const CAPACITY: usize = 16;
 
 /// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
 ///
