@@ -11,6 +11,8 @@ use futures::future::join_all;
 use serde_json::json;
 use tower::ServiceExt;
 use tower_agent::guard::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
+use tower_agent::guard::fallback::Fallback;
+use tower_agent::guard::retry::RetryLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, BoxError, BoxModel, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse, Request,
@@ -278,4 +280,29 @@ async fn a_budget_outside_an_agent_is_for_the_context_of_its_calls() {
     assert_eq!(exceeded(&error), Limit::ModelCalls(1));
     assert_eq!(budget.account(request.context()).unwrap().used().model_calls, 1);
     model.oneshot(ModelRequest::default()).await.unwrap();
+}
+
+/// The budget's clones around each of the models count what a retry and a fallback make of a call.
+#[tokio::test(start_paused = true)]
+async fn clones_of_a_budget_around_each_model_count_every_attempt() {
+    for (limit, answers) in [(3, true), (2, false)] {
+        let budget = Budget::new(Limits::new().with_model_calls(limit));
+        let down = || Turn::error(Error::new(ErrorKind::Overloaded, "down"));
+        let large = ScriptedModel::new([down(), down()]);
+        let small = ScriptedModel::new([Turn::text("hi")]);
+        let counted = |model: &ScriptedModel| {
+            let counted = Callbacks::new().with(budget.clone()).layer(model.clone());
+            BoxModel::new(RetryLayer::new().with_attempts(2).layer(counted))
+        };
+        let models = Fallback::new(counted(&large)).or(counted(&small));
+
+        let result = Agent::builder(models).build().unwrap().run("?").await;
+
+        assert_eq!(large.requests().len(), 2);
+        assert_eq!(small.requests().len(), usize::from(answers));
+        match result {
+            Ok(response) => assert!(answers && response.text() == "hi"),
+            Err(error) => assert!(!answers && error.to_string().contains("budget"), "{error}"),
+        }
+    }
 }

@@ -15,9 +15,9 @@
 //! | waits for somebody | nothing: it has not been made |
 //!
 //! A call that a callback fails after the model has answered has failed: a budget that is to charge
-//! it stands inside of that callback's band. Calls are counted exactly. Tokens and money may end above the limit by as much as calls in
-//! flight have used beyond what they had reserved: the request's `max_tokens`, or
-//! [a default](Limits::with_reservation) where it sets none.
+//! it stands inside of that callback's band. Calls are counted exactly. Tokens and money may end
+//! above the limit by as much as calls in flight have used beyond what they had reserved: the
+//! request's `max_tokens`, or [a default](Limits::with_reservation) where it sets none.
 //!
 //! ```
 //! use serde_json::json;
@@ -43,7 +43,7 @@
 //! # Where it stands
 //!
 //! It counts what passes it. Outside of a retry it counts the call once, however often it is tried;
-//! registered [inside](crate::AgentBuilder::model_layer) of it, every attempt. Given to
+//! [inside](crate::AgentBuilder::model_layer) of it, every attempt. Given to
 //! [`global`](crate::AgentBuilder::global) it stands around the whole tree of agents; given to an
 //! agent alone, around that agent's own calls. Where two agents have clones of one budget, they
 //! share it.
