@@ -2,10 +2,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
-use super::call::CallState;
+use super::call::Call;
 use super::draft::Draft;
 use super::mapper::Mappers;
-use super::queue::Out;
+use super::out::Out;
 use super::{Delta, Sink};
 use crate::error::Result;
 use crate::message::Message;
@@ -44,7 +44,7 @@ impl Attempt {
     pub(super) fn new(sink: Sink) -> Self {
         let (seen, is_done) = Default::default();
         let mappers = Mappers::new(sink.frames.as_ref());
-        let number = sink.call.look(CallState::open);
+        let number = sink.call.look(Call::open);
         let reader = Reader { sink, number, mappers, seen, is_done };
         Self { said: Draft::default(), reader: Some(reader) }
     }
@@ -148,7 +148,7 @@ impl Reader {
             std::mem::take(&mut self.seen).into_message()
         };
         let number = self.number;
-        let finish = |call: &mut CallState, out: &mut Out<'_>| call.finish(number, sent, out);
+        let finish = |call: &mut Call, out: &mut Out<'_>| call.finish(number, sent, out);
         let ((), has_room) = self.sink.outlet.push_of(&self.sink.call, finish)?;
         self.is_done = true;
         if !has_room {

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::queue::Out;
+use super::out::Out;
 use super::{Delta, EventKind};
 
 /// What of one message has begun and not ended.

@@ -2,44 +2,15 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::draft::{self, look_alike};
-use super::queue::{Out, Queue};
+use super::out::Out;
 use super::{Delta, EventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 
-/// One model call that is watched.
-#[derive(Debug)]
-pub(super) struct Call {
-    queue: Arc<Queue>,
-    /// Where the queue keeps what is seen of it.
-    key: usize,
-}
-
-impl Call {
-    pub(super) fn new(message: Arc<str>, queue: Arc<Queue>) -> Self {
-        let key = queue.calls(|calls| calls.insert(CallState::new(message)));
-        Self { queue, key }
-    }
-
-    pub(super) fn key(&self) -> usize {
-        self.key
-    }
-
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut CallState) -> T) -> T {
-        self.queue.calls(|calls| look(&mut calls[self.key]))
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        self.queue.calls(|calls| drop(calls.try_remove(self.key)));
-    }
-}
-
 /// What is seen of one model call. Of its attempts one at a time is let through: the first to say
 /// something, until it is dropped or done and another says something.
 #[derive(Debug)]
-pub(super) struct CallState {
+pub(super) struct Call {
     message: Arc<str>,
     attempts: u32,
     live: Option<Live>,
@@ -81,8 +52,8 @@ impl Live {
     }
 }
 
-impl CallState {
-    fn new(message: Arc<str>) -> Self {
+impl Call {
+    pub(super) fn new(message: Arc<str>) -> Self {
         Self { message, attempts: 0, live: None, is_over: false }
     }
 

@@ -37,6 +37,7 @@ mod delta;
 mod draft;
 mod event;
 mod mapper;
+mod out;
 mod outlet;
 mod queue;
 mod reader;

@@ -2,9 +2,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::call::{self, Call, CallState};
+use super::call::{self, Call};
 use super::draft::{self, look_alike};
-use super::queue::{Calls, Out, Queue};
+use super::out::Out;
+use super::queue::{Calls, Entered, Queue};
 use super::reader::{Clock, Events, ReaderWait};
 use super::{EventKind, Invocation, Sink};
 use crate::context::State;
@@ -96,10 +97,10 @@ impl Outlet {
     #[inline]
     pub(super) fn push_of<T>(
         &self,
-        call: &Call,
-        tell: impl FnOnce(&mut CallState, &mut Out<'_>) -> T,
+        call: &Entered,
+        tell: impl FnOnce(&mut Call, &mut Out<'_>) -> T,
     ) -> Result<(T, bool)> {
-        self.push(|calls, out| tell(&mut calls[call.key()], out))
+        self.push(|calls, out| tell(call.of(calls), out))
     }
 
     #[inline]
@@ -120,7 +121,7 @@ impl Outlet {
 
     /// Where the deltas of the next model call go.
     pub(crate) fn sink(&self) -> Sink {
-        let call = Call::new(self.name_message(), self.0.run.queue.clone());
+        let call = self.0.run.queue.enter(self.name_message());
         Sink { outlet: self.clone(), call: Arc::new(call), frames: None }
     }
 
@@ -138,7 +139,7 @@ impl Outlet {
     /// A model call is over: what is seen of it becomes what was answered, by the attempt of that
     /// number, if anything was.
     pub(crate) async fn settle(&self, sink: &Sink, answer: Option<(&Message, Option<u32>)>) {
-        let settle = |call: &mut CallState, out: &mut Out<'_>| {
+        let settle = |call: &mut Call, out: &mut Out<'_>| {
             let id = call.settle(answer, out);
             if let (Some(id), Some((message, _))) = (id, answer) {
                 lock(&self.0.shown).push(Shown { id, message: message.clone() });

@@ -5,8 +5,9 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use super::call::CallState;
-use super::{Event, EventKind, Invocation};
+use super::call::Call;
+use super::out::Out;
+use super::{Event, Invocation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
@@ -54,23 +55,10 @@ impl State {
 }
 
 /// What is seen of the model calls that are under way.
-pub(super) type Calls = Slab<CallState>;
+pub(super) type Calls = Slab<Call>;
 
 fn gone() -> Error {
     Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
-}
-
-/// Where one agent tells what happens.
-pub(super) struct Out<'a> {
-    invocation: &'a Arc<Invocation>,
-    events: &'a mut VecDeque<Event>,
-}
-
-impl Out<'_> {
-    #[inline]
-    pub(super) fn push(&mut self, kind: EventKind) {
-        self.events.push_back(Event { invocation: self.invocation.clone(), kind });
-    }
 }
 
 impl Queue {
@@ -100,9 +88,10 @@ impl Queue {
         Ok((told, has_room))
     }
 
-    /// Looks at the model calls, or changes them, and tells nothing.
-    pub(super) fn calls<T>(&self, look: impl FnOnce(&mut Calls) -> T) -> T {
-        look(&mut lock(&self.state).calls)
+    /// A model call begins, which is seen as this message.
+    pub(super) fn enter(self: &Arc<Self>, message: Arc<str>) -> Entered {
+        let key = lock(&self.state).calls.insert(Call::new(message));
+        Entered { queue: self.clone(), key }
     }
 
     /// Waits for room.
@@ -171,5 +160,29 @@ impl Queue {
         drop(state);
         drop(events);
         tellers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A model call that is under way: where the queue keeps what is seen of it.
+#[derive(Debug)]
+pub(super) struct Entered {
+    queue: Arc<Queue>,
+    key: usize,
+}
+
+impl Entered {
+    pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut Call {
+        &mut calls[self.key]
+    }
+
+    /// Looks at the call, or changes it, and tells nothing.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Call) -> T) -> T {
+        look(self.of(&mut lock(&self.queue.state).calls))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        drop(lock(&self.queue.state).calls.try_remove(self.key));
     }
 }

@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::call::Call;
 use super::mapper::Frame;
 use super::outlet::Outlet;
+use super::queue::Entered;
 use super::{Attempt, Events, Mapper, ReaderWait};
 use crate::context::State;
 
@@ -32,7 +32,7 @@ use crate::context::State;
 #[derive(Clone)]
 pub struct Sink {
     pub(super) outlet: Outlet,
-    pub(super) call: Arc<Call>,
+    pub(super) call: Arc<Entered>,
     pub(super) frames: Option<Arc<Frame>>,
 }
 

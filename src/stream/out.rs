@@ -1,0 +1,17 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Event, EventKind, Invocation};
+
+/// Where one agent tells what happens.
+pub(super) struct Out<'a> {
+    pub(super) invocation: &'a Arc<Invocation>,
+    pub(super) events: &'a mut VecDeque<Event>,
+}
+
+impl Out<'_> {
+    #[inline]
+    pub(super) fn push(&mut self, kind: EventKind) {
+        self.events.push_back(Event { invocation: self.invocation.clone(), kind });
+    }
+}
