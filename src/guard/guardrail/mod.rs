@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Guardrail: Layer<S>    where S: Service<ModelRequest, Response = ModelResponse>
-//! check:     async fn(ModelRequest) -> Result<Verdict>
+//! check:     async fn(ModelRequest) -> Verdict or Result<Verdict, E>
 //! ```
 //!
 //! | | the model is called | until the verdict |
@@ -13,11 +13,11 @@
 //!
 //! ```
 //! use tower_agent::guard::guardrail::{Guardrail, OnTrip, Verdict};
-//! use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse, Result};
+//! use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
 //!
-//! async fn on_topic(request: ModelRequest) -> Result<Verdict> {
+//! async fn on_topic(request: ModelRequest) -> Verdict {
 //!     let is_poem = request.messages().iter().any(|message| message.text().contains("poem"));
-//!     Ok(if is_poem { Verdict::trip("no poems here") } else { Verdict::Pass })
+//!     if is_poem { Verdict::trip("no poems here") } else { Verdict::Pass }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -61,11 +61,11 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use tower_layer::Layer;
 
-pub use self::verdict::{OnTrip, Tripped, Verdict};
+pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
 
 use self::gate::Gate;
 use crate::callback::{Next, WrapService, wrap_model};
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::request::Request;
 use crate::stream::{Delta, map_fn};
@@ -96,22 +96,20 @@ impl Guardrail {
     ///
     /// The check may be anything: a function, a call of another model, a run of another agent. It
     /// is given the request without its sink, so that nothing of it is seen.
-    pub fn before<F, O, E>(check: F) -> Self
+    pub fn before<F, O>(check: F) -> Self
     where
         F: Fn(ModelRequest) -> O + Send + Sync + 'static,
-        O: Future<Output = Result<Verdict, E>> + Send + 'static,
-        E: Into<BoxError>,
+        O: Future<Output: IntoVerdict> + Send + 'static,
     {
         Self::new(Check::Before(Arc::new(move |request| checking(check(request)))))
     }
 
     /// Checks the request while the model answers it, so that a check that passes costs no time.
     /// When it trips, the model's call is dropped; the provider may have done some of the work.
-    pub fn beside<F, O, E>(check: F) -> Self
+    pub fn beside<F, O>(check: F) -> Self
     where
         F: Fn(ModelRequest) -> O + Send + Sync + 'static,
-        O: Future<Output = Result<Verdict, E>> + Send + 'static,
-        E: Into<BoxError>,
+        O: Future<Output: IntoVerdict> + Send + 'static,
     {
         Self::new(Check::Beside(Arc::new(move |request| checking(check(request)))))
     }
@@ -121,21 +119,20 @@ impl Guardrail {
     ///
     /// ```
     /// use tower_agent::guard::guardrail::{Guardrail, Verdict};
-    /// use tower_agent::{FinishReason, Result};
+    /// use tower_agent::FinishReason;
     ///
     /// let complete = Guardrail::after(|_, response| async move {
-    ///     Ok::<_, tower_agent::Error>(match response.finish_reason() {
+    ///     match response.finish_reason() {
     ///         FinishReason::Length => Verdict::trip("the answer was cut off"),
     ///         _ => Verdict::Pass,
-    ///     })
+    ///     }
     /// });
     /// # drop(complete);
     /// ```
-    pub fn after<F, O, E>(check: F) -> Self
+    pub fn after<F, O>(check: F) -> Self
     where
         F: Fn(ModelRequest, ModelResponse) -> O + Send + Sync + 'static,
-        O: Future<Output = Result<Verdict, E>> + Send + 'static,
-        E: Into<BoxError>,
+        O: Future<Output: IntoVerdict> + Send + 'static,
     {
         let check = move |request, response| checking(check(request, response));
         Self::new(Check::After(Arc::new(check)))
@@ -269,10 +266,8 @@ impl Guardrail {
     }
 }
 
-fn checking<E: Into<BoxError>>(
-    check: impl Future<Output = Result<Verdict, E>> + Send + 'static,
-) -> Checking {
-    Box::pin(async move { check.await.map_err(|error| Error::from(error.into())) })
+fn checking(check: impl Future<Output: IntoVerdict> + Send + 'static) -> Checking {
+    Box::pin(check.map(IntoVerdict::into_verdict))
 }
 
 type Run = dyn Fn(ModelRequest, Next<ModelRequest>) -> BoxFuture<'static, Result<ModelResponse>>

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 
+use crate::error::{BoxError, Error, Result};
 use crate::model::ModelResponse;
 
 /// What a check says.
@@ -16,6 +17,28 @@ impl Verdict {
     /// Not so, for this reason.
     pub fn trip(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Trip(reason.into())
+    }
+}
+
+/// What a check may return: a [`Verdict`], or a `Result` of one.
+pub trait IntoVerdict {
+    /// The verdict.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none; a guardrail then trips.
+    fn into_verdict(self) -> Result<Verdict>;
+}
+
+impl IntoVerdict for Verdict {
+    fn into_verdict(self) -> Result<Verdict> {
+        Ok(self)
+    }
+}
+
+impl<E: Into<BoxError>> IntoVerdict for Result<Verdict, E> {
+    fn into_verdict(self) -> Result<Verdict> {
+        self.map_err(|error| Error::from(error.into()))
     }
 }
 

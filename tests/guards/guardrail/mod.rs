@@ -83,10 +83,10 @@ async fn before_the_call_a_check_that_trips_keeps_the_model_from_it() {
     let model = ScriptedModel::new([Turn::text("hi")]);
     let guardrail = Guardrail::before(|request: ModelRequest| async move {
         assert!(request.sink().is_none(), "nothing of a check is seen");
-        Ok::<_, Error>(match request.messages()[0].text().as_str() {
+        match request.messages()[0].text().as_str() {
             "hello" => Verdict::Pass,
             _ => Verdict::trip("rude"),
-        })
+        }
     });
     let agent =
         Agent::builder(model.clone()).model_layer(guardrail.named("manners")).build().unwrap();
@@ -289,7 +289,7 @@ async fn after_the_call_nothing_is_seen_until_the_whole_has_passed() {
                     if let Some(told) = told {
                         told.await.unwrap();
                     }
-                    Ok::<_, Error>(if passes { Verdict::Pass } else { Verdict::trip("no") })
+                    if passes { Verdict::Pass } else { Verdict::trip("no") }
                 }
             }
         });
@@ -342,7 +342,7 @@ async fn another_attempt_inside_is_held_back_too_and_checked_once() {
         let checks = checks.clone();
         move |_| {
             checks.fetch_add(1, Ordering::SeqCst);
-            async { Ok::<_, Error>(Verdict::Pass) }
+            async { Verdict::Pass }
         }
     });
     let agent = Agent::builder(model)
