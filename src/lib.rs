@@ -9,6 +9,7 @@
 //! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`]: the loop, or a team of agents |
 //! | [model] | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
 //! | [tool] | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
+//! | translation, with the feature `agui` | `TranslateRequest` `->` `TranslateResponse` | the server, of each event for a front end |
 //!
 //! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them; a call of
 //! your own joins by implementing [`Request`].
@@ -91,10 +92,19 @@
 //!    reusable and free of boxes. [Tower's own fit](guide::tower_layers), most as they are.
 //! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
 //!
+//! # Streams
+//!
+//! [`Agent::stream`] shows what happens while it happens: text, reasoning, tool calls, state, what
+//! each callback decided. A streamed call is still one call with one complete response: callbacks
+//! and layers see that, and a [mapper](stream::Mapper) what is seen of it before. What is seen of an
+//! attempt that fails, or of an answer that is replaced, is taken back by an event.
+//!
 //! # Guards
 //!
-//! [`guard`] has callbacks that are ready to use: a person's [approval](guard::approval) of tool calls,
-//! a [budget](guard::budget) of calls, tokens, money and time.
+//! [`guard`] has what production needs around a model or a tool: [retry](guard::retry),
+//! [fallback](guard::fallback), [timeout](guard::timeout), [budget](guard::budget), redaction,
+//! [approval](guard::approval) and [guardrails](guard::guardrail). The [guide](guide::guards) says
+//! which to take for what, in which order, and how to write one.
 //!
 //! # Readiness
 //!
