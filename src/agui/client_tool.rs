@@ -3,24 +3,35 @@
 use serde_json::Value;
 use tower::service_fn;
 
-use super::Tool as Declared;
+use super::{InputError, Tool as Declared};
 use crate::error::{Error, Pending, Result};
 use crate::request::Request;
-use crate::tool::{DuplicateTool, Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
+use crate::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
 /// Why a run waits that a front end's own tool was called in.
 pub(super) const REASON: &str = "client_tool";
 
 /// The front end's tools, as tools of the run: a call of one ends the run, and waits for the
 /// front end's answer.
-pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, DuplicateTool> {
+pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
     let mut tools = ToolSet::new();
-    for tool in declared {
+    for (index, tool) in declared.iter().enumerate() {
         let mut declaration = ToolDeclaration::new(tool.name.clone(), tool.description.clone());
-        if let Some(parameters @ Value::Object(_)) = &tool.parameters {
-            declaration = declaration.with_parameters(parameters.clone());
+        match &tool.parameters {
+            None | Some(Value::Null) => {}
+            Some(parameters @ Value::Object(_)) => {
+                declaration = declaration.with_parameters(parameters.clone());
+            }
+            Some(_) => {
+                let place = format!("tools[{index}].parameters");
+                return Err(InputError::new(
+                    place,
+                    "the schema of the arguments must be an object",
+                ));
+            }
         }
-        tools.insert(Tool::service(declaration, service_fn(wait)))?;
+        let inserted = tools.insert(Tool::service(declaration, service_fn(wait)));
+        inserted.map_err(|error| InputError::new("tools", error))?;
     }
     Ok(tools)
 }

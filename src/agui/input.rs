@@ -1,5 +1,7 @@
 //! What a front end asks for, as a request for an agent.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -15,14 +17,14 @@ use crate::error::Resolution;
 ///
 /// # Errors
 ///
-/// A message has a part that no model can read, the state is no object, or two tools have one
-/// name.
+/// A message has a part that no model can read, the state or a tool's schema is no object, two
+/// tools have one name, or one interrupt is answered twice.
 impl TryFrom<&RunAgentInput> for AgentRequest {
     type Error = InputError;
 
     fn try_from(input: &RunAgentInput) -> Result<Self, InputError> {
-        let tools = client_tool::tools(&input.tools)
-            .map_err(|error| InputError::new("tools", error.to_string()))?;
+        let tools = client_tool::tools(&input.tools)?;
+        answered_once(&input.resume)?;
         let mut request = Self::conversation(conversation::read(&input.messages)?)
             .with_run_id(input.run_id.clone())
             .with_resolutions(input.resume.iter().map(Resolution::from))
@@ -51,6 +53,18 @@ fn state(state: Option<&Value>) -> Result<State, InputError> {
         None | Some(Value::Null) => Ok(State::from(Map::new())),
         Some(Value::Object(state)) => Ok(State::from(state.clone())),
         Some(_) => Err(InputError::new("state", "the state must be an object")),
+    }
+}
+
+/// Which of two answers is meant, nobody can tell.
+fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
+    let mut answered = HashSet::new();
+    match resume.iter().position(|entry| !answered.insert(&entry.interrupt_id)) {
+        None => Ok(()),
+        Some(at) => {
+            let why = format!("the interrupt `{}` is answered twice", resume[at].interrupt_id);
+            Err(InputError::new(format!("resume[{at}].interruptId"), why))
+        }
     }
 }
 

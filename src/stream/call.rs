@@ -154,6 +154,7 @@ impl Call {
         if let Some(mut live) = self.live.take() {
             match (&live.phase, answer) {
                 (Phase::Finished { sent, .. }, Some((message, _))) if look_alike(sent, message) => {
+                    provider_data(message, out);
                     return Some(live.blocks.message);
                 }
                 // Another answer stands in its place.
@@ -178,4 +179,13 @@ pub(super) fn show(id: Arc<str>, message: &Message, out: &mut Out<'_>) {
     let mut blocks = Blocks::new(id);
     draft::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
     blocks.close(out);
+    provider_data(message, out);
+}
+
+/// Tells what no delta carries of the calls of a message that stands.
+fn provider_data(message: &Message, out: &mut Out<'_>) {
+    for call in message.tool_calls().filter(|call| !call.provider.is_empty()) {
+        let (id, data) = (call.id.clone(), call.provider.clone());
+        out.push(EventKind::ToolCallProviderData { id, data });
+    }
 }

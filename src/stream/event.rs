@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Patch;
 use crate::call::CallKind;
 use crate::error::{Error, Pending};
-use crate::message::{Part, Usage};
+use crate::message::{Part, ProviderData, Usage};
 
 /// Something that happened in a run, and in which agent.
 #[derive(Clone, Debug)]
@@ -157,6 +157,13 @@ pub enum EventKind {
     ToolCallEnd {
         /// The call.
         id: Arc<str>,
+    },
+    /// A tool call that stands has something that only the provider can read, and must get back.
+    ToolCallProviderData {
+        /// The call.
+        id: Arc<str>,
+        /// What the provider added.
+        data: ProviderData,
     },
     /// A tool has answered, or has failed in a way that the model is told.
     ToolResult {

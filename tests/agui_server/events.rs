@@ -90,6 +90,20 @@ async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
     assert_eq!(comments, [20]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_keep_alive_of_forever_sends_no_comment() {
+    let turn = Turn::text("late").with_latency(Duration::from_secs(3600));
+    let agent = Agent::builder(ScriptedModel::new([turn])).build().unwrap();
+    let mut body =
+        respond(AgUi::builder(agent).keep_alive(Duration::MAX).build()).await.into_body();
+    let mut text = String::new();
+    while let Some(frame) = frame(&mut body).await {
+        text.push_str(&frame);
+    }
+    rules::check("t", "r", &super::client::parse(&text)).unwrap();
+    assert!(!text.contains(": keep-alive"), "{text}");
+}
+
 /// Reads until the model speaks.
 async fn until_it_speaks(reply: &mut Reply) {
     let mut seen = String::new();

@@ -32,6 +32,11 @@ fn greeter() -> AgUi {
     AgUi::new(agent([Turn::text("hi")]))
 }
 
+/// One that has so many answers.
+fn greeters(answers: usize) -> AgUi {
+    AgUi::new(agent((0..answers).map(|_| Turn::text("hi"))))
+}
+
 async fn behind<L>(server: AgUi, layer: L) -> Served
 where
     L: tower::Layer<axum::routing::Route> + Clone + Send + Sync + 'static,
@@ -197,4 +202,76 @@ async fn traces_panic_catchers_and_limits_of_concurrency_stand_around_it() {
         assert_eq!(last["type"], "RUN_ERROR");
         assert!(last["message"].as_str().unwrap().contains("the model broke"), "{last}");
     }
+}
+
+/// As a proxy does: one connection for many front ends, refusals among the runs.
+#[tokio::test]
+async fn one_connection_carries_a_hundred_requests_to_a_nested_server() {
+    let nested = Router::new().fallback_service(greeters(100));
+    let served = app(Router::new().nest("/api", nested)).await;
+    let socket = tokio::net::TcpStream::connect(served.address).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(socket);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    for number in 0..100 {
+        let mut request = post(input().to_string());
+        *request.uri_mut() = "/api/agent".parse().unwrap();
+        let (method, status) = match number % 3 {
+            0 => (Method::HEAD, StatusCode::METHOD_NOT_ALLOWED),
+            1 => (Method::GET, StatusCode::METHOD_NOT_ALLOWED),
+            _ => (Method::POST, StatusCode::OK),
+        };
+        *request.method_mut() = method.clone();
+        sender.ready().await.unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), status, "{number}");
+        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+        match method {
+            Method::HEAD => assert!(body.is_empty()),
+            Method::GET => assert!(body.starts_with(b"{\"error\"")),
+            _ => {
+                let text = std::str::from_utf8(&body).unwrap();
+                rules::check("t", "r", &super::client::parse(text)).unwrap();
+            }
+        }
+    }
+    drop(sender);
+    connection.await.unwrap().unwrap();
+}
+
+/// A server that is asked to stop lets the runs that it has begun come to their end.
+#[tokio::test]
+async fn a_graceful_shutdown_waits_for_the_streams_that_are_open() {
+    let (go, gone) = tokio::sync::watch::channel(false);
+    let held = tower::service_fn(move |_: tower_agent::ModelRequest| {
+        let mut gone = gone.clone();
+        async move {
+            drop(gone.wait_for(|gone| *gone).await);
+            Ok::<_, tower_agent::Error>(tower_agent::ModelResponse::text("done"))
+        }
+    });
+    let agui = AgUi::new(Agent::builder(held).build().unwrap());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (ended, mut end) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(async move {
+        let server = axum::serve(listener, Router::new().route_service("/agent", agui));
+        server.with_graceful_shutdown(async { drop(stopped.await) }).await.unwrap();
+        ended.send(()).unwrap();
+    });
+    let served = Served { address, task };
+    let mut reply = send(&served, post(input().to_string())).await;
+    let mut text = String::from_utf8(reply.next().await.unwrap().to_vec()).unwrap();
+    stop.send(()).unwrap();
+    // Nobody new is let in, and who is in is not thrown out.
+    while tokio::net::TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(end.try_recv().is_err());
+    go.send(true).unwrap();
+    text.push_str(&String::from_utf8(reply.bytes().await).unwrap());
+    rules::check("t", "r", &super::client::parse(&text)).unwrap();
+    assert!(text.contains("RUN_FINISHED"));
+    end.await.unwrap();
 }

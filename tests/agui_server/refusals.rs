@@ -146,8 +146,16 @@ async fn what_is_no_json_is_400_and_says_where() {
     }
     let twice = format!("{0} {0}", input());
     refused(send(&served, post(twice)).await, StatusCode::BAD_REQUEST).await;
-    let not_utf8 = Bytes::from_static(b"{\"threadId\":\"\xff\"}");
-    refused(send(&served, post(not_utf8)).await, StatusCode::BAD_REQUEST).await;
+    // Also in what nobody reads.
+    let other = [b"{\"other\":\"\xff\",", &input().to_string().as_bytes()[1..]].concat();
+    for not_utf8 in [b"{\"threadId\":\"\xff\"}".to_vec(), other] {
+        let error = refused(send(&served, post(not_utf8)).await, StatusCode::BAD_REQUEST).await;
+        assert!(error["message"].as_str().unwrap().contains("UTF-8"), "{error}");
+    }
+    // The key is broken: the place is that of the object.
+    let broken = "{\"state\":{\"a\":[{b}]}}";
+    let error = refused(send(&served, post(broken)).await, StatusCode::BAD_REQUEST).await;
+    assert_eq!(error["path"], "state.a[0]");
     assert_eq!(watched.calls(), 0);
 }
 
@@ -168,6 +176,33 @@ async fn json_that_is_no_input_is_422_with_the_path() {
                 json!([{ "id": "x", "role": "tool", "toolCallId": "c", "content": "" }]),
             ),
             Some("messages[0].toolCallId"),
+        ),
+        (
+            with("messages", json!([{ "id": "u", "role": null, "content": "" }])),
+            Some("messages[0].role"),
+        ),
+        (
+            with("messages", json!([{ "id": "u", "role": { "user": null }, "content": "" }])),
+            Some("messages[0].role"),
+        ),
+        (
+            with("messages", json!([{ "id": "u", "role": "user", "content": [{ "type": 3 }] }])),
+            Some("messages[0].content[0].type"),
+        ),
+        (with("resume", json!([{ "interruptId": "i", "status": {} }])), Some("resume[0].status")),
+        (
+            with(
+                "resume",
+                json!(
+                    ["resolved", "cancelled"]
+                        .map(|status| { json!({ "interruptId": "i", "status": status }) })
+                ),
+            ),
+            Some("resume[1].interruptId"),
+        ),
+        (
+            with("tools", json!([{ "name": "paint", "description": "", "parameters": true }])),
+            Some("tools[0].parameters"),
         ),
         ("[]".to_owned(), None),
     ];

@@ -12,6 +12,7 @@ mod input;
 mod order;
 mod pauses;
 mod properties;
+mod round_trip;
 mod table;
 mod watched;
 

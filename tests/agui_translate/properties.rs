@@ -24,7 +24,7 @@ use tower_agent::{
 use super::any::any_event;
 use super::{presets, rules, wire};
 
-fn config(cases: u32) -> Config {
+pub fn config(cases: u32) -> Config {
     Config { cases, failure_persistence: None, ..Config::default() }
 }
 
@@ -158,7 +158,7 @@ fn agent(name: &str, script: &Script, asked: &Asked) -> AgentBuilder {
 
 /// What is asked of the agent: two scripts, of a helper within it too, and what stands around.
 #[derive(Clone, Debug)]
-struct Asked {
+pub struct Asked {
     script: Script,
     around: Vec<Around>,
     helper: Script,
@@ -166,7 +166,7 @@ struct Asked {
     team: bool,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+pub fn asked() -> impl Strategy<Value = Asked> {
     (script(), around(), script(), 0..8_usize, prop::bool::weighted(0.2)).prop_map(
         |(script, around, helper, preset, team)| Asked { script, around, helper, preset, team },
     )
@@ -183,7 +183,7 @@ impl Asked {
         lead.tool(helper.build().unwrap().into_tool("Helps.")).build().unwrap()
     }
 
-    fn input(&self) -> RunAgentInput {
+    pub fn input(&self) -> RunAgentInput {
         let mut input = super::input();
         let pick = json!({ "name": "pick", "description": "" });
         input.tools.push(serde_json::from_value(pick).unwrap());
@@ -483,7 +483,7 @@ impl Transcript {
 }
 
 /// Reads a run of an agent whose response is kept.
-fn watch(
+pub fn watch(
     asked: &Asked,
     change: impl FnOnce(AgUiBuilder) -> AgUiBuilder,
 ) -> Result<(Vec<Event>, Option<AgentResponse>), TestCaseError> {

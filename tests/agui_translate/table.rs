@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tower_agent::agui::{
-    AgUi, Conversation, Event, EventKind, Message, RunAgentInput, TranslateResponse,
+    AgUi, Conversation, Event, EventKind, Message, MessageKind, RunAgentInput, TranslateResponse,
     before_translate, conversation,
 };
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, Error, ErrorKind, ModelResponse, Part, Recovery, Request, Role,
-    Tool, ToolRequest, ToolResponse, Usage, after_model, before_model, on_model_error,
+    Action, Agent, AgentBuilder, Error, ErrorKind, ModelRequest, ModelResponse, Part, Recovery,
+    Request, Role, Tool, ToolRequest, ToolResponse, Usage, after_model, before_model,
+    on_model_error,
 };
 
 use super::{customs, error, in_step, input, names, run, says, wire};
@@ -421,6 +422,48 @@ fn a_team_used_as_a_tool_is_one_subagent() {
     let by: Vec<_> =
         starts.iter().map(|it| (it["name"].as_str(), it.get("subagentRunId"))).collect();
     assert_eq!(by, [(Some("writer"), Some(id)), (Some("editor"), Some(id)), (None, None)]);
+}
+
+/// A model that counts the calls of each turn from one: a front end would add the arguments of a
+/// call to those of the one that it has by that name, from this run or one before.
+#[test]
+fn calls_that_turns_name_alike_are_told_apart() {
+    let turns = [asks("echo", "c", json!(1)), asks("echo", "c", json!(2)), Turn::text("so")];
+    let mut input = input();
+    let mut asked = Message::assistant("r0-0", "");
+    if let MessageKind::Assistant { tool_calls, .. } = &mut asked.kind {
+        tool_calls.push(tower_agent::agui::ToolCall::new("c", "echo", "0"));
+    }
+    let before = [Message::user("u0", "Hi"), asked, Message::tool("c-result", "c", "0")];
+    input.messages.splice(0..0, before);
+    let sent = run(&AgUi::new(agent("lead", turns).tool(echo()).build().unwrap()), input);
+    for kind in ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"] {
+        let ids: Vec<_> = of_kind(&sent, kind).iter().map(|it| it["toolCallId"].clone()).collect();
+        assert_eq!(ids, ["r-0-c", "r-1-c"], "{kind}");
+    }
+    let results = of_kind(&sent, "TOOL_CALL_RESULT");
+    let results: Vec<_> = results.iter().map(|it| it["content"].clone()).collect();
+    assert_eq!(results, ["1", "2"]);
+}
+
+/// Such as the signature without which some take no further turn of the conversation.
+#[test]
+fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
+    let model = tower::service_fn(|request: ModelRequest| async move {
+        let mut call = tower_agent::ToolCall::new("c", "echo", json!({}));
+        call.provider.set("openai", json!({ "extra_content": "EqQ" }));
+        let asks = tower_agent::Message::new(Role::Assistant, [call.into()]);
+        Ok::<_, Error>(match request.messages().len() {
+            1 => ModelResponse::new(asks),
+            _ => ModelResponse::text("so"),
+        })
+    });
+    let sent = served(Agent::builder(model).tool(echo()));
+    let expected = json!({
+        "type": "REASONING_ENCRYPTED_VALUE", "subtype": "tool-call", "entityId": "c",
+        "encryptedValue": "{\"openai\":{\"extra_content\":\"EqQ\"}}",
+    });
+    assert_eq!(of_kind(&sent, "REASONING_ENCRYPTED_VALUE"), [expected]);
 }
 
 /// Models that count their calls from one: nobody's call is taken for another's.

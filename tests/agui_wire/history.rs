@@ -130,6 +130,32 @@ fn thoughts_go_before_what_they_led_to_and_not_past_the_user() {
     assert_eq!(read[2].parts(), [Part::text("Ho")]);
 }
 
+/// A model may think once more after it has spoken.
+#[test]
+fn thoughts_named_after_the_message_before_belong_to_it() {
+    let named =
+        |id: &str, text: &str| Message::new(id, MessageKind::Reasoning { content: text.into() });
+    let mut asked = asking(Some("Let me see."), &[("c1", "add", "{}")]);
+    asked.id = "r-0".into();
+    let read = ours(&[
+        named("r-0-r0", "a"),
+        asked,
+        Message::tool("x", "c1", "3"),
+        named("r-0-r1", "b"),
+        named("r-1-r0", "c"),
+        Message::assistant("r-1", "3."),
+        named("r-1-r1", "d"),
+        Message::user("x", "Thanks"),
+    ]);
+    let thoughts = |at: usize| {
+        let thoughts = read[at].parts().iter().filter(|it| matches!(it, Part::Reasoning(_)));
+        thoughts.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(read.len(), 4);
+    assert_eq!(thoughts(0), [Part::reasoning("a"), Part::reasoning("b")]);
+    assert_eq!(thoughts(2), [Part::reasoning("c"), Part::reasoning("d")]);
+}
+
 #[test]
 fn activities_are_left_out() {
     let activity_type = "PLAN".into();

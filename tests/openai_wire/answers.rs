@@ -133,8 +133,8 @@ fn assert_calls(message: &Message) {
         ("a", "add", json!({ "a": 1 })),
         ("b", "now", json!({})),
         ("c", "add", json!({ "a": 2 })),
-        ("call_3", "add", json!("{\"a\":")),
-        ("call_4", "now", json!({})),
+        ("call_0_3", "add", json!("{\"a\":")),
+        ("call_0_4", "now", json!({})),
     ];
     assert_eq!(calls, expected);
 }

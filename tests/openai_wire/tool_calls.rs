@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tower_agent::stream::Delta;
-use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse};
+use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse};
 
 use crate::support::server::{Server, delta, events, finished};
 use crate::support::{arguments, begins, deltas, stream};
@@ -181,13 +181,27 @@ async fn without_ids() {
             piece(Some(1), id, Some("now"), "{}"),
         ];
         let expected = [
-            begins(0, "call_0", "add"),
+            begins(0, "call_0_0", "add"),
             arguments(0, "{}"),
-            begins(1, "call_1", "now"),
+            begins(1, "call_0_1", "now"),
             arguments(1, "{}"),
         ];
         assert_eq!(seen(pieces).await, expected);
     }
+}
+
+/// Results find their calls by id in the whole conversation, and front ends keep calls by it.
+#[tokio::test]
+async fn without_ids_in_two_turns() {
+    let mut ids = Vec::new();
+    for asked in [1, 3] {
+        let chunk = delta(json!({ "tool_calls": [piece(Some(0), None, Some("add"), "{}")] }));
+        let server = Server::start([events(&[chunk, finished("tool_calls")])]).await;
+        let request = ModelRequest::new(vec![Message::user("Go on."); asked]);
+        let (response, _) = stream(server.model(), request).await;
+        ids.extend(response.unwrap().message().tool_calls().map(|call| call.id.clone()));
+    }
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[tokio::test]
@@ -199,11 +213,11 @@ async fn without_numbers_and_ids() {
         piece(None, None, Some("now"), ""),
     ];
     let expected = [
-        begins(0, "call_0", "add"),
+        begins(0, "call_0_0", "add"),
         arguments(0, "{}"),
-        begins(1, "call_1", "add"),
+        begins(1, "call_0_1", "add"),
         arguments(1, "{}"),
-        begins(2, "call_2", "now"),
+        begins(2, "call_0_2", "now"),
     ];
     assert_eq!(seen(pieces).await, expected);
 }
@@ -214,8 +228,12 @@ async fn one_id_for_two_calls() {
         piece(Some(0), Some("a"), Some("add"), "{}"),
         piece(Some(1), Some("a"), Some("add"), "{}"),
     ];
-    let expected =
-        [begins(0, "a", "add"), arguments(0, "{}"), begins(1, "call_1", "add"), arguments(1, "{}")];
+    let expected = [
+        begins(0, "a", "add"),
+        arguments(0, "{}"),
+        begins(1, "call_0_1", "add"),
+        arguments(1, "{}"),
+    ];
     assert_eq!(seen(pieces).await, expected);
 }
 

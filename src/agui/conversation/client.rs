@@ -86,11 +86,9 @@ impl Conversation {
                 }
             }
             EventKind::ToolCallStart { tool_call_id, tool_call_name, parent_message_id } => {
-                let parent = parent_message_id.as_ref();
-                let call = if self.call(tool_call_id).is_some() {
-                    self.call(tool_call_id)
-                } else {
-                    self.add_call(tool_call_id, parent, event)
+                let call = match self.calls.contains_key(tool_call_id) {
+                    true => self.call(tool_call_id),
+                    false => self.add_call(tool_call_id, parent_message_id.as_ref(), event),
                 };
                 if let Some(call) = call {
                     call.function.name = tool_call_name.clone();
@@ -183,6 +181,12 @@ impl Conversation {
             _ => (!gone(message)).then(|| message.clone()),
         });
         Event::messages_snapshot(kept.collect())
+    }
+
+    /// Whether the call is one of another message.
+    pub(in crate::agui) fn asks_elsewhere(&self, call: &str, message: &str) -> bool {
+        let asks = self.calls.get(call).and_then(|at| self.messages.get(*at));
+        asks.is_some_and(|asks| *asks.id != *message)
     }
 
     fn push(&mut self, message: Message) {

@@ -11,7 +11,7 @@
 //! | user: text; text parts and images in base64 or at an address | user, part by part |
 //! | user or tool: other media, files of a provider | an error: a model call cannot carry them |
 //! | assistant: text and tool calls | assistant: text, then the calls |
-//! | reasoning | reasoning parts, first in the next assistant message; left out if there is none before the next user message |
+//! | reasoning | reasoning parts: of the assistant message before, if its name says so; else first in the next one, and left out if there is none before the next user message |
 //! | tool | tool; `error` makes it a failure, and is its text if it has no other |
 //! | activity | left out: no model reads it |
 //! | any of an agent within the agent | left out: it is no part of this conversation |
@@ -26,8 +26,8 @@ mod write;
 
 pub use self::client::Conversation;
 pub use self::read::read;
-pub(super) use self::write::content;
 pub use self::write::write;
+pub(super) use self::write::{content, encrypted};
 
 /// The key under which an `encryptedValue` that we did not write is kept.
 const FOREIGN: &str = "agui";

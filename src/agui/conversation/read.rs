@@ -25,6 +25,8 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
     let mut read = Messages::new();
     let mut thoughts: Vec<Part> = Vec::new();
     let mut calls: HashMap<&Arc<str>, ToolCall> = HashMap::new();
+    // The last assistant message: its name, and where it is.
+    let mut last: Option<(&str, usize)> = None;
     for (index, message) in messages.iter().enumerate() {
         let place = |field: &str| format!("messages[{index}].{field}");
         if message.subagent_run_id.is_some() {
@@ -45,7 +47,12 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 {
                     thought.provider = provider_data(value);
                 }
-                thoughts.push(part);
+                // Our own say in their names where they belong: these came after the first words.
+                let own = last.filter(|(name, _)| is_thought_of(&message.id, name));
+                match own.and_then(|(_, at)| read.get_mut(at)) {
+                    Some(message) => message.parts_mut().push(part),
+                    None => thoughts.push(part),
+                }
             }
             MessageKind::Assistant { content, tool_calls } => {
                 let mut said = std::mem::take(&mut thoughts);
@@ -60,6 +67,7 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                     calls.insert(&asked.id, call.clone());
                     said.push(call.into());
                 }
+                last = Some((&message.id, read.len()));
                 read.push(Message::new(Role::Assistant, said));
             }
             MessageKind::Tool { tool_call_id, content, error } => {
@@ -80,6 +88,13 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
         }
     }
     Ok(read)
+}
+
+/// Whether the name is that of a message's train of thought, as
+/// [`ReasoningStart`](crate::stream::EventKind::ReasoningStart) has it.
+fn is_thought_of(id: &str, message: &str) -> bool {
+    let number = id.strip_prefix(message).and_then(|rest| rest.strip_prefix("-r"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 fn parts(content: &Content, place: impl Fn(&str) -> String) -> Result<Vec<Part>, InputError> {

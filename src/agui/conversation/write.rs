@@ -103,7 +103,7 @@ fn content_part(part: &Part) -> Option<ContentPart> {
 }
 
 /// What a provider must get back, as text; what came from elsewhere as it came.
-fn encrypted(data: &ProviderData) -> Option<String> {
+pub(in crate::agui) fn encrypted(data: &ProviderData) -> Option<String> {
     if data.is_empty() {
         return None;
     }

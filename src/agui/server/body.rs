@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http_body::Frame;
 use http_body_util::{Either, Full};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep};
 
 use crate::agui::{AgUiRun, sse};
 
@@ -72,7 +72,8 @@ impl http_body::Body for EventBody {
                 sse::KEEP_ALIVE
             }
         };
-        this.silence.as_mut().reset(Instant::now() + this.keep_alive);
+        // Not `reset`: an interval that reaches beyond what the clock can tell is one too.
+        this.silence.set(sleep(this.keep_alive));
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }

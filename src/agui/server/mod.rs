@@ -116,8 +116,8 @@ impl AgUi {
     ///
     /// # Errors
     ///
-    /// The input asks for what cannot be: a message that no model can read, a state that is no
-    /// object, two tools of one name.
+    /// The input asks for what cannot be: a message that no model can read, a state or a tool's
+    /// schema that is no object, two tools of one name, two answers to one interrupt.
     pub fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
         let request = AgentRequest::try_from(&input)?;
         Ok(self.start(Arc::new(input), request))

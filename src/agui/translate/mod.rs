@@ -46,7 +46,8 @@
 //! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts; with the pending calls alone, if all it waits for are the front end's own tools |
 //! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events bear its name; none for one that goes on with a conversation |
 //! | step | `STEP_STARTED`, `STEP_FINISHED`, named by the agent's path and the turn |
-//! | text, reasoning, tool calls | the same, start, content and end; a call that is named as one of another agent's conversation was gets the subagent's name in front |
+//! | text, reasoning, tool calls | the same, start, content and end; a call that is named as an earlier one was gets the name of its message, or of the subagent, in front |
+//! | what a provider added to a tool call | `REASONING_ENCRYPTED_VALUE` |
 //! | tool result | `TOOL_CALL_RESULT` |
 //! | state | `STATE_SNAPSHOT`, `STATE_DELTA` |
 //! | attempt discarded, response replaced | `MESSAGES_SNAPSHOT` without the message |

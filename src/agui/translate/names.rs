@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use crate::agui::Conversation;
 use crate::error::Pending;
 use crate::lock::lock;
 use crate::stream::Invocation;
@@ -16,26 +17,52 @@ pub(super) struct Names(Mutex<Known>);
 struct Known {
     /// In whose conversation a call of this name came first.
     first: HashMap<Arc<str>, Arc<str>>,
+    /// The latest call of an agent by this name, where the front end has an earlier one.
+    renamed: HashMap<(Arc<str>, Arc<str>), Arc<str>>,
     /// The call on the wire that is waited for, by what waits.
     waits: HashMap<String, Arc<str>>,
 }
 
 impl Names {
-    /// A call in this conversation: by its own name, unless another conversation has had a call
-    /// of that name before.
-    pub(super) fn call(&self, conversation: &Invocation, id: &Arc<str>) -> Arc<str> {
-        let mut known = lock(&self.0);
-        let first = known.first.entry(id.clone()).or_insert_with(|| conversation.id.clone());
-        match *first == conversation.id {
+    /// The message asks for a call. By its own name, unless another conversation has had a call
+    /// of that name before, or the front end has one from an earlier message: it would take the
+    /// two for one, and models do count from the start again.
+    pub(super) fn asked(
+        &self,
+        by: &Invocation,
+        id: &Arc<str>,
+        message: &str,
+        shown: &Conversation,
+    ) -> Arc<str> {
+        let key = (by.id.clone(), id.clone());
+        lock(&self.0).renamed.remove(&key);
+        let name = self.call(by, id);
+        if !shown.asks_elsewhere(&name, message) {
+            return name;
+        }
+        let name: Arc<str> = format!("{message}-{id}").into();
+        lock(&self.0).renamed.insert(key, name.clone());
+        name
+    }
+
+    /// What the call that an agent makes is called.
+    pub(super) fn call(&self, by: &Invocation, id: &Arc<str>) -> Arc<str> {
+        let known = &mut *lock(&self.0);
+        if let Some(name) = known.renamed.get(&(by.id.clone(), id.clone())) {
+            return name.clone();
+        }
+        let conversation = &by.conversation().id;
+        let first = known.first.entry(id.clone()).or_insert_with(|| conversation.clone());
+        match first == conversation {
             true => id.clone(),
-            false => format!("{}-{id}", conversation.id).into(),
+            false => format!("{conversation}-{id}").into(),
         }
     }
 
-    /// A conversation waits for this. Those around it wait for the same, and come later.
-    pub(super) fn waits(&self, conversation: &Invocation, pending: &Pending) {
+    /// An agent waits for this. Those around it wait for the same, and come later.
+    pub(super) fn waits(&self, agent: &Invocation, pending: &Pending) {
         let Some(call) = pending.tool_call_id.as_deref() else { return };
-        let call = self.call(conversation, &call.into());
+        let call = self.call(agent, &call.into());
         lock(&self.0).waits.entry(pending.id.clone()).or_insert(call);
     }
 

@@ -8,8 +8,8 @@ use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
 use crate::agui::EventKind as Sent;
 use crate::agui::{
-    Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome, RunStarted,
-    SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
+    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome,
+    RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
 };
 use crate::error::{Error, ErrorKind, Pending};
 use crate::lock::lock;
@@ -65,7 +65,7 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
     };
     let from = out.len();
     let owner = invocation.conversation();
-    let call = |id| run.names.call(owner, id);
+    let call = |id| run.names.call(&invocation, id);
     match kind {
         EventKind::RunStarted { .. } => out.push(started(run)),
         EventKind::RunFinished => out.push(finished(run, None)),
@@ -75,7 +75,7 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
         }
         EventKind::AgentEntered => out.extend(entered(&invocation, run)),
         EventKind::AgentLeft { pending, error } => {
-            pending.iter().for_each(|pending| run.names.waits(owner, pending));
+            pending.iter().for_each(|pending| run.names.waits(&invocation, pending));
             out.extend(left(&invocation, &pending, error));
         }
         EventKind::StepStarted { iteration } => {
@@ -95,12 +95,18 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
             out.push(Event::reasoning_end(id));
         }
         EventKind::ToolCallStart { id, name, message } => {
-            out.push(Event::tool_call_start(call(&id), name, Some(message)));
+            let call = run.names.asked(&invocation, &id, &message, &lock(&run.shown));
+            out.push(Event::tool_call_start(call, name, Some(message)));
         }
         EventKind::ToolCallDelta { id, json } => {
             out.push(Event::tool_call_args(call(&id), json));
         }
         EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(call(&id))),
+        EventKind::ToolCallProviderData { id, data } => {
+            let (of, id) = (EncryptedEntity::ToolCall, call(&id));
+            let value = conversation::encrypted(&data);
+            out.extend(value.map(|value| Event::reasoning_encrypted_value(of, id, value)));
+        }
         EventKind::ToolResult { id, parts, .. } => {
             let id = call(&id);
             let message = format!("{id}-result");
@@ -164,10 +170,10 @@ fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
 fn entered(invocation: &Invocation, run: &TranslateRun) -> Option<Event> {
     let caller = invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
     let mut started = SubagentStarted::new(invocation.id.clone(), invocation.agent());
-    let caller = caller.conversation();
-    started.parent_subagent_run_id = (caller.number > 1).then(|| caller.id.clone());
     let call = |id| run.names.call(caller, id);
     started.parent_tool_call_id = invocation.tool_call.as_ref().map(call);
+    let caller = caller.conversation();
+    started.parent_subagent_run_id = (caller.number > 1).then(|| caller.id.clone());
     Some(started.into())
 }
 

@@ -6,7 +6,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::skip::absent;
+use super::skip::{absent, word};
 
 /// What a user says or a tool answers: text, or parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -225,8 +225,9 @@ pub enum PartSource {
 
 /// A part of any kind, as it is read: one pass, no buffer, and an error knows its place.
 #[derive(Deserialize)]
+#[serde(expecting = "a content part")]
 struct AnyPart {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "word")]
     kind: PartType,
     text: Option<String>,
     source: Option<PartSource>,
@@ -265,9 +266,9 @@ impl TryFrom<AnyPart> for ContentPart {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "a source")]
 struct AnySource {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "word")]
     kind: SourceType,
     value: String,
     mime_type: Option<String>,

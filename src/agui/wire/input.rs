@@ -1,10 +1,11 @@
+use std::str::{self, Utf8Error};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Message;
-use super::skip::{absent, or_default};
+use super::skip::{absent, or_default, word};
 
 /// What a front end asks of an agent: the body of its request.
 ///
@@ -88,7 +89,9 @@ impl RunAgentInput {
     ///
     /// The body is no JSON, or no input: the error says where and why.
     pub fn from_json(body: &[u8]) -> Result<Self, InputError> {
-        let mut json = serde_json::Deserializer::from_slice(body);
+        // JSON's reader does not look into what it skips.
+        let text = str::from_utf8(body).map_err(InputError::no_text)?;
+        let mut json = serde_json::Deserializer::from_str(text);
         let input = serde_path_to_error::deserialize(&mut json)
             .map_err(|error| InputError::json(error.path().to_string(), error.inner()))?;
         json.end().map_err(|error| InputError::json(".", &error))?;
@@ -129,6 +132,7 @@ pub struct ResumeEntry {
     /// The interrupt.
     pub interrupt_id: Arc<str>,
     /// Whether it was answered.
+    #[serde(deserialize_with = "word")]
     pub status: ResumeStatus,
     /// The answer.
     #[serde(skip_serializing_if = "absent", default)]
@@ -165,7 +169,16 @@ impl InputError {
 
     fn json(path: impl Into<String>, error: &serde_json::Error) -> Self {
         let is_syntax = error.is_syntax() || error.is_eof();
+        // Where a key is broken, the place is that of the object.
+        let path: String = path.into();
+        let path = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
+        let path = if path.is_empty() { "." } else { path };
         Self { is_syntax, ..Self::new(path, error) }
+    }
+
+    fn no_text(error: Utf8Error) -> Self {
+        let message = format!("the JSON is not UTF-8: {error}");
+        Self { is_syntax: true, ..Self::new(".", message) }
     }
 
     /// Whether it is no JSON at all.

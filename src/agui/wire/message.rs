@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::content::{AnyContent, Content};
-use super::skip::or_default;
+use super::skip::{or_default, word};
 
 /// One message of the conversation as the front end keeps it.
 ///
@@ -185,9 +185,10 @@ pub struct FunctionCall {
 
 /// A message of any role, as it is read: one pass, no buffer, and an error knows its place.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "a message")]
 struct AnyMessage {
     id: Arc<str>,
+    #[serde(deserialize_with = "word")]
     role: AnyRole,
     content: Option<AnyContent>,
     #[serde(default, deserialize_with = "or_default")]

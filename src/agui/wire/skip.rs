@@ -1,5 +1,6 @@
-//! What is left out, and what is kept within bounds, when a value is written.
+//! What is left out, and what is kept within bounds, when a value is written or read.
 
+use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serializer};
 use serde_json::Value;
 
@@ -26,4 +27,13 @@ where
     D: Deserializer<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Reads one of several words. JSON's reader would take objects as well, and call `null` no JSON.
+pub(super) fn word<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    T::deserialize(String::deserialize(deserializer)?.into_deserializer())
 }

@@ -20,7 +20,6 @@ use super::read::read;
 use super::{connection, wire};
 use crate::error::{BoxError, Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
-use crate::stream::Sink;
 
 /// A model that is reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
 ///
@@ -108,7 +107,7 @@ where
         let config = self.config.clone();
         let inner = async move {
             let response = http.await.map_err(|error| connection::failed(error.into()))?;
-            answer(response, config, request.sink().cloned()).await
+            answer(response, config, &request).await
         };
         ResponseFuture { inner: inner.boxed() }
     }
@@ -117,7 +116,7 @@ where
 async fn answer<B>(
     response: Response<B>,
     config: Arc<Config>,
-    sink: Option<Sink>,
+    request: &ModelRequest,
 ) -> Result<ModelResponse>
 where
     B: Body<Error: Into<BoxError>>,
@@ -129,8 +128,9 @@ where
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         return Err(head.refused(&body));
     }
+    let sink = request.sink().cloned();
     let is_stream = is_stream(&parts.headers, sink.is_some());
-    read(head, body, is_stream, sink).await
+    read(head, request.messages().len(), body, is_stream, sink).await
 }
 
 /// Whether the body is a stream: by its type, and where that says nothing, by what was asked for.

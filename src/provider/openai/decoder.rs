@@ -22,10 +22,11 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn new(head: Head) -> Self {
+    /// For the answer to so many messages.
+    pub(super) fn new(head: Head, asked: usize) -> Self {
         Self {
             head,
-            calls: ToolCalls::default(),
+            calls: ToolCalls::new(asked),
             usage: Usage::default(),
             finish_reason: None,
             has_choice: false,

@@ -13,9 +13,10 @@ use crate::error::{BoxError, Error, Result};
 use crate::model::ModelResponse;
 use crate::stream::{Attempt, Delta, Sink};
 
-/// The answer, shown to whoever watches. An answer that is refused opens no attempt.
+/// The answer to so many messages, shown to whoever watches. An answer that is refused opens no attempt.
 pub(super) async fn read<B>(
     head: Head,
+    asked: usize,
     body: B,
     is_stream: bool,
     sink: Option<Sink>,
@@ -24,7 +25,7 @@ where
     B: Body<Error: Into<BoxError>>,
 {
     let open = || sink.as_ref().map_or_else(Attempt::unseen, Sink::open);
-    let mut decoder = Decoder::new(head);
+    let mut decoder = Decoder::new(head, asked);
     let (mut attempt, last) = if is_stream {
         let mut attempt = open();
         let last = streamed(&mut decoder, body, &mut attempt).await?;

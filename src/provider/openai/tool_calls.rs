@@ -10,8 +10,12 @@ use crate::stream::Delta;
 ///
 /// The protocol numbers them and gives id and name with the first piece. Servers leave out the
 /// number, the id or both, give them late or again, or number all calls 0.
-#[derive(Debug, Default)]
-pub(super) struct ToolCalls(Vec<Open>);
+#[derive(Debug)]
+pub(super) struct ToolCalls {
+    calls: Vec<Open>,
+    /// How long the conversation is, which tells the calls of its turns apart.
+    asked: usize,
+}
 
 #[derive(Debug, Default)]
 struct Open {
@@ -25,15 +29,19 @@ struct Open {
 }
 
 impl ToolCalls {
+    pub(super) fn new(asked: usize) -> Self {
+        Self { calls: Vec::new(), asked }
+    }
+
     /// Takes a piece; `deltas` gets what it tells.
     pub(super) fn push(&mut self, piece: ToolCallPiece, deltas: &mut Vec<Delta>) {
         let at = self.place_of(&piece);
-        if at == self.0.len() {
+        if at == self.calls.len() {
             // A call that another follows gets no id any more.
             self.announce_all(deltas);
-            self.0.push(Open { index: piece.index, ..Open::default() });
+            self.calls.push(Open { index: piece.index, ..Open::default() });
         }
-        let call = &mut self.0[at];
+        let call = &mut self.calls[at];
         let more = piece.function.arguments;
         if call.id.is_empty() {
             call.id = piece.id;
@@ -57,7 +65,7 @@ impl ToolCalls {
         let is_nameless = |call: &Open| {
             call.name.is_empty() && !(call.id.is_empty() && call.arguments.is_empty())
         };
-        match self.0.iter().any(is_nameless) {
+        match self.calls.iter().any(is_nameless) {
             true => Err("the server sent a tool call without a tool's name"),
             false => Ok(()),
         }
@@ -65,42 +73,46 @@ impl ToolCalls {
 
     /// What the server added to its calls and must get back, by the call's id.
     pub(super) fn extra_contents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
-        let announced = self.0.iter().filter(|call| !call.extra_content.is_empty());
+        let announced = self.calls.iter().filter(|call| !call.extra_content.is_empty());
         announced.filter_map(|call| Some((&**call.announced.as_ref()?, &call.extra_content)))
     }
 
     /// Which call a piece belongs to; one past the last for a new one.
     fn place_of(&self, piece: &ToolCallPiece) -> usize {
-        let new = self.0.len();
+        let new = self.calls.len();
         let Some(last) = new.checked_sub(1) else { return new };
         let name = &piece.function.name;
         if let Some(index) = piece.index {
-            let found = self.0.iter().rposition(|call| call.index == Some(index));
-            return found.filter(|&at| !self.0[at].is_another(&piece.id, name)).unwrap_or(new);
+            let found = self.calls.iter().rposition(|call| call.index == Some(index));
+            return found.filter(|&at| !self.calls[at].is_another(&piece.id, name)).unwrap_or(new);
         }
         if !piece.id.is_empty() {
-            let known = self.0.iter().rposition(|call| call.id == piece.id);
+            let known = self.calls.iter().rposition(|call| call.id == piece.id);
             // Without a name it is a late id, or a new one for each piece.
             return known.unwrap_or(if name.is_empty() { last } else { new });
         }
-        if name.is_empty() || !self.0[last].is_complete_beside(name) { last } else { new }
+        if name.is_empty() || !self.calls[last].is_complete_beside(name) { last } else { new }
     }
 
     fn announce_all(&mut self, deltas: &mut Vec<Delta>) {
-        for at in 0..self.0.len() {
-            if self.0[at].announced.is_none() && !self.0[at].name.is_empty() {
+        for at in 0..self.calls.len() {
+            if self.calls[at].announced.is_none() && !self.calls[at].name.is_empty() {
                 self.announce(at, deltas);
             }
         }
     }
 
     fn announce(&mut self, at: usize, deltas: &mut Vec<Delta>) {
-        let id = &self.0[at].id;
-        let is_taken = self.0.iter().any(|call| call.announced.as_deref() == Some(id));
+        let id = &self.calls[at].id;
+        let is_taken = self.calls.iter().any(|call| call.announced.as_deref() == Some(id));
         // Results find their calls by id, so each needs one of its own.
-        let id = if id.is_empty() || is_taken { format!("call_{at}") } else { id.clone() };
+        let id = if id.is_empty() || is_taken {
+            format!("call_{}_{at}", self.asked)
+        } else {
+            id.clone()
+        };
         let id: Arc<str> = id.into();
-        let call = &mut self.0[at];
+        let call = &mut self.calls[at];
         call.announced = Some(id.clone());
         deltas.push(Delta::ToolCall { index: at, id, name: call.name.as_str().into() });
         send_arguments(at, call.arguments.clone(), deltas);
