@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower_agent::agui::{
     AgUi, Conversation, Event, EventKind, Message, MessageKind, ResumeEntry, RunAgentInput,
@@ -86,6 +87,31 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
         assert_eq!(paid.load(SeqCst), 1, "{preset}");
         model.assert_done();
     }
+}
+
+/// The model counts its calls from one in every turn, so the front end has a `call_1` already.
+#[test]
+fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
+    let paid = Arc::default();
+    let asks = |amount: u32| super::table::asks("pay", "c", json!(amount));
+    let model = ScriptedModel::new([asks(1), asks(2), Turn::text("Done.")]);
+    let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
+    let mut input = input();
+    for (turn, id) in ["agent/c", "agent/r1-0-c"].into_iter().enumerate() {
+        input.run_id = format!("r{turn}").into();
+        let sent: Vec<_> = server.run(input.clone()).unwrap().collect().now_or_never().unwrap();
+        let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
+        assert_eq!(interrupts.iter().map(|it| &*it.id).collect::<Vec<_>>(), [id]);
+        assert_eq!(paid.load(SeqCst), turn);
+        input = next(&sent, &input);
+        let answer =
+            json!({ "interruptId": id, "status": "resolved", "payload": { "approved": true } });
+        input.resume.push(serde_json::from_value(answer).unwrap());
+    }
+    let sent = run(&server, input);
+    assert_eq!(super::text(&sent), "Done.");
+    assert_eq!(paid.load(SeqCst), 2, "each once");
+    model.assert_done();
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn agent(name: &str, turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
 }
 
 /// A turn that calls a tool by a name of its own.
-fn asks(tool: &str, id: &str, arguments: Value) -> Turn {
+pub(super) fn asks(tool: &str, id: &str, arguments: Value) -> Turn {
     asks_for([(tool, id, arguments)])
 }
 

@@ -19,8 +19,15 @@ struct Known {
     first: HashMap<Arc<str>, Arc<str>>,
     /// The latest call of an agent by this name, where the front end has an earlier one.
     renamed: HashMap<(Arc<str>, Arc<str>), Arc<str>>,
-    /// The call on the wire that is waited for, by what waits.
-    waits: HashMap<String, Arc<str>>,
+    /// What waits, by its own id.
+    waits: HashMap<String, Waiting>,
+}
+
+/// What waits, as it is called on the wire.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) id: String,
+    pub(super) call: Option<Arc<str>>,
 }
 
 impl Names {
@@ -61,14 +68,22 @@ impl Names {
 
     /// An agent waits for this. Those around it wait for the same, and come later.
     pub(super) fn waits(&self, agent: &Invocation, pending: &Pending) {
-        let Some(call) = pending.tool_call_id.as_deref() else { return };
-        let call = self.call(agent, &call.into());
-        lock(&self.0).waits.entry(pending.id.clone()).or_insert(call);
+        let Some(own) = pending.tool_call_id.as_deref() else { return };
+        let call = self.call(agent, &own.into());
+        // A call of the conversation itself comes back by its name on the wire, and is then waited
+        // for by that; one of a subagent is made anew.
+        let path = pending.id.strip_suffix(own).filter(|_| agent.conversation().number <= 1);
+        let id = path.map_or_else(|| pending.id.clone(), |path| format!("{path}{call}"));
+        let waiting = Waiting { id, call: Some(call) };
+        lock(&self.0).waits.entry(pending.id.clone()).or_insert(waiting);
     }
 
-    /// The call on the wire that this waits for.
-    pub(super) fn call_of(&self, pending: &Pending) -> Option<Arc<str>> {
+    /// How this is called on the wire.
+    pub(super) fn waiting(&self, pending: &Pending) -> Waiting {
         let known = lock(&self.0).waits.get(&pending.id).cloned();
-        known.or_else(|| pending.tool_call_id.as_deref().map(Into::into))
+        known.unwrap_or_else(|| Waiting {
+            id: pending.id.clone(),
+            call: pending.tool_call_id.as_deref().map(Into::into),
+        })
     }
 }

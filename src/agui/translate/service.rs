@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 use serde_json::{Map, Value, json};
 use tower::Service;
 
+use super::names::Waiting;
 use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
 use crate::agui::EventKind as Sent;
@@ -152,11 +153,12 @@ fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
     out.push(Event::state_snapshot(run.context.state().snapshot()));
     out.push(lock(&run.shown).snapshot());
     let is_client = |pending: &&Pending| pending.reason == client_tool::REASON;
-    let calls = pending.iter().filter(is_client).filter_map(|it| run.names.call_of(it));
+    let calls = pending.iter().filter(is_client).filter_map(|it| run.names.waiting(it).call);
     let pending_tool_call_ids = calls.collect();
     let interrupt = |pending| {
         let mut interrupt = Interrupt::from(pending);
-        interrupt.tool_call_id = run.names.call_of(pending);
+        let Waiting { id, call } = run.names.waiting(pending);
+        (interrupt.id, interrupt.tool_call_id) = (id.into(), call);
         interrupt
     };
     let interrupts: Vec<_> = pending.iter().filter(|it| !is_client(it)).map(interrupt).collect();
