@@ -87,7 +87,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     let Some(outlet) = context.outlet() else {
         return service.oneshot(request).await.map_err(lift);
     };
-    outlet.tell(EventKind::StateSnapshot { state: context.state().watch() }).await;
+    outlet.tell_state().await;
     let result = service.oneshot(request).await.map_err(lift);
     if let Ok(response) = &result {
         // A layer around the agent may have changed what was seen, or called it again.
