@@ -98,7 +98,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
         Ok(response) => EventKind::RunInterrupted { pending: response.pending().into() },
         Err(error) => EventKind::RunFailed { error: error.clone() },
     };
-    outlet.tell(end).await;
+    outlet.end(end).await;
     result
 }
 

@@ -91,6 +91,11 @@ impl Outlet {
         self.tell_all(tell).await;
     }
 
+    /// Tells how the run has ended. Nothing can be told after it.
+    pub(crate) async fn end(&self, kind: EventKind) {
+        self.tell_all(|_, out| out.end(kind)).await;
+    }
+
     async fn tell_all(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>)) {
         // Without a reader there is nobody to tell, and nothing else to do about it.
         if let Ok(((), false)) = self.push(tell) {

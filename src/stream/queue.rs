@@ -78,7 +78,11 @@ impl Queue {
         if state.is_closed {
             return Err(gone());
         }
-        let told = tell(&mut state.calls, &mut Out { invocation, events: &mut state.events });
+        if state.is_over {
+            return Err(Error::new(ErrorKind::Cancelled, "the run is over"));
+        }
+        let State { calls, events, is_over, .. } = state;
+        let told = tell(calls, &mut Out { invocation, events, is_over });
         let has_room = state.has_room(self.capacity);
         let reader = if state.events.is_empty() { None } else { state.reader.take() };
         drop(guard);

@@ -1,9 +1,11 @@
 //! What is told from several tasks and threads at once.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Request, RunContext, State, Tool, ToolRequest};
@@ -111,6 +113,47 @@ async fn nothing_is_lost_of_what_tasks_tell_at_once_and_each_ones_stays_in_order
     }
 
     assert_eq!(seen, (0..8).map(|task| (task, 200)).collect());
+}
+
+#[tokio::test]
+async fn the_last_event_is_the_end_whatever_tasks_go_on_to_tell() {
+    let go_on = Arc::new(Semaphore::new(0));
+    let agent = doing({
+        let go_on = go_on.clone();
+        move |context| {
+            let go_on = go_on.clone();
+            async move {
+                tokio::spawn(async move {
+                    go_on.acquire().await.unwrap().forget();
+                    for number in 0..100 {
+                        context.state().set("late", number);
+                        context.emit("late", number).await;
+                    }
+                });
+            }
+        }
+    });
+    let mut run = agent.stream("?");
+    let mut events = Vec::new();
+    // All that happens, up to the end, waits to be read.
+    while let Some(event) = run.next().await {
+        let is_last_turn = matches!(event.kind, EventKind::TextStart { .. });
+        events.push(event);
+        if is_last_turn {
+            break;
+        }
+    }
+    while let Some(Some(event)) = run.next().now_or_never() {
+        events.push(event);
+        if matches!(events.last().unwrap().kind, EventKind::RunFinished) {
+            break;
+        }
+    }
+    go_on.add_permits(1);
+    tokio::task::yield_now().await;
+
+    assert!(run.next().await.is_none(), "something is told after the end");
+    assert_eq!(words(&events).last().unwrap(), "finished");
 }
 
 #[tokio::test]
