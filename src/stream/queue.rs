@@ -131,15 +131,18 @@ impl Queue {
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut state = lock(&self.state);
         state.taken = 0;
+        let mut before = None;
         let poll = match state.events.pop_front() {
             None if !state.is_over => {
-                state.reader = Some(cx.waker().clone());
+                before = state.reader.replace(cx.waker().clone());
                 Poll::Pending
             }
             next => Poll::Ready(next),
         };
         let tellers = state.roomed(self.capacity);
         drop(state);
+        // With a waker the task goes that it was for, and what that holds: maybe a sink of ours.
+        drop(before);
         tellers.into_iter().for_each(Waker::wake);
         poll
     }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
-use tower_agent::stream::{Event, EventKind};
+use tower_agent::stream::{Event, EventKind, Sink, channel};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Request, RunContext, State, Tool, ToolRequest};
 
@@ -193,4 +194,20 @@ async fn runs_that_share_a_state_are_each_told_of_every_change() {
     let all: Map<_, _> = response.unwrap().state().snapshot();
     assert_eq!(all.len(), 3);
     assert_eq!(left(&events), Value::Object(all));
+}
+
+/// A reader that has been in a task before: with the task's waker goes what the task holds.
+#[test]
+fn a_reader_that_moves_on_may_leave_a_sink_behind_in_the_task_that_it_was_in() {
+    struct Task(#[allow(dead_code, reason = "only held")] Sink);
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+    let (sink, mut events) = channel(1);
+    let task = Waker::from(Arc::new(Task(sink)));
+    assert!(events.poll_next_unpin(&mut Context::from_waker(&task)).is_pending());
+    drop(task);
+
+    assert!(events.next().now_or_never().is_none());
+    assert!(events.next().now_or_never().unwrap().is_none(), "nobody is left to tell anything");
 }
