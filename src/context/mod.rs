@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::carried::{Carried, Place};
+pub(crate) use self::state::Untold;
 pub use self::state::{State, StateDelta};
 pub(crate) use self::suspended::{Conversation, Suspended};
 pub use self::values::{ValueTypeError, Values};

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, RemoveOperation, ReplaceOperation};
@@ -26,30 +26,50 @@ use crate::stream::{Patch, PatchOperation};
 /// assert_eq!(state.delta().removed, ["theme"]);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct State(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    inner: Mutex<Inner>,
-    /// Whether there are changes that the run's stream has not told.
-    is_untold: AtomicBool,
-}
+pub struct State(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     now: Map<String, Value>,
     /// What changed since the run began, with what was there then.
     before: BTreeMap<String, Option<Value>>,
-    /// The changes since they were last told; `None` while nobody watches.
-    untold: Option<Vec<PatchOperation>>,
+    /// What the streams that watch have not told.
+    watchers: Vec<Weak<Untold>>,
+}
+
+/// The changes of a state that a stream has not told.
+#[derive(Debug, Default)]
+pub(crate) struct Untold {
+    is_some: AtomicBool,
+    changes: Mutex<Vec<PatchOperation>>,
+}
+
+impl Untold {
+    fn add(&self, change: PatchOperation) {
+        let mut changes = lock(&self.changes);
+        changes.push(change);
+        self.is_some.store(true, Ordering::Release);
+    }
+
+    /// The changes since this was last asked.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Patch> {
+        // Nearly always there is nothing, and this is asked before every event.
+        if !self.is_some.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut changes = lock(&self.changes);
+        self.is_some.store(false, Ordering::Release);
+        Some(Patch(std::mem::take(&mut changes)))
+    }
 }
 
 impl Inner {
-    fn note(&mut self, operation: impl FnOnce() -> PatchOperation) -> bool {
-        if let Some(untold) = &mut self.untold {
-            untold.push(operation());
-        }
-        self.untold.is_some()
+    fn note(&mut self, change: impl Fn() -> PatchOperation) {
+        self.watchers.retain(|untold| {
+            let untold = untold.upgrade();
+            untold.inspect(|untold| untold.add(change())).is_some()
+        });
     }
 }
 
@@ -67,29 +87,25 @@ impl State {
     /// The value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.0.inner).now.get(key).cloned()
+        lock(&self.0).now.get(key).cloned()
     }
 
     /// Stores `value` under `key`.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
         let key = key.into();
-        let mut inner = lock(&self.0.inner);
+        let mut inner = lock(&self.0);
         let value = value.into();
         let exists = inner.now.contains_key(&key);
-        if inner.note(|| change(&key, value.clone(), exists)) {
-            self.0.is_untold.store(true, Ordering::Release);
-        }
+        inner.note(|| change(&key, value.clone(), exists));
         let old = inner.now.insert(key.clone(), value);
         inner.before.entry(key).or_insert(old);
     }
 
     /// Forgets the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
-        let mut inner = lock(&self.0.inner);
+        let mut inner = lock(&self.0);
         let old = inner.now.remove(key)?;
-        if inner.note(|| removal(key)) {
-            self.0.is_untold.store(true, Ordering::Release);
-        }
+        inner.note(|| removal(key));
         inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -97,38 +113,25 @@ impl State {
     /// A copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.0.inner).now.clone()
+        lock(&self.0).now.clone()
     }
 
     /// A run begins: from here on changes count.
     pub(super) fn begin(&self) {
-        lock(&self.0.inner).before.clear();
+        lock(&self.0).before.clear();
     }
 
     /// The whole, from which on changes are noted for a stream.
-    pub(crate) fn watch(&self) -> Map<String, Value> {
-        let mut inner = lock(&self.0.inner);
-        inner.untold = Some(Vec::new());
+    pub(crate) fn watch(&self, untold: &Arc<Untold>) -> Map<String, Value> {
+        let mut inner = lock(&self.0);
+        inner.watchers.push(Arc::downgrade(untold));
         inner.now.clone()
-    }
-
-    /// The changes since this was last asked.
-    #[inline]
-    pub(crate) fn untold(&self) -> Option<Patch> {
-        // Nearly always there is nothing, and this is asked before every event.
-        if !self.0.is_untold.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut inner = lock(&self.0.inner);
-        self.0.is_untold.store(false, Ordering::Release);
-        let untold = std::mem::take(inner.untold.as_mut()?);
-        (!untold.is_empty()).then_some(Patch(untold))
     }
 
     /// What changed since the run began.
     #[must_use]
     pub fn delta(&self) -> StateDelta {
-        let inner = lock(&self.0.inner);
+        let inner = lock(&self.0);
         let mut delta = StateDelta::default();
         for (key, old) in &inner.before {
             match inner.now.get(key) {
@@ -157,8 +160,7 @@ fn removal(key: &str) -> PatchOperation {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
-        let inner = Mutex::new(Inner { now, ..Inner::default() });
-        Self(Arc::new(Shared { inner, ..Shared::default() }))
+        Self(Arc::new(Mutex::new(Inner { now, ..Inner::default() })))
     }
 }
 

@@ -87,7 +87,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     let Some(outlet) = context.outlet() else {
         return service.oneshot(request).await.map_err(lift);
     };
-    outlet.tell(EventKind::StateSnapshot { state: context.state().watch() }).await;
+    outlet.tell_state().await;
     let result = service.oneshot(request).await.map_err(lift);
     if let Ok(response) = &result {
         // A layer around the agent may have changed what was seen, or called it again.
@@ -98,7 +98,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
         Ok(response) => EventKind::RunInterrupted { pending: response.pending().into() },
         Err(error) => EventKind::RunFailed { error: error.clone() },
     };
-    outlet.tell(end).await;
+    outlet.end(end).await;
     result
 }
 

@@ -22,7 +22,8 @@ pub struct Attempt {
 struct Reader {
     sink: Sink,
     number: u32,
-    /// A mapper that could not be made is told of at the first delta.
+    /// A mapper that could not be made is told of at the first delta, and one that has failed at
+    /// every other.
     mappers: Result<Mappers>,
     /// What the mappers let through, if there are any.
     seen: Draft,
@@ -57,6 +58,9 @@ impl Attempt {
 
     /// Passes a delta on, waiting while the queue is full or a [mapper](super::Mapper) is not
     /// ready. Deltas of an attempt beside one that is seen are kept, and shown if they must be.
+    ///
+    /// Dropped while it waits, it has passed the delta on all the same: to the reader, or to the
+    /// mappers, which go on with it at the next `send` or at the end.
     ///
     /// # Errors
     ///
@@ -124,16 +128,25 @@ impl Reader {
 
     /// Passes on what the mappers let through; whether there is still room.
     fn poll_map(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<bool>> {
-        let mut mapped = ready!(self.mappers()?.poll(cx, is_end))?;
         let mut has_room = true;
-        for delta in mapped.drain(..) {
-            // Arguments whose call was dropped go with it.
-            if !delta.is_empty() && self.seen.push(&delta).is_ok() {
-                has_room = self.tell(delta, &self.seen)?;
+        loop {
+            let mut mapped = match ready!(self.mappers()?.poll(cx, is_end)) {
+                Ok(Some(mapped)) => mapped,
+                Ok(None) => return Poll::Ready(Ok(has_room)),
+                Err(error) => {
+                    // What they would make of the rest nobody knows.
+                    self.mappers = Err(error.clone());
+                    return Poll::Ready(Err(error));
+                }
+            };
+            for delta in mapped.drain(..) {
+                // Arguments whose call was dropped go with it.
+                if !delta.is_empty() && self.seen.push(&delta).is_ok() {
+                    has_room = self.tell(delta, &self.seen)?;
+                }
             }
+            self.mappers()?.give_back(mapped);
         }
-        self.mappers()?.give_back(mapped);
-        Poll::Ready(Ok(has_room))
     }
 
     async fn finish(&mut self, said: Draft) -> Result<Message> {

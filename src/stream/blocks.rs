@@ -44,7 +44,7 @@ impl Blocks {
                 out.push(EventKind::ToolCallStart { id, name, message: self.message.clone() });
             }
             Delta::Arguments { index, json } => {
-                // The last, where a mapper has let two begin with one index.
+                // The last, where two have begun with one index.
                 let call = self.calls.iter().rfind(|(call, _)| *call == index);
                 if let Some((_, id)) = call {
                     out.push(EventKind::ToolCallDelta { id: id.clone(), json });

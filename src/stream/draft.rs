@@ -41,7 +41,8 @@ impl Draft {
     }
 
     fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
-        let open = self.0.iter_mut().find_map(|piece| match piece {
+        // The last, where two have begun with one index.
+        let open = self.0.iter_mut().rev().find_map(|piece| match piece {
             Piece::ToolCall { index, arguments, .. } if *index == wanted => Some(arguments),
             _ => None,
         });

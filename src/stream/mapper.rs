@@ -153,12 +153,23 @@ impl Frame {
 #[derive(Default)]
 pub(super) struct Mappers {
     chain: Vec<Box<dyn Mapper>>,
-    /// Which of them acts next.
-    stage: usize,
-    /// What it acts on; the last first while it does.
+    /// What has come since they began to act.
+    waiting: Vec<Delta>,
+    round: Option<Round>,
+    /// What they act on; the last first while one does.
     deltas: Vec<Delta>,
     /// What has come of that.
     mapped: Vec<Delta>,
+    is_flushed: bool,
+}
+
+/// What was pushed is on its way through the mappers. A call that is dropped while one of them is
+/// not ready leaves it there for the next.
+#[derive(Clone, Copy)]
+struct Round {
+    /// Which of them acts next.
+    stage: usize,
+    is_end: bool,
 }
 
 impl Mappers {
@@ -181,7 +192,7 @@ impl Mappers {
 
     /// The next delta to act on.
     pub(super) fn push(&mut self, delta: Delta) {
-        self.deltas.push(delta);
+        self.waiting.push(delta);
     }
 
     /// Gives back a list that was taken, so that the next delta needs no other.
@@ -189,20 +200,33 @@ impl Mappers {
         self.deltas = empty;
     }
 
-    /// What comes out for what was pushed, and at the end for what was held back.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<Vec<Delta>>> {
-        if !caught(|| self.act(cx, is_end))? {
+    /// What comes out next for what was pushed, and at the end for what was held back; `None` when
+    /// that was all.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        is_end: bool,
+    ) -> Poll<Result<Option<Vec<Delta>>>> {
+        if self.round.is_none() {
+            if self.waiting.is_empty() && (self.is_flushed || !is_end) {
+                return Poll::Ready(Ok(None));
+            }
+            self.deltas.extend(self.waiting.drain(..).rev());
+            self.round = Some(Round { stage: 0, is_end });
+        }
+        if !caught(|| self.act(cx))? {
             return Poll::Pending;
         }
-        self.stage = 0;
-        Poll::Ready(Ok(std::mem::take(&mut self.deltas)))
+        self.is_flushed = self.round.take().is_some_and(|round| round.is_end);
+        Poll::Ready(Ok(Some(std::mem::take(&mut self.deltas))))
     }
 
     /// `false` if it must wait.
-    fn act(&mut self, cx: &mut Context<'_>, is_end: bool) -> Result<bool> {
-        let Self { chain, stage, deltas, mapped } = self;
+    fn act(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        let Self { chain, round, deltas, mapped, .. } = self;
+        let Some(Round { stage, is_end }) = round else { return Ok(true) };
         while let Some(mapper) = chain.get_mut(*stage) {
-            if !act(&mut **mapper, cx, deltas, mapped, is_end)? {
+            if !act(&mut **mapper, cx, deltas, mapped, *is_end)? {
                 return Ok(false);
             }
             std::mem::swap(deltas, mapped);

@@ -7,11 +7,19 @@ use super::{Event, EventKind, Invocation};
 pub(super) struct Out<'a> {
     pub(super) invocation: &'a Arc<Invocation>,
     pub(super) events: &'a mut VecDeque<Event>,
+    /// Nobody can tell anything after this.
+    pub(super) is_over: &'a mut bool,
 }
 
 impl Out<'_> {
     #[inline]
     pub(super) fn push(&mut self, kind: EventKind) {
         self.events.push_back(Event { invocation: self.invocation.clone(), kind });
+    }
+
+    /// The last event: nothing comes after it, whoever would tell it.
+    pub(super) fn end(&mut self, kind: EventKind) {
+        self.push(kind);
+        *self.is_over = true;
     }
 }

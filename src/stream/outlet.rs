@@ -8,7 +8,7 @@ use super::out::Out;
 use super::queue::{Calls, Entered, Queue};
 use super::reader::{Clock, Events, ReaderWait};
 use super::{EventKind, Invocation, Sink};
-use crate::context::State;
+use crate::context::{State, Untold};
 use crate::error::Result;
 use crate::lock::lock;
 use crate::message::{Message, Messages, Role};
@@ -30,6 +30,7 @@ struct Run {
     name: Arc<str>,
     queue: Arc<Queue>,
     state: State,
+    untold: Arc<Untold>,
     clock: Arc<Clock>,
     invocations: AtomicU32,
     calls: AtomicU32,
@@ -53,8 +54,8 @@ impl Outlet {
         let queue = Arc::new(Queue::new(capacity));
         let clock = Arc::<Clock>::default();
         let events = Events::new(queue.clone(), clock.clone());
-        let (invocations, calls) = Default::default();
-        let run = Arc::new(Run { name, queue, state, clock, invocations, calls });
+        let (untold, invocations, calls) = Default::default();
+        let run = Arc::new(Run { name, queue, state, untold, clock, invocations, calls });
         let (invocation, shown) = Default::default();
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
@@ -79,6 +80,20 @@ impl Outlet {
     /// Tells what happens, even if this is dropped while it waits for the reader.
     pub(crate) async fn tell(&self, kind: EventKind) {
         self.tell_all(|_, out| out.push(kind)).await;
+    }
+
+    /// Tells the whole state, and from here on every change of it.
+    pub(crate) async fn tell_state(&self) {
+        let Run { state, untold, .. } = &*self.0.run;
+        let tell = |_: &mut Calls, out: &mut Out<'_>| {
+            out.push(EventKind::StateSnapshot { state: state.watch(untold) });
+        };
+        self.tell_all(tell).await;
+    }
+
+    /// Tells how the run has ended. Nothing can be told after it.
+    pub(crate) async fn end(&self, kind: EventKind) {
+        self.tell_all(|_, out| out.end(kind)).await;
     }
 
     async fn tell_all(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>)) {
@@ -106,10 +121,12 @@ impl Outlet {
     #[inline]
     fn push<T>(&self, tell: impl FnOnce(&mut Calls, &mut Out<'_>) -> T) -> Result<(T, bool)> {
         let Part { invocation, run, .. } = &*self.0;
-        if let Some(patch) = run.state.untold() {
-            run.queue.tell(invocation, |_, out| out.push(EventKind::StateDelta { patch }))?;
-        }
-        run.queue.tell(invocation, tell)
+        run.queue.tell(invocation, |calls, out| {
+            if let Some(patch) = run.untold.take() {
+                out.push(EventKind::StateDelta { patch });
+            }
+            tell(calls, out)
+        })
     }
 
     /// Waits for the reader to make room.

@@ -78,7 +78,11 @@ impl Queue {
         if state.is_closed {
             return Err(gone());
         }
-        let told = tell(&mut state.calls, &mut Out { invocation, events: &mut state.events });
+        if state.is_over {
+            return Err(Error::new(ErrorKind::Cancelled, "the run is over"));
+        }
+        let State { calls, events, is_over, .. } = state;
+        let told = tell(calls, &mut Out { invocation, events, is_over });
         let has_room = state.has_room(self.capacity);
         let reader = if state.events.is_empty() { None } else { state.reader.take() };
         drop(guard);
@@ -127,15 +131,18 @@ impl Queue {
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut state = lock(&self.state);
         state.taken = 0;
+        let mut before = None;
         let poll = match state.events.pop_front() {
             None if !state.is_over => {
-                state.reader = Some(cx.waker().clone());
+                before = state.reader.replace(cx.waker().clone());
                 Poll::Pending
             }
             next => Poll::Ready(next),
         };
         let tellers = state.roomed(self.capacity);
         drop(state);
+        // With a waker the task goes that it was for, and what that holds: maybe a sink of ours.
+        drop(before);
         tellers.into_iter().for_each(Waker::wake);
         poll
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::Value;
-use tower_agent::agui::{Event, OrderKeeper};
+use tower_agent::agui::{Conversation, Event, EventKind, OrderKeeper, sse};
 
 use crate::any::any_event;
 use crate::rules;
@@ -102,6 +102,40 @@ fn piece(at: usize, (kind, length, tagged): (u8, usize, bool)) -> Vec<Event> {
     events
 }
 
+/// Events of which many are pieces of a few messages, in turn. No two share a name in memory.
+fn pieces() -> impl Strategy<Value = Vec<Event>> {
+    let name = prop::sample::select(vec!["a", "b", "c"]);
+    let tag = prop::sample::select(vec![None, None, Some("s"), Some("a")]);
+    let piece = (0..3_u8, name, tag, "[\"\n\\PC]{0,3}", any::<bool>());
+    let piece = piece.prop_map(|(kind, name, tag, says, is_plain)| {
+        let event = match kind {
+            0 => Event::text_content(name, says),
+            1 => Event::reasoning_message_content(name, says),
+            _ => Event::tool_call_args(name, says),
+        };
+        let event = if is_plain { event } else { event.with_timestamp(1) };
+        tag.into_iter().fold(event, Event::with_subagent_run_id)
+    });
+    let event = prop_oneof![4 => piece, 1 => any_event(&["a", "b", "c"])];
+    let repeated = (event, 1..3_usize).prop_map(|(event, times)| vec![event; times]);
+    prop::collection::vec(repeated, 0..30).prop_map(|events| {
+        events.iter().flatten().map(|event| rename(event, |name| (&**name).into())).collect()
+    })
+}
+
+/// The same, with other copies of the names of what it is a piece of, and whose it is.
+fn rename(event: &Event, copy: impl Fn(&Arc<str>) -> Arc<str>) -> Event {
+    let mut event = event.clone();
+    if let EventKind::TextMessageContent { message_id: id, .. }
+    | EventKind::ReasoningMessageContent { message_id: id, .. }
+    | EventKind::ToolCallArgs { tool_call_id: id, .. } = &mut event.kind
+    {
+        *id = copy(id);
+    }
+    let owner = event.subagent_run_id().map(copy);
+    owner.into_iter().fold(event, Event::with_subagent_run_id)
+}
+
 #[derive(Clone, Debug)]
 enum Harm {
     Drop(prop::sample::Index),
@@ -166,5 +200,35 @@ proptest! {
     fn a_run_in_order_leaves_as_it_came(events in run_in_order()) {
         prop_assert_eq!(rules::check("t", "r", &json(&events)), Ok(()));
         prop_assert_eq!(keep(&events, true), events);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(4_000))]
+
+    /// Whoever remembers the last piece knows the next by where its name is in memory.
+    #[test]
+    fn pieces_that_share_their_names_in_memory_are_as_those_that_do_not(
+        apart in pieces(),
+        stop in any::<bool>(),
+    ) {
+        let names: Vec<Arc<str>> = ["a", "b", "c", "s", ""].map(Arc::from).into();
+        let known = |name: &Arc<str>| names.iter().find(|known| *known == name);
+        let share = |name: &Arc<str>| known(name).unwrap_or(name).clone();
+        let shared: Vec<_> = apart.iter().map(|event| rename(event, share)).collect();
+
+        prop_assert_eq!(keep(&shared, stop), keep(&apart, stop));
+
+        let mut writer = sse::Writer::new();
+        let (mut one, mut other) = (Conversation::default(), Conversation::default());
+        for (shared, apart) in shared.iter().zip(&apart) {
+            let mut bytes = Vec::new();
+            writer.write(shared, &mut bytes).unwrap();
+            let alone = format!("data: {}\n\n", serde_json::to_string(apart).unwrap());
+            prop_assert_eq!(std::str::from_utf8(&bytes).unwrap(), alone);
+            one.apply(shared);
+            other.apply(apart);
+            prop_assert_eq!(one.messages(), other.messages());
+        }
     }
 }

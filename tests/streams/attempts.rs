@@ -300,3 +300,23 @@ fn a_request_of_ones_own_is_watched_as_a_run_of_its_own() {
     let request = AgentRequest::new("?").with_run_id("mine").with_state(Default::default());
     assert_eq!(tower_agent::Request::context(&request).run_id(), "mine");
 }
+
+#[tokio::test]
+async fn arguments_go_to_the_latest_call_of_their_number_as_seen_and_as_answered() {
+    let (sink, events) = channel(64);
+    let mut attempt = sink.open();
+    for (id, json) in [("a", "1"), ("b", "2")] {
+        let (index, name) = (0, "echo".into());
+        attempt.send(Delta::ToolCall { index, id: id.into(), name }).await.unwrap();
+        attempt.send(Delta::Arguments { index, json: json.into() }).await.unwrap();
+    }
+    let message = attempt.finish().await.unwrap().message;
+    drop(sink);
+
+    let events: Vec<_> = futures::StreamExt::collect(events).await;
+    let seen = words(&events);
+    assert_eq!(seen, ["a: echo", "a: +1", "b: echo", "b: +2", "a: over", "b: over"]);
+    let said: Vec<_> =
+        message.tool_calls().map(|call| format!("{}: +{}", call.id, call.arguments)).collect();
+    assert_eq!(said, ["a: +1", "b: +2"]);
+}

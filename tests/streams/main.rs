@@ -6,6 +6,7 @@ mod mappers;
 mod pressure;
 #[path = "../support/mod.rs"]
 mod support;
+mod threads;
 mod transcript;
 
 use futures::StreamExt;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use futures::StreamExt;
-use tokio::sync::oneshot;
+use futures::{FutureExt, StreamExt};
+use tokio::sync::{Semaphore, oneshot};
 use tower_agent::stream::{Delta, EventKind, Mapper, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -230,4 +230,96 @@ async fn without_a_reader_no_mapper_is_made() {
         .unwrap();
 
     assert_eq!(agent.run("?").await.unwrap().text(), "hi");
+}
+
+/// Lets one delta through for every permit.
+struct Turnstile(Arc<Semaphore>);
+
+impl Mapper for Turnstile {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.0.try_acquire() {
+            Ok(permit) => {
+                permit.forget();
+                Poll::Ready(Ok(()))
+            }
+            Err(_) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        out.push(delta);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_send_that_is_dropped_while_a_mapper_waits_neither_loses_nor_reorders_anything() {
+    let permits = Arc::new(Semaphore::new(0));
+    let model = tower::service_fn({
+        let permits = permits.clone();
+        move |request: ModelRequest| {
+            let permits = permits.clone();
+            async move {
+                let mut attempt = request.sink().unwrap().open();
+                for word in ["a", "b", "c", "d"] {
+                    let sent = attempt.send(Delta::Text(word.into())).now_or_never();
+                    assert!(sent.is_none(), "the mapper lets nothing through");
+                }
+                permits.add_permits(100);
+                attempt.send(Delta::Text("e".into())).await?;
+                Ok::<_, Error>(tower_agent::ModelResponse::from(attempt.finish().await?))
+            }
+        }
+    });
+    for first in [true, false] {
+        let turnstile = || {
+            let permits = permits.clone();
+            before_model(move |request| {
+                let permits = permits.clone();
+                request.map_deltas(move || Turnstile(permits.clone()));
+            })
+        };
+        let builder = Agent::builder(model.clone());
+        let agent = match first {
+            true => builder.on_model(turnstile()).on_model(mark('!')),
+            false => builder.on_model(mark('!')).on_model(turnstile()),
+        };
+
+        permits.forget_permits(usize::MAX);
+        let (events, _) = read(agent.build().unwrap().stream("?")).await;
+
+        let seen: Vec<_> =
+            words(&events).into_iter().skip_while(|it| it != "text").skip(1).take(5).collect();
+        assert_eq!(seen, ["+a!", "+b!", "+c!", "+d!", "+e!"]);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_stays_failed_once_a_mapper_has_failed() {
+    let fails = before_model(|request| {
+        request.map_deltas(|| {
+            map_fn(|delta| match delta {
+                Delta::Text(text) if text == "secret" => panic!("not to be seen"),
+                other => Some(other),
+            })
+        });
+    });
+    // A provider that goes on after what it cannot send.
+    let model = tower::service_fn(|request: ModelRequest| async move {
+        let mut attempt = request.sink().unwrap().open();
+        for word in ["a", "secret", "b"] {
+            let _ = attempt.send(Delta::Text(word.into())).await;
+        }
+        Ok::<_, Error>(tower_agent::ModelResponse::from(attempt.finish().await?))
+    });
+    let agent = Agent::builder(model).on_model(fails).build().unwrap();
+
+    let (events, response) = read(agent.stream("?")).await;
+
+    let texts: Vec<_> = words(&events).into_iter().filter(|word| word.starts_with('+')).collect();
+    assert_eq!(texts, ["+a"]);
+    assert!(response.unwrap_err().message().contains("not to be seen"));
 }
