@@ -52,7 +52,10 @@ pub enum OnTrip {
     Fail,
     /// The whole run is [aborted](crate::Error::abort); nothing outside can undo it.
     Abort,
-    /// This is the answer.
+    /// This is the answer. In the model's place, [before](super::Guardrail::before) or
+    /// [beside](super::Guardrail::beside), it has [used](ModelResponse::usage) what it says, and
+    /// nothing where it says nothing; in the place of an answer, [after](super::Guardrail::after),
+    /// what that has used.
     Answer(Box<ModelResponse>),
 }
 
