@@ -93,8 +93,10 @@
 //!
 //! # Guards
 //!
-//! [`guard`] has callbacks that are ready to use: a person's [approval](guard::approval) of tool calls,
-//! a [budget](guard::budget) of calls, tokens, money and time.
+//! [`guard`] has what production needs ready to use: [retry](guard::retry),
+//! [fallback](guard::fallback), [timeout](guard::timeout), [budget](guard::budget), redaction, a
+//! person's [approval](guard::approval) and [guardrails](guard::guardrail). The guide says
+//! [which to take for what](guide::guards), and in which order.
 //!
 //! # Readiness
 //!
