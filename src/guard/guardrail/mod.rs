@@ -257,7 +257,7 @@ impl Guardrail {
             Ok(Ok(Verdict::Pass)) => return None,
             Ok(Ok(Verdict::Trip(reason))) => reason,
             Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
-            Ok(Err(error)) => format!("the check failed: {error}").into(),
+            Ok(Err(error)) => format!("the check gave no verdict: {error}").into(),
             Err(_) => "the check panicked".into(),
         };
         let tripped = Tripped { guardrail: self.name.clone(), reason };

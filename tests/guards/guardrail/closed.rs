@@ -31,7 +31,7 @@ async fn a_check_that_fails_or_panics_trips() {
         let error = outcome(guardrail).await.unwrap_err();
         assert_eq!(
             tripped(&error),
-            "the check failed: no connection: nobody there; check the base URL and the network"
+            "the check gave no verdict: no connection: nobody there; check the base URL and the network"
         );
         assert!(!error.is_retryable());
     }
