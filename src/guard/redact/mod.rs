@@ -29,7 +29,8 @@
 //! only. In JSON every string, number and key is a text of its own.
 //!
 //! Left alone are images, parts that only a provider knows, the instructions, the session's state,
-//! what tools [emit](crate::RunContext::emit), and the errors that another error has as its cause.
+//! what tools [emit](crate::RunContext::emit), the errors that another error has as its cause, and
+//! what ends a run: the reason of an abort and the question of an interrupt.
 //! What a provider added to a text or a thought that is redacted, such as a signature, is dropped
 //! with it, for it may repeat or vouch for the words; that of a tool call or a whole message stays.
 //!
