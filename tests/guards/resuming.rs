@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Checkpoint, Error, Message, Pending, Request,
-    Resolution, Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, Message, Pending, Request, Resolution,
+    Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
 };
 
 use crate::{Log, assert_answered, ids, results, saved};
