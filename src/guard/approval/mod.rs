@@ -16,7 +16,7 @@
 //! | [`Decision::Reject`] | is not made; the model reads why |
 //! | [`Answer::Cancelled`] | is not made; the model reads that it was rejected |
 //! | anything else | is not made; the run waits again, and the [`Pending::message`] says what was wrong |
-//! | none | is not made; the run waits again |
+//! | none by its [`Pending::id`] | is not made; the run waits again |
 //!
 //! ```
 //! use serde_json::json;

@@ -21,6 +21,11 @@ impl Verdict {
 }
 
 /// What a check may return: a [`Verdict`], or a `Result` of one.
+#[diagnostic::on_unimplemented(
+    message = "a check cannot come to `{Self}`",
+    label = "neither a `Verdict` nor a `Result` of one",
+    note = "return `Verdict::Pass` or `Verdict::trip(\"why\")`, or a `Result` of one with any error"
+)]
 pub trait IntoVerdict {
     /// The verdict.
     ///
