@@ -1,7 +1,7 @@
 //! Redaction: nobody reads what is nobody's business.
 //!
 //! ```text
-//! Redact: Callback<ModelRequest> + Callback<ToolRequest>
+//! Redact: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
 //! ```
 //!
 //! ```
@@ -127,7 +127,8 @@ impl Redact {
 
     /// The same guard with numbered placeholders, such as `[email-2]`: the same text has the same
     /// one throughout a run. Those that stand in the conversation as an agent begins are not used
-    /// again.
+    /// again; for runs that resume with a tool call, register it as a [`Bundle`](crate::Bundle),
+    /// since that is before any model call.
     pub fn numbered(mut self) -> Self {
         self.replacement = Replacement::Numbered;
         self
