@@ -82,6 +82,16 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
         assert_eq!(error.downcast_ref::<Exceeded>().unwrap().wanted.to_string(), wanted);
         assert_eq!(model.requests().len(), 0);
     }
+
+    // A tool call reserves none of it.
+    let turn = Turn::tool("look", json!(1)).with_usage(Usage::new(20, 10));
+    let agent = Agent::builder(ScriptedModel::always(turn))
+        .tool(Log::default().tool("look"))
+        .global(Budget::new(Limits::new().with_tokens(10).with_reservation(10)))
+        .build()
+        .unwrap();
+    let error = agent.run("?").await.unwrap_err();
+    assert_eq!(error.message(), "the budget of 10 tokens has no room for this call");
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,6 +86,8 @@ impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the budget of {} has no room for this call", self.limit)?;
         match self.wanted {
+            // Of which a tool call takes none: it is used up.
+            Limit::Tokens(0) | Limit::Cost(0.0) => Ok(()),
             Limit::Tokens(_) | Limit::Cost(_) => {
                 write!(f, ", which would reserve {}", self.wanted)
             }
