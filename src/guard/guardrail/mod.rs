@@ -45,6 +45,8 @@
 //! It checks every model call, those after tools included; a check that is about the beginning
 //! alone looks at [`iteration`](crate::RunContext::iteration). Layers and callbacks inside see the
 //! request and the answer before the verdict. A retry outside checks again; one inside does not.
+//! While a check is made the call holds its place in a concurrency limit. A check that asks a model
+//! behind the same limit may wait for ever, so give it one of its own.
 
 mod gate;
 mod verdict;
