@@ -41,6 +41,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.kind(), ErrorKind::Aborted);
 /// assert!(!error.is_retryable());
 /// ```
+///
+/// In a hook `?` takes the usual errors of the standard library as they are, and any other once it
+/// is boxed: `load().map_err(BoxError::from)?`.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 

@@ -64,6 +64,36 @@ async fn a_call_beyond_the_limit_is_not_made() {
     assert_eq!(log.take().len(), 3);
 }
 
+#[tokio::test]
+async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
+    let price = |_: &str, usage: Usage| usage.total() as f64 / 100.0;
+    let cases = [
+        (Limits::new().with_tokens(1000), "1000 tokens", "4096 tokens"),
+        (Limits::new().with_cost(0.5, price), "a cost of 0.5", "a cost of 40.96"),
+    ];
+    for (limits, limit, wanted) in cases {
+        let model = ScriptedModel::always(Turn::text("hi"));
+        let agent = Agent::builder(model.clone()).global(Budget::new(limits)).build().unwrap();
+        let error = agent.run("?").await.unwrap_err();
+        let message = format!(
+            "the budget of {limit} has no room for this call, which would reserve {wanted}"
+        );
+        assert_eq!(error.message(), message);
+        assert_eq!(error.downcast_ref::<Exceeded>().unwrap().wanted.to_string(), wanted);
+        assert_eq!(model.requests().len(), 0);
+    }
+
+    // A tool call reserves none of it.
+    let turn = Turn::tool("look", json!(1)).with_usage(Usage::new(20, 10));
+    let agent = Agent::builder(ScriptedModel::always(turn))
+        .tool(Log::default().tool("look"))
+        .global(Budget::new(Limits::new().with_tokens(10).with_reservation(10)))
+        .build()
+        .unwrap();
+    let error = agent.run("?").await.unwrap_err();
+    assert_eq!(error.message(), "the budget of 10 tokens has no room for this call");
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_side_by_side_never_spend_more_than_there_is() {
     let account = Account::new(Limits::new().with_tokens(1000).with_model_calls(15));

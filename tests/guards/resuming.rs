@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Bundle, Checkpoint, Error, Message, Pending, Request,
-    Resolution, Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, Message, Pending, Request, Resolution,
+    Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
 };
 
 use crate::{Log, assert_answered, ids, results, saved};
@@ -21,8 +21,8 @@ async fn resume(agent: &Agent, paused: &AgentResponse, answers: &[Resolution]) -
     agent.run(request).await.unwrap()
 }
 
-fn approval() -> Bundle {
-    Bundle::new().on_tool(Approval::of_tools(["wipe"]))
+fn approval() -> Approval {
+    Approval::of_tools(["wipe"])
 }
 
 fn worker(name: &str, log: &Log, model: &ScriptedModel) -> Agent {

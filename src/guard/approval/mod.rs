@@ -16,7 +16,7 @@
 //! | [`Decision::Reject`] | is not made; the model reads why |
 //! | [`Answer::Cancelled`] | is not made; the model reads that it was rejected |
 //! | anything else | is not made; the run waits again, and the [`Pending::message`] says what was wrong |
-//! | none | is not made; the run waits again |
+//! | none by its [`Pending::id`] | is not made; the run waits again |
 //!
 //! ```
 //! use serde_json::json;
@@ -47,6 +47,8 @@
 //!
 //! # Where it stands
 //!
+//! Given to [`on_tool`](crate::AgentBuilder::on_tool) it is asked about the agent's own calls, given to
+//! [`global`](crate::AgentBuilder::global) about those of every agent that works for it, too.
 //! Callbacks registered before it act on the arguments before the person sees them; those after it,
 //! and tower layers inside it, see them as the person left them. So whatever checks arguments
 //! belongs after it. A retry outside it finds the same answer again, so that nobody is asked twice
@@ -63,7 +65,7 @@ use serde_json::{Value, json};
 
 pub use self::decision::Decision;
 
-use crate::callback::{Action, Callback};
+use crate::callback::{Action, Bundle, Callback};
 use crate::context::RunContext;
 use crate::error::{Answer, Error, Pending, Resolution, Result};
 use crate::request::Request;
@@ -141,6 +143,12 @@ impl Callback<ToolRequest> for Approval {
 
     fn is_guard(&self) -> bool {
         true
+    }
+}
+
+impl From<Approval> for Bundle {
+    fn from(approval: Approval) -> Self {
+        Self::new().on_tool(approval)
     }
 }
 

@@ -32,6 +32,14 @@ struct Ledger {
     warned: Vec<Limit>,
 }
 
+impl Ledger {
+    fn taken(&self) -> Amounts {
+        let mut taken = self.used;
+        taken += self.reserved;
+        taken
+    }
+}
+
 /// What calls have spent, or hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -85,9 +93,9 @@ impl Account {
     /// Each limit with what is left of it: neither used nor reserved.
     #[must_use]
     pub fn left(&self) -> Vec<Limit> {
-        let mut taken = self.ledger().used;
-        taken += self.ledger().reserved;
         let time = self.time();
+        // Both at once: what a call gives back meanwhile is in the one or in the other.
+        let taken = self.ledger().taken();
         let left = |limit: Limit| limit.of(limit.units().saturating_sub(taken.of(limit, time)));
         self.0.limits.each().map(left).collect()
     }
@@ -102,15 +110,14 @@ impl Account {
         self.begin();
         let time = self.time();
         let mut ledger = self.ledger();
-        let mut taken = ledger.used;
-        taken += ledger.reserved;
+        let mut taken = ledger.taken();
         taken += wanted;
         let is_broken = |limit: &Limit| match limit {
             Limit::Time(_) => time >= limit.units(),
             _ => taken.of(*limit, time) > limit.units(),
         };
         match self.0.limits.each().find(is_broken) {
-            Some(limit) => Err(Exceeded { limit }),
+            Some(limit) => Err(Exceeded { limit, wanted: limit.of(wanted.of(limit, time)) }),
             None => Ok(self.hold(&mut ledger, wanted)),
         }
     }

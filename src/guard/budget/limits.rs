@@ -72,13 +72,31 @@ pub enum OnExceeding {
 }
 
 /// A budget is used up. [`Error::downcast_ref`] finds it.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("the budget of {limit} has no room for this call")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Exceeded {
     /// The limit that the call would have broken.
     pub limit: Limit,
+    /// What the call would have taken of it: of tokens and money, what it would have
+    /// [reserved](Limits::with_reservation); of time, what had passed.
+    pub wanted: Limit,
 }
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the budget of {} has no room for this call", self.limit)?;
+        match self.wanted {
+            // Of which a tool call takes none: it is used up.
+            Limit::Tokens(0) | Limit::Cost(0.0) => Ok(()),
+            Limit::Tokens(_) | Limit::Cost(_) => {
+                write!(f, ", which would reserve {}", self.wanted)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Exceeded {}
 
 impl From<Exceeded> for Error {
     fn from(exceeded: Exceeded) -> Self {
@@ -113,13 +131,16 @@ impl Limits {
         self
     }
 
-    /// At most so many tokens, read and written together.
+    /// At most so many tokens, read and written together. A call is made only if there is room for
+    /// [what it reserves](Self::with_reservation): a limit below that lets none through.
     pub fn with_tokens(mut self, tokens: u64) -> Self {
         self.tokens = Some(tokens);
         self
     }
 
-    /// At most so much money; none, where it is negative or no number. `price` is given the model and the tokens, and says what they cost.
+    /// At most so much money; none, where it is negative or no number. `price` is given the model
+    /// and the tokens, and says what they cost; also what those do that a call
+    /// [reserves](Self::with_reservation), as tokens that are written.
     ///
     /// The model is the one that the provider named in its answer, or else that of the request's
     /// settings; it is empty where neither says. A price that is negative or no number fails a

@@ -46,7 +46,23 @@
 //! [inside](crate::AgentBuilder::model_layer) of it, every attempt. Given to
 //! [`global`](crate::AgentBuilder::global) it stands around the whole tree of agents; given to an
 //! agent alone, around that agent's own calls. Where two agents have clones of one budget, they
-//! share it.
+//! share it. As a layer it is a band of its own; to count every attempt at each of two models:
+//!
+//! ```
+//! use tower::ServiceBuilder;
+//! use tower_agent::guard::budget::{Budget, Limits};
+//! use tower_agent::guard::fallback::Fallback;
+//! use tower_agent::guard::retry::RetryLayer;
+//! use tower_agent::{Callbacks, ModelService};
+//!
+//! fn counted(large: impl ModelService, small: impl ModelService) -> impl ModelService {
+//!     let budget = Callbacks::new().with(Budget::new(Limits::new().with_model_calls(20)));
+//!     let attempts = ServiceBuilder::new().layer(RetryLayer::new()).layer(budget);
+//!     Fallback::new(attempts.service(large)).or(attempts.service(small))
+//! }
+//! # let model = |_| async { Ok::<_, tower_agent::BoxError>(tower_agent::ModelResponse::text("")) };
+//! # drop(counted(tower::service_fn(model), tower::service_fn(model)));
+//! ```
 //!
 //! # How far it reaches
 //!

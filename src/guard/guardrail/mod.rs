@@ -45,6 +45,8 @@
 //! It checks every model call, those after tools included; a check that is about the beginning
 //! alone looks at [`iteration`](crate::RunContext::iteration). Layers and callbacks inside see the
 //! request and the answer before the verdict. A retry outside checks again; one inside does not.
+//! While a check is made the call holds its place in a concurrency limit. A check that asks a model
+//! behind the same limit may wait for ever, so give it one of its own.
 
 mod gate;
 mod verdict;
@@ -64,6 +66,7 @@ use tower_layer::Layer;
 pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
 
 use self::gate::Gate;
+use crate::call::Origin;
 use crate::callback::{Next, WrapService, wrap_model};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ModelRequest, ModelResponse};
@@ -189,10 +192,11 @@ impl Guardrail {
         match self.check.clone() {
             Check::Before(check) => match self.tripped(move || check(checked)).await {
                 None => next.run(request).await,
-                Some(trip) => trip,
+                Some(trip) => trip.map(|answer| in_place_of(None, answer, &request)),
             },
             Check::Beside(check) => {
                 let (key, gate) = Gate::new();
+                let asked = checked.clone();
                 request.enter_band();
                 request.map_deltas(move || gate.clone());
                 let mut call = pin!(next.run(request));
@@ -216,7 +220,7 @@ impl Guardrail {
                     Poll::Pending
                 });
                 if let Some(trip) = trip.await {
-                    return trip;
+                    return trip.map(|answer| in_place_of(None, answer, &asked));
                 }
                 key.open();
                 match answer {
@@ -229,9 +233,11 @@ impl Guardrail {
                 request.enter_band();
                 request.map_deltas(|| map_fn(|_| None::<Delta>));
                 let response = next.run(request).await?;
-                let given = response.clone();
-                let trip = self.tripped(move || check(checked, given)).await;
-                trip.unwrap_or(Ok(response))
+                let (asked, given) = (checked.clone(), response.clone());
+                match self.tripped(move || check(checked, given)).await {
+                    None => Ok(response),
+                    Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &asked)),
+                }
             }
         }
     }
@@ -253,7 +259,7 @@ impl Guardrail {
             Ok(Ok(Verdict::Pass)) => return None,
             Ok(Ok(Verdict::Trip(reason))) => reason,
             Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
-            Ok(Err(error)) => format!("the check failed: {error}").into(),
+            Ok(Err(error)) => format!("the check gave no verdict: {error}").into(),
             Err(_) => "the check panicked".into(),
         };
         let tripped = Tripped { guardrail: self.name.clone(), reason };
@@ -263,6 +269,23 @@ impl Guardrail {
             OnTrip::Abort => Err(Error::abort(message).with_source(tripped)),
             OnTrip::Answer(response) => Ok(*response.clone()),
         })
+    }
+}
+
+/// The answer of a guardrail that has tripped. What the model has used stays used: whoever counts
+/// reads it off the response.
+fn in_place_of(
+    replaced: Option<&ModelResponse>,
+    mut answer: ModelResponse,
+    request: &ModelRequest,
+) -> ModelResponse {
+    let origin = if replaced.is_some() { Origin::After } else { Origin::Before };
+    request.mark(&mut answer, replaced, origin);
+    match replaced {
+        Some(replaced) => {
+            answer.with_usage(replaced.usage()).with_metadata(replaced.metadata().clone())
+        }
+        None => answer,
     }
 }
 

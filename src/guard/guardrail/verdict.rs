@@ -21,6 +21,11 @@ impl Verdict {
 }
 
 /// What a check may return: a [`Verdict`], or a `Result` of one.
+#[diagnostic::on_unimplemented(
+    message = "a check cannot come to `{Self}`",
+    label = "neither a `Verdict` nor a `Result` of one",
+    note = "return `Verdict::Pass` or `Verdict::trip(\"why\")`, or a `Result` of one with any error"
+)]
 pub trait IntoVerdict {
     /// The verdict.
     ///
@@ -52,7 +57,10 @@ pub enum OnTrip {
     Fail,
     /// The whole run is [aborted](crate::Error::abort); nothing outside can undo it.
     Abort,
-    /// This is the answer.
+    /// This is the answer. In the model's place, [before](super::Guardrail::before) or
+    /// [beside](super::Guardrail::beside), it has [used](ModelResponse::usage) what it says, and
+    /// nothing where it says nothing; in the place of an answer, [after](super::Guardrail::after),
+    /// what that has used.
     Answer(Box<ModelResponse>),
 }
 

@@ -1,6 +1,7 @@
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, hide};
+use crate::agent::{AgentRequest, AgentResponse};
 use crate::callback::{Action, Bundle, Callback, Recovery};
 use crate::context::RunContext;
 use crate::error::{Error, Result};
@@ -58,6 +59,15 @@ impl Hider {
 
     fn recovery<T>(&self, error: &Error) -> Recovery<T> {
         self.error(error).map_or(Recovery::Propagate, Recovery::Fail)
+    }
+}
+
+/// The first call of a run that resumes may be one of a tool, of which nobody asks a model.
+#[diagnostic::do_not_recommend]
+impl Callback<AgentRequest> for Redact {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        self.in_run(request.context())?.reserve(request.messages());
+        Ok(Action::Continue)
     }
 }
 
@@ -145,6 +155,6 @@ impl Callback<ToolRequest> for Redact {
 
 impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
-        Self::new().on_model(redact.clone()).on_tool(redact)
+        Self::new().on_agent(redact.clone()).on_model(redact.clone()).on_tool(redact)
     }
 }

@@ -1,7 +1,7 @@
 //! Redaction: nobody reads what is nobody's business.
 //!
 //! ```text
-//! Redact: Callback<ModelRequest> + Callback<ToolRequest>
+//! Redact: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
 //! ```
 //!
 //! ```
@@ -29,7 +29,8 @@
 //! only. In JSON every string, number and key is a text of its own.
 //!
 //! Left alone are images, parts that only a provider knows, the instructions, the session's state,
-//! what tools [emit](crate::RunContext::emit), and the errors that another error has as its cause.
+//! what tools [emit](crate::RunContext::emit), the errors that another error has as its cause, and
+//! what ends a run: the reason of an abort and the question of an interrupt.
 //! What a provider added to a text or a thought that is redacted, such as a signature, is dropped
 //! with it, for it may repeat or vouch for the words; that of a tool call or a whole message stays.
 //!
@@ -126,7 +127,8 @@ impl Redact {
 
     /// The same guard with numbered placeholders, such as `[email-2]`: the same text has the same
     /// one throughout a run. Those that stand in the conversation as an agent begins are not used
-    /// again.
+    /// again; for runs that resume with a tool call, register it as a [`Bundle`](crate::Bundle),
+    /// since that is before any model call.
     pub fn numbered(mut self) -> Self {
         self.replacement = Replacement::Numbered;
         self

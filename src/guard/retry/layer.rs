@@ -70,6 +70,38 @@ impl RetryLayer {
 
     /// After which errors to make the call again: retryable ones unless told. It is not asked
     /// about endings.
+    ///
+    /// A tool's own failure is of a type that nobody else knows, so say here which to try again:
+    ///
+    /// ```
+    /// use std::io;
+    /// # use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// use tower_agent::guard::retry::RetryLayer;
+    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, Effect, Tool};
+    ///
+    /// # static CALLS: AtomicU32 = AtomicU32::new(0);
+    /// # async fn fetch(_: String) -> io::Result<String> {
+    /// #     match CALLS.fetch_add(1, Ordering::Relaxed) {
+    /// #         0 => Err(io::ErrorKind::TimedOut.into()),
+    /// #         _ => Ok("page".into()),
+    /// #     }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let model = ScriptedModel::new([Turn::tool("fetch", "x".into()), Turn::text("Read.")]);
+    /// let retry = RetryLayer::new().retry_if(|error| {
+    ///     let io = error.downcast_ref::<io::Error>();
+    ///     error.is_retryable() || io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+    /// });
+    /// let fetch = Tool::function("fetch", "Fetches a page.", fetch).effect(Effect::Pure);
+    /// let agent = Agent::builder(model).tool(fetch).tool_layer(retry).build()?;
+    /// # agent.run("Read it.").await?;
+    /// # assert_eq!(CALLS.load(Ordering::Relaxed), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retry_if(mut self, predicate: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
         self.policy.set_when(predicate);
         self

@@ -3,12 +3,15 @@
 use std::future::pending;
 use std::time::Duration;
 
+use tower_agent::guard::budget::{Account, Budget, Limits};
 use tower_agent::guard::guardrail::{Guardrail, OnTrip, Verdict};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentResponse, Error, ErrorKind, ModelResponse, Pending, Recovery, Result,
-    on_model_error,
+    Agent, AgentResponse, Error, ErrorKind, Metadata, ModelResponse, Origin, Pending, Recovery,
+    Result, Usage, after_model, on_model_error,
 };
+
+use crate::Log;
 
 use super::{everywhere, read, text_of, tripped};
 
@@ -28,7 +31,7 @@ async fn a_check_that_fails_or_panics_trips() {
         let error = outcome(guardrail).await.unwrap_err();
         assert_eq!(
             tripped(&error),
-            "the check failed: no connection: nobody there; check the base URL and the network"
+            "the check gave no verdict: no connection: nobody there; check the base URL and the network"
         );
         assert!(!error.is_retryable());
     }
@@ -65,6 +68,52 @@ async fn a_trip_may_abort_the_run_or_be_answered() {
     for guardrail in trips() {
         let response = outcome(guardrail.with_on_trip(OnTrip::answer("Sorry."))).await;
         assert_eq!(response.unwrap().text(), "Sorry.");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
+    let metadata = || Metadata::default().with_model("large");
+    let answered =
+        ModelResponse::text("answer").with_usage(Usage::new(20, 10)).with_metadata(metadata());
+    let price = |model: &str, usage: Usage| match model {
+        "large" => usage.total() as f64,
+        _ => 1000.0 * usage.total() as f64,
+    };
+    let origins = [Origin::Before, Origin::Before, Origin::After];
+    let spent = [(0, 0.0), (0, 0.0), (30, 30.0)];
+    let guardrails = everywhere(|| async { Ok(Verdict::trip("no")) });
+    for ((guardrail, origin), spent) in guardrails.into_iter().zip(origins).zip(spent) {
+        let account = Account::new(Limits::new().with_tokens(10_000).with_cost(1e9, price));
+        let log = Log::default();
+        let seen = log.clone();
+        let agent = Agent::builder(ScriptedModel::always(Turn::response(answered.clone())))
+            .global(Budget::of(account.clone()))
+            .on_model(after_model(move |_, response| seen.note(format!("{:?}", response.origin()))))
+            .model_layer(guardrail.with_on_trip(OnTrip::answer("Sorry.")))
+            .build()
+            .unwrap();
+        assert_eq!(agent.run("?").await.unwrap().text(), "Sorry.");
+        let used = account.used();
+        assert_eq!((used.model_calls, (used.tokens, used.cost)), (1, spent));
+        assert_eq!(log.take(), [format!("{origin:?}")]);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_that() {
+    let guardrails = everywhere(|| async { Ok(Verdict::trip("no")) });
+    for (guardrail, spent) in guardrails.into_iter().zip([7, 7, 30]) {
+        let account = Account::new(Limits::new().with_tokens(10_000));
+        let sorry = ModelResponse::text("Sorry.").with_usage(Usage::new(3, 4));
+        let turn = Turn::text("answer").with_usage(Usage::new(20, 10));
+        let agent = Agent::builder(ScriptedModel::always(turn))
+            .global(Budget::of(account.clone()))
+            .model_layer(guardrail.with_on_trip(OnTrip::Answer(Box::new(sorry))))
+            .build()
+            .unwrap();
+        agent.run("?").await.unwrap();
+        assert_eq!(account.used().tokens, spent);
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::guard::redact::{Detector, Redact};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Message, Metadata, ModelResponse, Part, Role, Tool,
-    ToolCall, ToolResponse,
+    Agent, AgentRequest, Error, ErrorKind, Message, Messages, Metadata, ModelResponse, Part,
+    Resolution, Role, Tool, ToolCall, ToolResponse,
 };
 
 fn guard() -> Redact {
@@ -186,6 +187,46 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
     assert_eq!(*messages[3].tool_calls().next().unwrap().arguments, json!("[email-6]"));
     assert_eq!(messages[4].tool_results().next().unwrap().text(), "[email-7] [email-4]");
     assert_eq!(response.text(), "[email-6], [email-4], [email-4]");
+}
+
+#[tokio::test]
+async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation() {
+    let lead = ScriptedModel::new([
+        Turn::text("a@a.co")
+            .and_tool("wipe", json!(1))
+            .and_tool("helper", json!({ "request": "go" })),
+        Turn::text("c@c.co"),
+    ]);
+    let helper =
+        ScriptedModel::new([Turn::text("a@a.co").and_tool("wipe", json!(2)), Turn::text("done")]);
+    // Another process has another guard.
+    let agent = || {
+        let wipe = || keeping("wipe", &Arc::default(), "b@b.co");
+        let helper = Agent::builder(helper.clone()).name("helper").tool(wipe()).build().unwrap();
+        Agent::builder(lead.clone())
+            .tools([wipe(), helper.into_tool("Helps.")])
+            .global(guard().numbered())
+            .global(Approval::of_tools(["wipe"]))
+            .build()
+            .unwrap()
+    };
+    let paused = agent().run("?").await.unwrap();
+    let checkpoint = paused.checkpoint().unwrap();
+    let yes: Vec<_> = checkpoint
+        .pending
+        .iter()
+        .map(|pending| Resolution::resolved(&pending.id, Decision::Approve))
+        .collect();
+    let request = AgentRequest::resume(checkpoint).with_resolutions(yes);
+
+    let response = agent().run(request).await.unwrap();
+
+    let results = |messages: &Messages| -> Vec<_> {
+        messages.iter().flat_map(Message::tool_results).map(|result| result.text()).collect()
+    };
+    assert_eq!(results(response.messages()), ["[email-2]", "done"]);
+    assert_eq!(results(helper.requests()[1].messages()), ["[email-2]"]);
+    assert_eq!(response.text(), "[email-3]");
 }
 
 #[tokio::test]
