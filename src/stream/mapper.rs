@@ -192,12 +192,21 @@ impl Mappers {
 
     /// The next delta to act on.
     pub(super) fn push(&mut self, delta: Delta) {
-        self.waiting.push(delta);
+        if self.round.is_some() {
+            self.waiting.push(delta);
+        } else {
+            self.deltas.push(delta);
+            self.round = Some(Round { stage: 0, is_end: false });
+        }
     }
 
     /// Gives back a list that was taken, so that the next delta needs no other.
     pub(super) fn give_back(&mut self, empty: Vec<Delta>) {
         self.deltas = empty;
+    }
+
+    fn has_more(&self, is_end: bool) -> bool {
+        !self.waiting.is_empty() || (is_end && !self.is_flushed)
     }
 
     /// What comes out next for what was pushed, and at the end for what was held back; `None` when
@@ -208,7 +217,7 @@ impl Mappers {
         is_end: bool,
     ) -> Poll<Result<Option<Vec<Delta>>>> {
         if self.round.is_none() {
-            if self.waiting.is_empty() && (self.is_flushed || !is_end) {
+            if !self.has_more(is_end) {
                 return Poll::Ready(Ok(None));
             }
             self.deltas.extend(self.waiting.drain(..).rev());
