@@ -12,11 +12,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use futures::StreamExt;
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
+use tower_agent::agui::{self, AgUi, RunAgentInput};
+use tower_agent::guard::budget::{Budget, Limits};
+use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, BoxError, Callback, Callbacks, Message, Messages, ModelRequest,
-    ModelResponse, ModelService, Result, ToolCall, ToolRequest, after_model, after_tool,
+    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, Messages, ModelRequest,
+    ModelResponse, ModelService, Result, Tool, ToolCall, ToolRequest, after_model, after_tool,
     before_model, before_tool,
 };
 use tower_layer::Layer;
@@ -142,6 +147,29 @@ fn a_step_costs_the_same_early_and_late() {
     // The history is a tree: it may be a level deeper.
     assert!((late.0 - early.0).abs() < 4.0, "allocations a step: {early:?}, then {late:?}");
     assert!(late.1 < early.1 * 5 / 4, "bytes a step: {early:?}, then {late:?}");
+}
+
+/// Streamed to a front end, read to the end or dropped after so many events, inside guards.
+#[test]
+fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
+    let turns = [Turn::tool("look", json!("jo@example.com")), Turn::text("It is jo@example.com.")];
+    let redact = Redact::new([Detector::email()]).unwrap().numbered();
+    let serve = |after: usize| {
+        let agent = Agent::builder(ScriptedModel::new(turns.clone()))
+            .tool(Tool::function("look", "Looks.", |it: String| it))
+            .global(redact.clone())
+            .global(Budget::new(Limits::new().with_model_calls(9)))
+            .build()
+            .unwrap();
+        let input = RunAgentInput::new("t", "r", [agui::Message::user("u", "Who?")]);
+        let run = AgUi::new(agent).run(input).unwrap();
+        finish(run.take(after).count())
+    };
+    let all = serve(usize::MAX);
+    assert!(all > 15, "{all} events");
+    for after in 0..=all + 1 {
+        assert_eq!(allocations::left(|| serve(after)), 0, "dropped after {after} of {all} events");
+    }
 }
 
 fn history(length: usize) -> Messages {

@@ -21,3 +21,8 @@ pub fn of<T>(run: impl FnOnce() -> T) -> Allocations {
 pub fn peak<T>(run: impl FnOnce() -> T) -> usize {
     measure(|| drop(run())).bytes_max as usize
 }
+
+/// How many allocations of `run`, on this thread, are still held after it.
+pub fn left<T>(run: impl FnOnce() -> T) -> i64 {
+    measure(|| drop(run())).count_current
+}
