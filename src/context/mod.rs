@@ -94,10 +94,11 @@ impl RunContext {
         self.anew(|given| given.id = Some(id))
     }
 
-    /// The same, watched; and what is seen. `capacity` events wait for the reader at most.
-    pub(crate) fn watched(&self, capacity: usize) -> (Self, Events) {
-        let run = self.scope.run.clone();
-        let (outlet, events) = Outlet::new(run.id.clone(), run.given.state.clone(), capacity);
+    /// The same, watched; and what is seen, which is named after `name`. `capacity` events wait for
+    /// the reader at most.
+    pub(crate) fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, Events) {
+        let state = self.scope.run.given.state.clone();
+        let (outlet, events) = Outlet::new(name, state, capacity);
         let (caller, limit) = (self.tool_call.clone(), self.max_iterations());
         let mut scope = Scope::child(&self.scope, caller, "", limit, self.carries().clone());
         scope.path = self.scope.path.clone();

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
@@ -54,8 +55,18 @@ impl RunStream {
     /// Calls any agent service, such as an [`Agent`](crate::Agent) inside tower layers, and shows
     /// what happens.
     pub fn new<S: AgentService>(service: S, request: AgentRequest) -> Self {
+        let name = request.context().run_id().into();
+        Self::named(service, request, name)
+    }
+
+    /// The same. Messages and invocations are named after `name`, where not after the run.
+    pub(crate) fn named<S: AgentService>(
+        service: S,
+        request: AgentRequest,
+        name: Arc<str>,
+    ) -> Self {
         let context = request.context().clone();
-        let (watched, events) = context.watched(CAPACITY);
+        let (watched, events) = context.watched(name, CAPACITY);
         if let Some(outlet) = watched.outlet() {
             outlet.note(EventKind::RunStarted { run: context.run_id().into() });
         }

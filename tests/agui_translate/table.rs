@@ -446,6 +446,24 @@ fn calls_that_turns_name_alike_are_told_apart() {
     assert_eq!(results, ["1", "2"]);
 }
 
+/// It has messages that are named after the run already, and would add to them.
+#[test]
+fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
+    let turns = ["one", "two", "three"].map(|number| Turn::text(number));
+    let server = AgUi::new(agent("lead", turns).build().unwrap());
+    let mut messages = Vec::new();
+    for turn in 0..3 {
+        messages.push(Message::user(format!("u{turn}"), "Hello"));
+        let input = RunAgentInput::new("t", "r", messages.clone());
+        let mut front_end = Conversation::new(messages);
+        run(&server, input).iter().for_each(|event| front_end.apply(event));
+        messages = front_end.messages().to_vec();
+    }
+    let said = messages.iter().skip(1).step_by(2).cloned();
+    let expected = [("r-0", "one"), ("r.1-0", "two"), ("r.2-0", "three")];
+    assert!(said.eq(expected.map(|(id, text)| Message::assistant(id, text))), "{messages:#?}");
+}
+
 /// Such as the signature without which some take no further turn of the conversation.
 #[test]
 fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {

@@ -125,7 +125,7 @@ impl AgUi {
 
     fn start(&self, input: Arc<RunAgentInput>, mut request: AgentRequest) -> AgUiRun {
         request.extensions_mut().insert(input.clone());
-        let agent = RunStream::new(self.agent.clone(), request);
+        let agent = RunStream::named(self.agent.clone(), request, name(&input));
         AgUiRun::new(agent, input, self.stack.clone())
     }
 
@@ -142,6 +142,23 @@ impl AgUi {
         request.extensions_mut().insert(parts);
         let run = self.start(Arc::new(input), request);
         Ok(reply::events(EventBody::new(run, self.limits.keep_alive)))
+    }
+}
+
+/// What the messages of a run are named after: the run, or where the front end has messages of an
+/// earlier one by that name, one more of it. It would add to those.
+fn name(input: &RunAgentInput) -> Arc<str> {
+    let run = &input.run_id;
+    let earlier = input.messages.iter().filter_map(|message| {
+        let rest = message.id.strip_prefix(&**run)?;
+        match rest.strip_prefix('.') {
+            Some(rest) => rest.split('-').next()?.parse::<u64>().ok(),
+            None => rest.starts_with('-').then_some(0),
+        }
+    });
+    match earlier.max() {
+        None => run.clone(),
+        Some(number) => format!("{run}.{}", number.saturating_add(1)).into(),
     }
 }
 
