@@ -449,7 +449,7 @@ fn calls_that_turns_name_alike_are_told_apart() {
 /// It has messages that are named after the run already, and would add to them.
 #[test]
 fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
-    let turns = ["one", "two", "three"].map(|number| Turn::text(number));
+    let turns = ["one", "two", "three"].map(Turn::text);
     let server = AgUi::new(agent("lead", turns).build().unwrap());
     let mut messages = Vec::new();
     for turn in 0..3 {
