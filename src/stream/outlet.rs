@@ -156,15 +156,13 @@ impl Outlet {
     /// A model call is over: what is seen of it becomes what was answered, by the attempt of that
     /// number, if anything was.
     pub(crate) async fn settle(&self, sink: &Sink, answer: Option<(&Message, Option<u32>)>) {
-        let settle = |call: &mut Call, out: &mut Out<'_>| {
-            let id = call.settle(answer, out);
+        let settle = |calls: &mut Calls, out: &mut Out<'_>| {
+            let id = sink.call.of(calls).settle(answer, out);
             if let (Some(id), Some((message, _))) = (id, answer) {
                 lock(&self.0.shown).push(Shown { id, message: message.clone() });
             }
         };
-        if let Ok(((), false)) = self.push_of(&sink.call, settle) {
-            drop(self.room().await);
-        }
+        self.tell_all(settle).await;
     }
 
     /// A model call was dropped: what is seen of it is void.

@@ -1,11 +1,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::agui::wire::{
-    Content, EncryptedEntity, Event, EventKind, Message, MessageKind, Patch, TextRole, ToolCall,
-};
+use super::edit::{append, empty, merge, takes_text};
+use crate::agui::wire::{EncryptedEntity, Event, EventKind, Message, MessageKind, Patch, ToolCall};
 
 /// The messages as the front end has them, kept in step with what it is sent.
 ///
@@ -213,20 +212,20 @@ impl Conversation {
 
     /// The message, unless it is an activity: text never goes there.
     fn text(&mut self, id: &str) -> Option<&mut Message> {
-        let message = self.find(id)?;
-        (!matches!(message.kind, MessageKind::Activity { .. })).then_some(message)
+        self.find(id).filter(|message| takes_text(message))
     }
 
     /// The same, most likely for the same message again.
     fn text_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
-        if let Some((last, at)) = &self.last
-            && Arc::ptr_eq(last, id)
-        {
-            return self.messages.get_mut(*at);
-        }
-        let at = *self.places.get(id)?;
-        self.last = self.text(id).is_some().then(|| (id.clone(), at));
-        self.text(id)
+        let at = match &self.last {
+            Some((last, at)) if Arc::ptr_eq(last, id) => *at,
+            _ => {
+                let at = *self.places.get(id)?;
+                self.last = Some((id.clone(), at));
+                at
+            }
+        };
+        self.messages.get_mut(at).filter(|message| takes_text(message))
     }
 
     fn start(&mut self, id: &Arc<str>, kind: MessageKind, name: Option<&str>, event: &Event) {
@@ -361,40 +360,5 @@ impl Conversation {
             new_type.clone_into(activity_type);
         }
         merge(&mut message.metadata, event);
-    }
-}
-
-fn empty(role: TextRole) -> MessageKind {
-    let content = String::new();
-    match role {
-        TextRole::Developer => MessageKind::Developer { content },
-        TextRole::System => MessageKind::System { content },
-        TextRole::Assistant => {
-            MessageKind::Assistant { content: Some(content), tool_calls: Vec::new() }
-        }
-        TextRole::User => MessageKind::User { content: Content::Text(content) },
-    }
-}
-
-fn append(message: &mut Message, delta: &str) {
-    match &mut message.kind {
-        MessageKind::Developer { content }
-        | MessageKind::System { content }
-        | MessageKind::Reasoning { content } => content.push_str(delta),
-        MessageKind::Assistant { content, .. } => content.get_or_insert_default().push_str(delta),
-        MessageKind::User { content } | MessageKind::Tool { content, .. } => match content {
-            Content::Text(text) => text.push_str(delta),
-            // The front end keeps no parts beside streamed text.
-            Content::Parts(_) => *content = delta.into(),
-        },
-        MessageKind::Activity { .. } => {}
-    }
-}
-
-/// Adds what the event carries, key by key.
-fn merge(metadata: &mut Option<Map<String, Value>>, event: &Event) {
-    if let Some(more) = event.metadata() {
-        let entries = more.iter().map(|(key, value)| (key.clone(), value.clone()));
-        metadata.get_or_insert_default().extend(entries);
     }
 }

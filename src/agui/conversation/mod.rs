@@ -21,6 +21,7 @@
 //! travels as the `encryptedValue`.
 
 mod client;
+mod edit;
 mod read;
 mod write;
 
