@@ -1,0 +1,1 @@
+//! Guards are asked always, and an answer lets one call through once.

@@ -1,0 +1,1 @@
+//! Panics, secrets in errors, and depth.

@@ -1,0 +1,1 @@
+//! What an engineer tries in the first hour.

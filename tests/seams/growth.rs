@@ -1,0 +1,1 @@
+//! Long conversations cost what is new in them.

@@ -1,0 +1,1 @@
+//! Behaviour that no test showed.

@@ -1,0 +1,1 @@
+//! A run that fails keeps what it did.

@@ -1,0 +1,1 @@
+//! A call belongs to the agent that made it.

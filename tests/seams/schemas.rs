@@ -1,0 +1,1 @@
+//! What providers would refuse is refused or mended here.

@@ -1,0 +1,1 @@
+//! Presets go down the tree of agents.

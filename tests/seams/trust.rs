@@ -1,0 +1,1 @@
+//! A client says only what is its own to say.
