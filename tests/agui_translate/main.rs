@@ -3,6 +3,8 @@
 
 #[path = "../support/agui_any.rs"]
 mod any;
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/agui_order.rs"]
 mod rules;
 

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::Stream;
 use proptest::prelude::*;
-use proptest::test_runner::Config;
 use serde_json::{Value, json};
 use tower_agent::agui::{
     AgUi, AgUiBuilder, Conversation, Event, MessageKind, RunAgentInput, TranslateRequest,
@@ -22,11 +21,8 @@ use tower_agent::{
 };
 
 use super::any::any_event;
+use super::property::cases;
 use super::{presets, rules, wire};
-
-pub fn config(cases: u32) -> Config {
-    Config { cases, failure_persistence: None, ..Config::default() }
-}
 
 // The agent.
 
@@ -504,7 +500,7 @@ pub fn watch(
 }
 
 proptest! {
-    #![proptest_config(config(10_000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn whatever_callbacks_do_what_leaves_is_in_order(
@@ -522,7 +518,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(cases(4_000))]
 
     #[test]
     fn callbacks_that_only_look_leave_the_front_end_with_the_transcript(

@@ -13,7 +13,8 @@ use tower_agent::{
     ProviderData, Role, Tool, ToolCall,
 };
 
-use super::properties::{asked, config, watch};
+use super::properties::{asked, watch};
+use super::property::cases;
 
 /// A message, as far as a model is shown it.
 #[derive(Debug, PartialEq)]
@@ -130,7 +131,7 @@ fn agent(run: usize, script: &[Vec<Piece>]) -> Agent {
 }
 
 proptest! {
-    #![proptest_config(config(2_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_conversation_by_way_of_the_front_end_is_the_one_held_here(
@@ -163,7 +164,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(2_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn the_next_run_is_asked_with_what_a_caller_here_would_ask_it_with(asked in asked()) {

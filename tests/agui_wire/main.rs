@@ -5,6 +5,8 @@
 mod allocations;
 #[path = "../support/agui_any.rs"]
 mod any;
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/agui_order.rs"]
 mod rules;
 

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use proptest::test_runner::Config;
 use serde_json::Value;
 use tower_agent::agui::{Conversation, Event, EventKind, OrderKeeper, sse};
 
 use crate::any::any_event;
+use crate::property::cases;
 use crate::rules;
-
-fn config(cases: u32) -> Config {
-    Config { cases, failure_persistence: None, ..Config::default() }
-}
 
 fn json(events: &[Event]) -> Vec<Value> {
     events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
@@ -170,7 +166,7 @@ fn harmed() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    #![proptest_config(config(12_000))]
+    #![proptest_config(cases(12_000))]
 
     #[test]
     fn any_events_leave_in_order(
@@ -185,7 +181,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(6_000))]
+    #![proptest_config(cases(6_000))]
 
     #[test]
     fn a_run_with_faults_leaves_in_order(events in harmed(), stop in any::<bool>()) {
@@ -194,7 +190,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(2_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_run_in_order_leaves_as_it_came(events in run_in_order()) {
@@ -204,7 +200,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(cases(4_000))]
 
     /// Whoever remembers the last piece knows the next by where its name is in memory.
     #[test]

@@ -19,6 +19,7 @@ use tower_agent::stream::{Event, EventKind};
 use tower_agent::{Agent, AgentRequest, AgentResponse, End, Resolution, Result, Role};
 
 use self::case::{Around, Case, Decides, OF_MODEL, OF_OTHER, OF_TOOL, Reader, case};
+use self::support::property::cases;
 use self::support::transcript::{left, said};
 use self::world::World;
 
@@ -308,11 +309,7 @@ fn quiet() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None,
-        max_shrink_iters: 4000,
-        ..ProptestConfig::with_cases(7000)
-    })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..cases(7000) })]
 
     #[test]
     fn a_stack_around_the_model_keeps_what_is_promised(case in case(case::on_model())) {

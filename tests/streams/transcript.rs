@@ -11,6 +11,7 @@ use tower_agent::{
 };
 
 use super::read;
+use crate::support::property::cases;
 use crate::support::transcript::{left, said};
 
 #[derive(Clone, Debug)]
@@ -149,7 +150,7 @@ fn check(agent: &Agent, side_by_side: bool) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+    #![proptest_config(cases(1500))]
 
     #[test]
     fn an_agent_leaves_its_reader_with_what_it_has_said(

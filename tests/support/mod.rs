@@ -5,6 +5,7 @@ pub mod agui_order;
 pub mod call;
 pub mod logger;
 pub mod process;
+pub mod property;
 pub mod server;
 pub mod team;
 pub mod trace;

@@ -20,6 +20,7 @@ use tower_layer::Layer;
 
 use super::{charged, exceeded, tokens};
 use crate::Log;
+use crate::support::property::cases;
 
 fn answering(response: ModelResponse) -> BoxModel {
     BoxModel::new(ScriptedModel::always(Turn::response(response)))
@@ -208,7 +209,7 @@ struct Truth {
 type Call = Pin<Box<dyn Future<Output = Result<ModelResponse, Error>>>>;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(cases(4000))]
 
     #[test]
     fn the_books_balance_whatever_is_dropped_when(

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tower_agent::guard::redact::{Detector, Redact};
 
 use super::Writing;
+use crate::support::property::cases;
 
 /// Shows where matches are.
 fn marking(detectors: impl IntoIterator<Item = Detector>) -> Redact {
@@ -61,10 +62,6 @@ fn check_exact(redact: &Redact, letters: &[&str], length: usize, pieces: &[Strin
 fn pieces(letters: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
     let piece = prop::collection::vec(prop::sample::select(letters), 0..4);
     prop::collection::vec(piece.prop_map(|letters| letters.concat()), 0..7)
-}
-
-fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
 
 const LETTERS: &[&str] = &["a", "b", "c", "é", "\n"];

@@ -14,6 +14,7 @@ use tower_agent::{
 };
 
 use super::Writing;
+use crate::support::property::cases;
 
 fn guard() -> Redact {
     Redact::new([Detector::email(), Detector::card()]).unwrap()
@@ -197,7 +198,7 @@ fn deltas() -> impl Strategy<Value = Vec<Delta>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(cases(500))]
 
     #[test]
     fn the_response_is_what_was_let_through_and_nothing_is_replaced(deltas in deltas()) {
