@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::call::Origin;
-use crate::message::{Message, Metadata, Usage};
+use crate::message::{Message, Metadata, Part, Role, ToolCall, Usage};
 use crate::stream::Streamed;
 
 /// What a model answers. Cloning is O(1).
@@ -49,6 +49,68 @@ impl ModelResponse {
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Message::assistant(text))
+    }
+
+    /// An answer of tool calls alone, finished to have them run.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{FinishReason, ModelResponse, ToolCall};
+    ///
+    /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
+    /// let response = ModelResponse::from_tool_calls([call]);
+    /// assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+    /// assert_eq!(response.message().tool_calls().count(), 1);
+    /// ```
+    #[must_use]
+    pub fn from_tool_calls(calls: impl IntoIterator<Item = ToolCall>) -> Self {
+        Self::new(Message::new(Role::Assistant, calls.into_iter().map(Part::ToolCall)))
+    }
+
+    /// Sets the text, and keeps everything else: reasoning, tool calls, usage, finish reason and
+    /// what the provider added.
+    ///
+    /// The text stands where the first text part was, in the place of all of them. A response
+    /// without a text gets it before its first tool call.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{Message, ModelResponse, Part, ToolCall, Usage};
+    ///
+    /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
+    /// let said = Message::assistant("Let me add.").with(Part::ToolCall(call));
+    /// let response = ModelResponse::new(said).with_usage(Usage::new(12, 1)).with_text("One moment.");
+    /// assert_eq!(response.message().text(), "One moment.");
+    /// assert_eq!(response.message().tool_calls().count(), 1);
+    /// assert_eq!(response.usage().total(), 13);
+    /// ```
+    #[must_use]
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        let parts = self.message.parts_mut();
+        let first = parts.iter().position(|part| matches!(part, Part::Text(_)));
+        let mut new = match first {
+            Some(first) => parts[first].clone(),
+            None => Part::text(""),
+        };
+        if let Part::Text(new) = &mut new {
+            new.text = text.into();
+        }
+        let at = first.or_else(|| parts.iter().position(|part| matches!(part, Part::ToolCall(_))));
+        let at = at.unwrap_or(parts.len());
+        parts.retain(|part| !matches!(part, Part::Text(_)));
+        parts.insert(at, new);
+        self
+    }
+
+    /// Adds a tool call. An answer that had finished because the model was done now has to have
+    /// its tools run.
+    #[must_use]
+    pub fn with_tool_call(mut self, call: ToolCall) -> Self {
+        self.message.parts_mut().push(Part::ToolCall(call));
+        if self.finish_reason == FinishReason::Stop {
+            self.finish_reason = FinishReason::ToolCalls;
+        }
+        self
     }
 
     /// The same answer with why it ended.

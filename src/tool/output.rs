@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::ToolResponse;
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::error::{BoxError, Error, Result};
 
 /// What a tool function may return.
 ///
@@ -49,10 +49,7 @@ pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoToolResponse for Json<T> {
     fn into_tool_response(self) -> Result<ToolResponse> {
-        serde_json::to_value(self.0).map(ToolResponse::new).map_err(|error| {
-            let message = format!("the answer does not serialise: {error}");
-            Error::new(ErrorKind::Tool, message).with_source(error)
-        })
+        ToolResponse::json(self.0)
     }
 }
 

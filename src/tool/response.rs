@@ -1,8 +1,10 @@
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::call::Origin;
+use crate::error::{Error, ErrorKind, Result};
 use crate::message::Part;
 
 /// What a tool answers. Cloning is O(1).
@@ -41,6 +43,35 @@ impl ToolResponse {
             origin: Origin::default(),
             arguments: None,
         }
+    }
+
+    /// An answer made of a value of any type that serialises.
+    ///
+    /// ```
+    /// use serde::Serialize;
+    /// use serde_json::json;
+    /// use tower_agent::ToolResponse;
+    ///
+    /// #[derive(Serialize)]
+    /// struct Weather {
+    ///     celsius: f64,
+    /// }
+    ///
+    /// # fn main() -> tower_agent::Result<()> {
+    /// let response = ToolResponse::json(Weather { celsius: 21.5 })?;
+    /// assert_eq!(response.value(), &json!({ "celsius": 21.5 }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Tool`] when the value does not serialise.
+    pub fn json(value: impl Serialize) -> Result<Self> {
+        serde_json::to_value(value).map(Self::new).map_err(|error| {
+            let message = format!("the answer does not serialise: {error}");
+            Error::new(ErrorKind::Tool, message).with_source(error)
+        })
     }
 
     /// A refusal or a failure that the model may read and act on.
