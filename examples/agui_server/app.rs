@@ -9,21 +9,25 @@ use tower_agent::agui::AgUi;
 use tower_agent::guard::approval::Approval;
 use tower_agent::{Agent, BuildError, ModelService};
 use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 use crate::callbacks::{Log, Stopwatch, TokenCount, forbid};
+use crate::local::is_local;
 use crate::notes::tell_callbacks;
 use crate::session::{begin, delete_file, keep_results};
 use crate::tools::tools;
 
-/// What is served, around any model.
+/// What is served on this port of the loopback, around any model.
 ///
-/// No page from elsewhere gets at the agent through a visitor's browser: there is no CORS layer, and
-/// the page cannot be put into a frame, where a click might approve what nobody has read.
-pub(crate) fn app(model: impl ModelService) -> Result<Router, BuildError> {
+/// No page from elsewhere gets at the agent through a visitor's browser: there is no CORS layer,
+/// requests for another host or from another page are refused, and the page cannot be put into a
+/// frame, where a click might approve what nobody has read.
+pub(crate) fn app(model: impl ModelService, port: u16) -> Result<Router, BuildError> {
     let agent = AgUi::builder(agent(model)?).on_translate(tell_callbacks()).build();
     Ok(Router::new()
         .route("/", get(Html(include_str!("page.html"))))
         .route_service("/agent", agent)
+        .layer(ValidateRequestHeaderLayer::custom(is_local(port)))
         .layer(SetResponseHeaderLayer::overriding(
             X_FRAME_OPTIONS,
             HeaderValue::from_static("DENY"),

@@ -13,6 +13,7 @@
 //! `OPENAI_MODEL`.
 
 mod app;
+mod local;
 mod notes;
 mod offline;
 mod session;
@@ -42,11 +43,12 @@ async fn main() -> Result<(), BoxError> {
         Ok(port) => port.parse().map_err(|error| format!("PORT is `{port}`: {error}"))?,
         Err(_) => 3000,
     };
-    let app = match server::model()? {
-        Some(model) => app(model)?,
-        None => app(Offline)?,
-    };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-    println!("http://{}", listener.local_addr()?);
+    let address = listener.local_addr()?;
+    let app = match server::model()? {
+        Some(model) => app(model, address.port())?,
+        None => app(Offline, address.port())?,
+    };
+    println!("http://{address}");
     Ok(axum::serve(listener, app).await?)
 }
