@@ -1,0 +1,178 @@
+//! What a budget holds, gives back and refuses.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, advance};
+use tower::service_fn;
+use tower::util::rng::Rng;
+use tower_agent::guard::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
+use tower_agent::guard::retry::RetryLayer;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Semantics, Tool,
+    Usage, before_agent, on_model_error,
+};
+
+const SECONDS: fn(u64) -> Duration = Duration::from_secs;
+
+fn look() -> Tool {
+    Tool::function("look", "Looks.", |_: serde_json::Value| "nothing")
+}
+
+/// Turns that take so long, and ask for a tool.
+fn slow(turns: usize, seconds: u64) -> Vec<Turn> {
+    let turn = || Turn::tool("look", json!({})).with_latency(SECONDS(seconds));
+    (0..turns).map(|_| turn()).collect()
+}
+
+fn busy() -> Error {
+    Error::new(ErrorKind::Overloaded, "busy")
+}
+
+fn exceeded(error: &Error) -> Limit {
+    error.downcast_ref::<Exceeded>().unwrap_or_else(|| panic!("{error}")).limit
+}
+
+#[tokio::test]
+async fn a_call_made_again_with_its_befores_gives_the_first_reservation_back() {
+    let account = Account::new(Limits::new().with_tokens(5000).with_reservation(4000));
+    let tries = Arc::new(AtomicU32::new(0));
+    let model = service_fn(move |_: ModelRequest| {
+        let first = tries.fetch_add(1, Ordering::Relaxed) == 0;
+        let answer = ModelResponse::new(Message::assistant("done")).with_usage(Usage::new(20, 10));
+        std::future::ready(if first { Err(busy()) } else { Ok(answer) })
+    });
+    let agent = Agent::builder(model)
+        .semantics(Semantics::adk_elixir())
+        .on_model(Budget::of(account.clone()))
+        .on_model(on_model_error(|_, _| Recovery::Retry))
+        .build()
+        .unwrap();
+
+    assert_eq!(agent.run("?").await.unwrap().text(), "done");
+
+    let used = account.used();
+    assert_eq!((used.model_calls, used.tokens), (2, 30), "the first attempt has come to nothing");
+    assert_eq!(account.reserved(), Spent::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_limit_given_to_the_model_alone_is_enforced() {
+    let model = ScriptedModel::new(slow(2, 6));
+    let agent = Agent::builder(model.clone())
+        .tool(look())
+        .on_model(Budget::new(Limits::new().with_time(SECONDS(10))))
+        .build()
+        .unwrap();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    assert_eq!(exceeded(&error), Limit::Time(SECONDS(10)));
+    model.assert_done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_refuses_exactly_at_the_end_of_its_time() {
+    let model = ScriptedModel::new(slow(2, 5));
+    let agent = Agent::builder(model.clone())
+        .tool(look())
+        .on_model(Budget::new(Limits::new().with_time(SECONDS(10))))
+        .build()
+        .unwrap();
+    let begun = Instant::now();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    assert_eq!(begun.elapsed(), SECONDS(10));
+    assert_eq!(exceeded(&error), Limit::Time(SECONDS(10)));
+    model.assert_done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_before_the_first_model_call_counts() {
+    let agent = Agent::builder(ScriptedModel::new([]))
+        .global(Budget::new(Limits::new().with_time(SECONDS(10))))
+        .on_agent(before_agent(|_| advance(SECONDS(10))))
+        .build()
+        .unwrap();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    assert_eq!(exceeded(&error), Limit::Time(SECONDS(10)));
+}
+
+#[test]
+fn a_warning_may_look_at_the_account() {
+    let (done, end) = mpsc::channel();
+    // A thread of its own: were the account locked, this would wait for ever.
+    thread::spawn(move || {
+        let known = Arc::new(OnceLock::<Account>::new());
+        let looks = known.clone();
+        let (say, said) = mpsc::channel();
+        let limits = Limits::new().with_model_calls(2).with_warning(0.5, move |limit, share| {
+            let used = looks.get().map(|account| account.used().model_calls);
+            say.send((limit, share, used)).unwrap();
+        });
+        let account = known.get_or_init(|| Account::new(limits));
+        let agent = Agent::builder(ScriptedModel::new([Turn::text("done")]))
+            .on_model(Budget::of(account.clone()))
+            .build()
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(agent.run("?")).unwrap();
+        done.send(said.try_iter().collect::<Vec<_>>()).unwrap();
+    });
+
+    let said = end.recv_timeout(SECONDS(30)).expect("the warning does not wait for its own call");
+
+    assert_eq!(said, [(Limit::ModelCalls(2), 0.5, Some(1))]);
+}
+
+#[tokio::test]
+async fn without_a_price_nothing_costs_anything() {
+    let account = Account::new(Limits::new().with_tokens(10_000));
+    let turn = Turn::text("done").with_usage(Usage::new(20, 10));
+    let agent = Agent::builder(ScriptedModel::new([turn]))
+        .on_model(Budget::of(account.clone()))
+        .build()
+        .unwrap();
+
+    agent.run("?").await.unwrap();
+
+    let used = account.used();
+    assert_eq!((used.tokens, used.cost), (30, 0.0));
+}
+
+/// Always the same part of what may be waited.
+#[derive(Clone)]
+struct Part(f64);
+
+impl Rng for Part {
+    fn next_u64(&mut self) -> u64 {
+        (self.0 * u64::MAX as f64) as u64
+    }
+
+    fn next_f64(&mut self) -> f64 {
+        self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_half_a_second_at_first_and_never_more_than_thirty() {
+    let failing = (0..9).map(|_| Turn::error(busy()));
+    let model = ScriptedModel::new(failing.chain([Turn::text("done")]));
+    let generous = tower::retry::budget::TpsBudget::new(SECONDS(10), 100, 1.0);
+    let retry = RetryLayer::new().with_attempts(10).with_rng(Part(1.0)).with_budget(generous);
+    let began = Instant::now();
+    let agent = Agent::builder(model).model_layer(retry).build().unwrap();
+
+    assert_eq!(agent.run("?").await.unwrap().text(), "done");
+
+    // 0.5, 1, 2, 4, 8 and 16 seconds, and then 30 and 30 and 30.
+    assert_eq!(began.elapsed(), Duration::from_millis(31_500 + 3 * 30_000));
+}
