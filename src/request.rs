@@ -76,6 +76,14 @@ pub trait Request: Clone + Send + Sync + 'static {
         true
     }
 
+    /// Whether it asks for something else than `earlier`, a clone from before callbacks had it:
+    /// the guards of a band are asked again before a retry of a changed request. Defaults to
+    /// `true`.
+    fn is_changed_from(&self, earlier: &Self) -> bool {
+        let _ = earlier;
+        true
+    }
+
     /// Whether something of the call has been seen already, so that making it again would have
     /// to take that back. No unless overridden.
     fn is_committed(&self) -> bool {

@@ -32,7 +32,7 @@ fn told(note: &CallbackNote, agent: &str) -> Event {
 fn decision(decision: &Decision) -> String {
     let word = match decision {
         Decision::Continue => "continue",
-        Decision::Proceed => "proceed",
+        Decision::SkipRest => "skip rest",
         Decision::Respond => "respond",
         Decision::Propagate => "propagate",
         Decision::Fail => "fail",

@@ -197,6 +197,12 @@ impl Request for AgentRequest {
         &self.context
     }
 
+    fn is_changed_from(&self, earlier: &Self) -> bool {
+        self.messages != earlier.messages
+            || self.settings != earlier.settings
+            || self.tools.declarations() != earlier.tools.declarations()
+    }
+
     /// If somebody watches the run: an agent shows what happens in it from the start.
     fn is_committed(&self) -> bool {
         self.context.outlet().is_some()

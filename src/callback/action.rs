@@ -7,9 +7,9 @@ use crate::error::Error;
 pub enum Action<T> {
     /// Ask the next callback.
     Continue,
-    /// Ask no further callback of this band and phase: make the call with the request as it now
-    /// is, or keep the response.
-    Proceed,
+    /// Skip the rest of the band's callbacks in this phase, but for [guards](super::Callback::is_guard):
+    /// make the call with the request as it now is, or keep the response.
+    SkipRest,
     /// Answer with this: without a call from `before`, in the response's place from `after`.
     Respond(T),
 }
@@ -24,7 +24,7 @@ impl<T> Action<T> {
     fn map<U>(self, change: impl FnOnce(T) -> U) -> Action<U> {
         match self {
             Self::Continue => Action::Continue,
-            Self::Proceed => Action::Proceed,
+            Self::SkipRest => Action::SkipRest,
             Self::Respond(response) => Action::Respond(change(response)),
         }
     }

@@ -6,7 +6,7 @@ use tower::Service;
 
 use super::Callbacks;
 use super::ending::Begun;
-use super::phases::Recovered;
+use super::phases::{Asked, Recovered};
 use super::semantics::{BandSemantics, Retries};
 use crate::call::Origin;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
@@ -51,9 +51,8 @@ impl<R: Request> Begun<R> {
         self.request.mark(&mut response, None, origin);
         match self.request.context().ending(R::CALL) {
             Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending),
-            Some(_) => {}
-            None if self.is_after_asked(origin) => self.after(&mut response).await?,
-            None => {}
+            None if self.is_after_asked(origin) => self.after(&mut response, Asked::All).await?,
+            _ => self.after(&mut response, Asked::Guards).await?,
         }
         Ok(response)
     }
@@ -66,7 +65,7 @@ impl<R: Request> Begun<R> {
         self.request.enter_band();
         let asks_again = self.callbacks.semantics().retry_before.get(R::CALL);
         let entered = asks_again.then(|| self.request.clone());
-        if let Some(response) = self.before().await? {
+        if let Some(response) = self.before(Asked::All).await? {
             return Ok((response, Origin::Before));
         }
         let mut retries = 0;
@@ -86,6 +85,7 @@ impl<R: Request> Begun<R> {
                 Ok(response) => return Ok((response, Origin::Service)),
                 Err(error) => self.failed(error.into())?,
             };
+            let sent = self.request.clone();
             match self.on_error(error, retries < self.max_retries()).await? {
                 Recovered::Fallback(response) => return Ok((response, Origin::Fallback)),
                 Recovered::Retry => retries += 1,
@@ -93,11 +93,17 @@ impl<R: Request> Begun<R> {
             if let Some(ended) = self.request.context().refusal(R::CALL) {
                 return Err(ended);
             }
-            if let Some(entered) = &entered {
-                self.request = entered.clone();
-                if let Some(response) = self.before().await? {
-                    return Ok((response, Origin::Before));
+            let asked = match &entered {
+                Some(entered) => {
+                    self.request = entered.clone();
+                    Asked::All
                 }
+                // What the guards let through was another call.
+                None if self.request.is_changed_from(&sent) => Asked::Guards,
+                None => continue,
+            };
+            if let Some(response) = self.before(asked).await? {
+                return Ok((response, Origin::Before));
             }
         }
     }

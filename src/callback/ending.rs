@@ -1,3 +1,4 @@
+use super::phases::Asked;
 use super::{Callbacks, Outcome};
 use crate::error::Result;
 use crate::panic::catch;
@@ -8,24 +9,37 @@ use crate::request::Request;
 pub(super) struct Begun<R: Request> {
     pub(super) request: R,
     pub(super) callbacks: Callbacks<R>,
-    /// Hooks run from the first callback on, so those entered are always the first few.
+    /// Hooks run from the first callback on, so those entered are the first few, and of those
+    /// behind them the first few guards.
     entered: usize,
+    guards_entered: usize,
     ended: bool,
 }
 
 impl<R: Request> Begun<R> {
     pub(super) fn new(request: R, callbacks: Callbacks<R>) -> Self {
-        Self { request, callbacks, entered: 0, ended: false }
+        Self { request, callbacks, entered: 0, guards_entered: 0, ended: false }
     }
 
     /// A call of which only a phase is run: nobody is told of an end.
     pub(super) fn unended(request: R, callbacks: Callbacks<R>) -> Self {
-        Self { request, callbacks, entered: 0, ended: true }
+        Self { request, callbacks, entered: 0, guards_entered: 0, ended: true }
     }
 
-    /// A hook of the callback at `index` is about to run.
-    pub(super) fn enter(&mut self, index: usize) {
-        self.entered = self.entered.max(index + 1);
+    /// Whether a hook of the callback at `index` is to run; if so, it is about to.
+    pub(super) fn enter(&mut self, index: usize, asked: Asked) -> bool {
+        let entered = match asked {
+            Asked::All | Asked::Told => &mut self.entered,
+            Asked::Guards if self.is_guard(index) => &mut self.guards_entered,
+            Asked::Guards => return false,
+        };
+        *entered = (*entered).max(index + 1);
+        true
+    }
+
+    pub(super) fn is_guard(&self, index: usize) -> bool {
+        // One that cannot say so is taken for one.
+        catch(|| self.callbacks.as_slice()[index].get().is_guard()).unwrap_or(true)
     }
 
     pub(super) fn end(mut self, result: &Result<R::Response>) {
@@ -37,9 +51,11 @@ impl<R: Request> Begun<R> {
 
     fn tell(&mut self, outcome: Outcome<'_, R::Response>) {
         self.ended = true;
-        for callback in &self.callbacks.as_slice()[..self.entered] {
-            // It cannot change anything, so neither can its panic.
-            drop(catch(|| callback.get().on_end(&self.request, outcome)));
+        for (index, callback) in self.callbacks.as_slice().iter().enumerate() {
+            if index < self.entered || index < self.guards_entered && self.is_guard(index) {
+                // It cannot change anything, so neither can its panic.
+                drop(catch(|| callback.get().on_end(&self.request, outcome)));
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Action, Callback, Outcome, Recovery};
+use super::{Action, Callback, Outcome, Recovery, Shared};
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
@@ -56,6 +56,11 @@ macro_rules! hooks {
         ///             false => Ok(Action::Continue),
         ///         }
         ///     }
+        ///
+        ///     // No other callback's decision may let a blocked tool run.
+        ///     fn is_guard(&self) -> bool {
+        ///         true
+        ///     }
         /// }
         /// ```
         pub trait Hooks: Send + Sync + 'static {
@@ -100,9 +105,16 @@ macro_rules! hooks {
             fn name(&self) -> Cow<'static, str> {
                 Cow::Borrowed(short_type_name::<Self>())
             }
+
+            /// Whether the object is a guard around every call; see [`Callback::is_guard`].
+            /// Defaults to `false`.
+            fn is_guard(&self) -> bool {
+                false
+            }
         }
 
-        /// So that whoever registers the object can keep a handle to it.
+        /// So that the caller can keep a handle to the object.
+        #[deny(clippy::missing_trait_methods)]
         impl<H: Hooks> Hooks for Arc<H> {
             $(
                 fn $before(
@@ -136,9 +148,14 @@ macro_rules! hooks {
             fn name(&self) -> Cow<'static, str> {
                 (**self).name()
             }
+
+            fn is_guard(&self) -> bool {
+                (**self).is_guard()
+            }
         }
 
         $(
+            #[deny(clippy::missing_trait_methods)]
             impl<H: Hooks> Callback<$R> for OfHooks<H> {
                 fn before(
                     &self,
@@ -169,6 +186,14 @@ macro_rules! hooks {
 
                 fn name(&self) -> Cow<'static, str> {
                     self.0.name()
+                }
+
+                fn is_guard(&self) -> bool {
+                    self.0.is_guard()
+                }
+
+                fn erase(self) -> Shared<$R> {
+                    Shared::new(self)
                 }
             }
         )*

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::ending::Begun;
-use super::phases::Recovered;
+use super::phases::{Asked, Recovered};
 use super::{BandSemantics, Callback, CallbackService, Recovery, Shared};
 use crate::error::{Error, Result};
 use crate::request::Request;
@@ -141,7 +141,7 @@ impl<R: Request> Callbacks<R> {
     /// That of a hook, which names it.
     pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
         let mut call = Begun::unended(request.clone(), self.clone());
-        let response = call.before().await;
+        let response = call.before(Asked::All).await;
         request.clone_from(&call.request);
         response
     }
@@ -153,7 +153,7 @@ impl<R: Request> Callbacks<R> {
     /// That of a hook, which names it.
     pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
         let mut call = Begun::unended(request.clone(), self.clone());
-        call.after(&mut response).await?;
+        call.after(&mut response, Asked::All).await?;
         Ok(response)
     }
 

@@ -137,7 +137,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// **Sees:** the request as earlier callbacks left it, and may change it.
     ///
     /// **May return:** [`Continue`](Action::Continue) to ask the next callback;
-    /// [`Proceed`](Action::Proceed) to make the call without asking further;
+    /// [`SkipRest`](Action::SkipRest) to make the call and ask only [guards](Self::is_guard);
     /// [`Respond`](Action::Respond) to answer without making the call.
     ///
     /// **On error:** the call fails and is not made.
@@ -155,7 +155,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// callbacks left it.
     ///
     /// **May return:** [`Continue`](Action::Continue) to ask the next callback;
-    /// [`Proceed`](Action::Proceed) to ask no further; [`Respond`](Action::Respond) to put
+    /// [`SkipRest`](Action::SkipRest) to ask only [guards](Self::is_guard); [`Respond`](Action::Respond) to put
     /// another response in its place, which the next callback sees.
     ///
     /// **On error:** the call fails, and no further `after` is asked.
@@ -179,7 +179,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// **May return:** [`Propagate`](Recovery::Propagate) to ask the next callback;
     /// [`Fail`](Recovery::Fail) to put another error in its place, which the next callback sees;
     /// [`Retry`](Recovery::Retry) to make the call again, three times at most, without asking
-    /// `before` again; [`Fallback`](Recovery::Fallback) to answer, which `after` then sees.
+    /// `before` again, unless the request was changed: then guards are asked; [`Fallback`](Recovery::Fallback) to answer, which `after` then sees.
     ///
     /// **On error:** the call fails with that error.
     ///
@@ -210,10 +210,23 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         Cow::Borrowed(short_type_name::<Self>())
     }
 
-    /// Whether a response that it gives counts under every [`RespondIn`].
+    /// Whether the callback is a guard: no other callback's decision keeps its hooks from being
+    /// run. Defaults to `false`.
     ///
-    /// Say so of a callback that keeps calls from being made: where its response went unheeded,
-    /// the call that it refuses would be made.
+    /// Return `true` from a callback that refuses calls or hides data. For a guard
+    /// - `before` runs before every call that is made, also after a
+    ///   [`SkipRest`](Action::SkipRest), and again before a retry of a request that an `on_error`
+    ///   has changed. Only where an earlier callback has answered the call it may not run: then
+    ///   no call is made.
+    /// - `after` sees every response that leaves the band, whatever the
+    ///   [semantics](BandSemantics) skip. It sees the response that stands, and the callbacks
+    ///   after it see what the guard put in its place.
+    /// - `on_error` runs after every failure, also when an earlier callback has recovered it. A
+    ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
+    /// - a response counts under every [`RespondIn`].
+    ///
+    /// The callback may be asked more than once about one call, so it must not count calls in
+    /// `before` alone.
     fn is_guard(&self) -> bool {
         false
     }

@@ -17,24 +17,41 @@ pub(super) enum Recovered<T> {
     Fallback(T),
 }
 
+/// Which callbacks a phase goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// All of them.
+    All,
+    /// All of them, but only a guard's answers count.
+    Told,
+    /// The guards alone.
+    Guards,
+}
+
 /// What has been decided in a phase that goes on.
 struct Decided<T> {
     answer: Option<Box<T>>,
     error: Option<Error>,
-    /// The rest are told, and their answers ignored.
-    is_over: bool,
+    asked: Asked,
 }
 
 impl<T> Decided<T> {
-    fn nothing() -> Self {
-        Self { answer: None, error: None, is_over: false }
+    fn nothing(asked: Asked) -> Self {
+        Self { answer: None, error: None, asked }
+    }
+
+    /// The rest are told. Those that are not asked any more stay so.
+    fn tell(&mut self) {
+        if self.asked == Asked::All {
+            self.asked = Asked::Told;
+        }
     }
 
     /// A hook has failed. `Err` if the rest are not asked.
     fn failed(&mut self, error: Error, failure: HookFailure) -> Result<()> {
         match failure {
             HookFailure::Stop => return Err(self.error.take().unwrap_or(error)),
-            HookFailure::RestTold => self.is_over = true,
+            HookFailure::RestTold => self.tell(),
             HookFailure::Continue => {}
         }
         self.error.get_or_insert(error);
@@ -49,12 +66,14 @@ impl<T> Decided<T> {
 
 impl<R: Request> Begun<R> {
     /// Asks the `before`s; a response is one of theirs.
-    pub(super) async fn before(&mut self) -> Result<Option<R::Response>> {
+    pub(super) async fn before(&mut self, asked: Asked) -> Result<Option<R::Response>> {
         let semantics = self.callbacks.semantics();
         let watched = self.request.context().outlet().cloned();
-        let mut decided = Decided::nothing();
+        let mut decided = Decided::nothing(asked);
         for index in 0..self.callbacks.len() {
-            self.enter(index);
+            if !self.enter(index, decided.asked) {
+                continue;
+            }
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
             let answer = hook(|| callback.before(request)).await;
@@ -63,14 +82,15 @@ impl<R: Request> Begun<R> {
             }
             match answer {
                 Ok(Action::Continue) => {}
-                _ if decided.is_over => {}
-                Ok(Action::Proceed) => break,
+                // The call is not made: that is all that a guard could want.
+                _ if decided.asked == Asked::Told => {}
+                Ok(Action::SkipRest) => decided.asked = Asked::Guards,
                 Ok(Action::Respond(_)) if !self.counts(index, "before") => {}
                 Ok(Action::Respond(response)) => {
                     decided.answer = Some(response);
                     match semantics.before {
-                        Several::First => break,
-                        Several::FirstRestTold => decided.is_over = true,
+                        Several::FirstRestTold if decided.asked == Asked::All => decided.tell(),
+                        Several::First | Several::FirstRestTold => break,
                         Several::Last => {}
                     }
                 }
@@ -83,12 +103,21 @@ impl<R: Request> Begun<R> {
     }
 
     /// Asks the `after`s, which may replace the response.
-    pub(super) async fn after(&mut self, response: &mut R::Response) -> Result<()> {
+    pub(super) async fn after(&mut self, response: &mut R::Response, asked: Asked) -> Result<()> {
         let semantics = self.callbacks.semantics();
         let watched = self.request.context().outlet().cloned();
-        let mut decided = Decided::nothing();
+        let mut decided = Decided::nothing(asked);
         for index in 0..self.callbacks.len() {
-            self.enter(index);
+            if !self.enter(index, decided.asked) {
+                continue;
+            }
+            // A guard sees what stands, and what it makes of that is what those behind it see.
+            if decided.answer.is_some()
+                && self.is_guard(index)
+                && let Some(answer) = decided.answer.take()
+            {
+                *response = *answer;
+            }
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
             let answer = hook(|| callback.after(request, response)).await;
@@ -97,31 +126,30 @@ impl<R: Request> Begun<R> {
             }
             match answer {
                 Ok(Action::Continue) => {}
-                _ if decided.is_over => {}
-                Ok(Action::Proceed) => break,
+                _ if decided.asked == Asked::Told && !self.is_guard(index) => {}
+                Ok(Action::SkipRest) => decided.asked = Asked::Guards,
                 Ok(Action::Respond(_)) if !self.counts(index, "after") => {}
                 Ok(Action::Respond(mut other)) => {
                     self.request.mark(&mut other, Some(response), Origin::After);
+                    if semantics.after == SeveralAfter::Compose || self.is_guard(index) {
+                        *response = *other;
+                    } else {
+                        decided.answer = Some(other);
+                    }
                     match semantics.after {
-                        SeveralAfter::Compose => *response = *other,
-                        SeveralAfter::Last => decided.answer = Some(other),
-                        SeveralAfter::First => {
-                            decided.answer = Some(other);
-                            break;
-                        }
-                        SeveralAfter::FirstRestTold => {
-                            decided.answer = Some(other);
-                            decided.is_over = true;
-                        }
+                        SeveralAfter::Compose | SeveralAfter::Last => {}
+                        SeveralAfter::First => decided.asked = Asked::Guards,
+                        SeveralAfter::FirstRestTold => decided.tell(),
                     }
                 }
                 Err(error) => {
                     let error = self.raised(error, index, "after");
                     // The run ends; this call has succeeded.
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
-                        break;
+                        decided.asked = Asked::Guards;
+                    } else {
+                        decided.failed(error, semantics.failure)?;
                     }
-                    decided.failed(error, semantics.failure)?;
                 }
             }
         }
@@ -141,9 +169,12 @@ impl<R: Request> Begun<R> {
         let like_after = semantics.on_error == SeveralOnError::LikeAfter;
         let several = if like_after { semantics.after } else { SeveralAfter::First };
         let watched = self.request.context().outlet().cloned();
-        let mut decided = Decided::nothing();
+        let mut decided = Decided::nothing(Asked::All);
+        let mut retries = false;
         for index in 0..self.callbacks.len() {
-            self.enter(index);
+            if !self.enter(index, decided.asked) {
+                continue;
+            }
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
             let answer = hook(|| callback.on_error(request, &error)).await;
@@ -152,24 +183,28 @@ impl<R: Request> Begun<R> {
             }
             match answer {
                 Ok(Recovery::Propagate) => {}
-                _ if decided.is_over => {}
+                _ if decided.asked == Asked::Told && !self.is_guard(index) => {}
                 // A hook that has failed beats it, as it beats a response.
                 Ok(Recovery::Retry) if may_retry && decided.error.is_none() => {
-                    return Ok(Recovered::Retry);
+                    (retries, decided.answer) = (true, None);
+                    decided.asked = Asked::Guards;
                 }
                 Ok(Recovery::Retry) => {}
                 Ok(Recovery::Fallback(response)) => {
-                    decided.answer = Some(Box::new(response));
+                    (retries, decided.answer) = (false, Some(Box::new(response)));
                     match several {
-                        SeveralAfter::First | SeveralAfter::Compose => break,
-                        SeveralAfter::FirstRestTold => decided.is_over = true,
+                        SeveralAfter::First | SeveralAfter::Compose => {
+                            decided.asked = Asked::Guards;
+                        }
+                        SeveralAfter::FirstRestTold => decided.tell(),
                         SeveralAfter::Last => {}
                     }
                 }
-                Ok(Recovery::Fail(other)) if !like_after => {
+                // A guard that changes an error has not failed.
+                Ok(Recovery::Fail(other)) if !like_after || self.is_guard(index) => {
                     error = self.raised(other, index, "on_error");
                     if error.is_ending() {
-                        break;
+                        return Err(error);
                     }
                 }
                 Ok(Recovery::Fail(other)) | Err(other) => {
@@ -179,6 +214,7 @@ impl<R: Request> Begun<R> {
         }
         match decided.settle()? {
             Some(response) => Ok(Recovered::Fallback(*response)),
+            None if retries => Ok(Recovered::Retry),
             None => Err(error),
         }
     }
@@ -204,7 +240,7 @@ impl<R: Request> Begun<R> {
 
     /// Whether this callback's response counts in this hook.
     fn counts(&self, index: usize, hook: &'static str) -> bool {
-        if self.callbacks.as_slice()[index].get().is_guard() {
+        if self.is_guard(index) {
             return true;
         }
         let counts = match self.callbacks.semantics().respond {
@@ -235,7 +271,7 @@ impl<T> From<&Action<T>> for Decision {
     fn from(action: &Action<T>) -> Self {
         match action {
             Action::Continue => Self::Continue,
-            Action::Proceed => Self::Proceed,
+            Action::SkipRest => Self::SkipRest,
             Action::Respond(_) => Self::Respond,
         }
     }

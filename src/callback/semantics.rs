@@ -3,6 +3,8 @@ use crate::call::CallKind;
 /// How a band answers the questions that agent frameworks answer differently, one field a
 /// question.
 ///
+/// Whatever it says, [guards](super::Callback::is_guard) are asked in every phase.
+///
 /// The default is what the rest of the documentation describes; the constructors are what four
 /// frameworks do. A list of callbacks takes it by
 /// [`with_semantics`](super::Callbacks::with_semantics), an agent by

@@ -13,8 +13,9 @@
 //! [The guide](crate::guide::guards) says more of what to take for what, in which order, and how
 //! to write a guard. They are made of nothing but the crate's public API, so each is an example as
 //! well, and one of your own can do all that these do. When in doubt a guard fails closed: the
-//! call is not made. [`Callback::is_guard`](crate::Callback::is_guard) has its refusals count
-//! whatever the agent's [semantics](crate::AgentBuilder::semantics).
+//! call is not made. [`Callback::is_guard`](crate::Callback::is_guard) has it asked whatever
+//! another callback decided, and whatever the agent's
+//! [semantics](crate::AgentBuilder::semantics).
 //!
 //! ```
 //! use std::time::Duration;

@@ -169,6 +169,13 @@ impl Request for ModelRequest {
         self.sink.as_ref().is_some_and(Sink::is_committed)
     }
 
+    fn is_changed_from(&self, earlier: &Self) -> bool {
+        self.messages != earlier.messages
+            || self.instructions != earlier.instructions
+            || self.settings != earlier.settings
+            || self.tools != earlier.tools
+    }
+
     fn reader_wait(&self) -> ReaderWait {
         match &self.sink {
             Some(sink) => sink.reader_wait(),

@@ -240,7 +240,7 @@ pub enum Decision {
     /// To go on.
     Continue,
     /// To ask no further callback of its band.
-    Proceed,
+    SkipRest,
     /// To answer, or to put another response in the place of one.
     Respond,
     /// To leave an error as it is.

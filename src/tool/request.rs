@@ -121,6 +121,10 @@ impl Request for ToolRequest {
         declaration.is_some_and(|tool| tool.effect() != Effect::Mutating)
     }
 
+    fn is_changed_from(&self, earlier: &Self) -> bool {
+        self.call != earlier.call || self.arguments() != earlier.arguments()
+    }
+
     fn mark(&self, response: &mut ToolResponse, replaced: Option<&ToolResponse>, origin: Origin) {
         if origin != Origin::Service {
             response.set_origin(origin);

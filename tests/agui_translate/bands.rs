@@ -160,7 +160,7 @@ fn a_changed_event_that_proceeds_is_the_one_that_is_translated() {
         before_translate(move |request| match &mut request.event_mut().kind {
             Told::TextDelta { text, .. } => {
                 *text = to.into();
-                Action::Proceed
+                Action::SkipRest
             }
             _ => Action::Continue,
         })

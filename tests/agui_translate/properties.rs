@@ -201,7 +201,7 @@ enum Act {
     Rename(&'static str),
     Inject(Box<Event>, bool),
     Instead(Box<Event>),
-    Proceed,
+    SkipRest,
     Fail,
     Abort,
     Interrupt,
@@ -233,7 +233,7 @@ fn meddler() -> impl Strategy<Value = Meddler> {
         3 => prop::sample::select(NAMES).prop_map(Act::Rename),
         8 => (event(), any::<bool>()).prop_map(|(event, first)| Act::Inject(event, first)),
         3 => event().prop_map(Act::Instead),
-        1 => Just(Act::Proceed),
+        1 => Just(Act::SkipRest),
         1 => Just(Act::Fail),
         1 => Just(Act::Abort),
         1 => Just(Act::Interrupt),
@@ -281,7 +281,7 @@ impl Meddler {
             Act::Interrupt => return Err(Error::interrupt(Pending::new("p", "why"))),
             Act::End => return Err(Error::end_invocation()),
             Act::Panic => panic!("panicked"),
-            Act::Look | Act::Proceed | Act::Rename(_) => events,
+            Act::Look | Act::SkipRest | Act::Rename(_) => events,
         })
     }
 
@@ -318,7 +318,7 @@ impl Meddler {
                 let action = match &self.act {
                     _ if !acts => Ok(Action::Continue),
                     Act::Look => Ok(Action::Continue),
-                    Act::Proceed => Ok(Action::Proceed),
+                    Act::SkipRest => Ok(Action::SkipRest),
                     Act::Rename(name) => {
                         rename(&mut request.event_mut().kind, name);
                         Ok(Action::Continue)
@@ -336,7 +336,7 @@ impl Meddler {
         server.on_translate(after_translate(move |_, response| {
             let action = match (&self.act, acts()) {
                 (_, false) | (Act::Look | Act::Rename(_), _) => Ok(Action::Continue),
-                (Act::Proceed, _) => Ok(Action::Proceed),
+                (Act::SkipRest, _) => Ok(Action::SkipRest),
                 _ => self
                     .change(&held, response.events().to_vec())
                     .map(|events| Action::Respond(TranslateResponse::new(events))),

@@ -42,7 +42,7 @@ async fn run_before_threads_the_request_and_stops_at_a_response() {
 async fn run_before_without_a_response_says_so() {
     let mut request = ModelRequest::default();
     assert_eq!(Callbacks::new().run_before(&mut request).await.unwrap(), None);
-    let proceed = Callbacks::new().with(before_model(|_| Action::Proceed));
+    let proceed = Callbacks::new().with(before_model(|_| Action::SkipRest));
     assert_eq!(proceed.run_before(&mut request).await.unwrap(), None);
 }
 

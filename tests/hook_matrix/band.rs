@@ -138,7 +138,7 @@ fn error(name: &'static str, does: Does) -> Error {
 fn action<R: Call>(name: &'static str, does: Does) -> Result<Action<R::Response>> {
     match does {
         Does::Continue => Ok(Action::Continue),
-        Does::Proceed => Ok(Action::Proceed),
+        Does::SkipRest => Ok(Action::SkipRest),
         Does::Respond => Ok(Action::Respond(R::response(name))),
         Does::Panic => panic!("{name}"),
         does => Err(error(name, does)),

@@ -175,7 +175,7 @@ impl Rules {
         let ends_run =
             |does| hook == Hook::After && matches!(does, Does::Interrupt | Does::EndInvocation);
         let stops = |does| {
-            matches!(does, Does::Hang | Does::Proceed | Does::Retry)
+            matches!(does, Does::Hang | Does::SkipRest | Does::Retry)
                 || ends_run(does)
                 || (answers(does) && chain == Chain::First)
                 || (fails(does) && self.failure == Failure::Stop)

@@ -217,7 +217,7 @@ fn combinations_of<R: Call>() {
     const FAILS: &[Reply] = &[Reply::Fails];
     const ONCE: &[Reply] = &[Reply::Fails, Reply::Answers];
     let deciding =
-        [Continue, Proceed, Respond, Error, Abort, Interrupt, EndInvocation, Panic, Hang];
+        [Continue, SkipRest, Respond, Error, Abort, Interrupt, EndInvocation, Panic, Hang];
     let recovering = [
         Continue,
         Fail,
@@ -234,7 +234,7 @@ fn combinations_of<R: Call>() {
         Hang,
     ];
     let (first, first_recovering) =
-        ([Continue, Proceed, Respond, Error], [Continue, Fail, Retry, Fallback, Error]);
+        ([Continue, SkipRest, Respond, Error], [Continue, Fail, Retry, Fallback, Error]);
     type Answers<'a> = &'a [Does];
     let hooks: [(Hook, Answers<'_>, Answers<'_>, &'static [Reply]); 4] = [
         (Hook::Before, &first, &deciding, OK),

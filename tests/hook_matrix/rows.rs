@@ -14,7 +14,7 @@ pub(crate) enum Hook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Continue,
-    Proceed,
+    SkipRest,
     Respond,
     Error,
     Abort,
@@ -99,8 +99,8 @@ pub(crate) fn rows() -> Vec<Row> {
     let mut rows = vec![
         // A `before` decides about the call; an error of it is not for this band's `on_error`.
         row(Before, Continue, OK, "a> b> c> call <a <b <c a=done b=done c=done", served, Open),
-        row(Before, Proceed, OK, "a> b> call <a <b <c a=done b=done c=done", served, Open),
-        row(Before, Proceed, FAILS, "a> b> call a!service b!service c!service a=failed b=failed c=failed", unserved, Open),
+        row(Before, SkipRest, OK, "a> b> call <a <b <c a=done b=done c=done", served, Open),
+        row(Before, SkipRest, FAILS, "a> b> call a!service b!service c!service a=failed b=failed c=failed", unserved, Open),
         row(Before, Respond, OK, "a> b> <a <b <c a=done b=done c=done", Done("b", Origin::Before), Open),
         row(Before, Error, OK, "a> b> a=failed b=failed", Fails(Kind::Auth, "b", Some("before")), Open),
         row(Before, Abort, OK, "a> b> a=failed b=failed", Fails(Kind::Aborted, "b", Some("before")), Aborted),
@@ -111,7 +111,7 @@ pub(crate) fn rows() -> Vec<Row> {
 
         // An `after` decides about the response. An interrupt or an end leaves the call its own.
         row(After, Continue, OK, "a> b> c> call <a <b <c a=done b=done c=done", served, Open),
-        row(After, Proceed, OK, "a> b> c> call <a <b a=done b=done c=done", served, Open),
+        row(After, SkipRest, OK, "a> b> c> call <a <b a=done b=done c=done", served, Open),
         row(After, Respond, OK, "a> b> c> call <a <b <c a=done b=done c=done", Done("b", Origin::After), Open),
         row(After, Error, OK, "a> b> c> call <a <b a=failed b=failed c=failed", Fails(Kind::Auth, "b", Some("after")), Open),
         row(After, Abort, OK, "a> b> c> call <a <b a=failed b=failed c=failed", Fails(Kind::Aborted, "b", Some("after")), Aborted),

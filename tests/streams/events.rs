@@ -233,7 +233,7 @@ async fn every_hook_that_runs_is_noted_with_what_it_decided() {
         .tool(echo())
         .on_agent(before_agent(|_| ()).named("greet"))
         .on_model(on_model_error(|_, _| tower_agent::Recovery::Retry).named("again"))
-        .on_model(after_model(|_, _| Action::Proceed).named("enough"))
+        .on_model(after_model(|_, _| Action::SkipRest).named("enough"))
         .on_tool(Nosy)
         .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("no"))).named("forbid"))
         .build()
@@ -250,10 +250,10 @@ async fn every_hook_that_runs_is_noted_with_what_it_decided() {
         [
             "greet agent before: Continue",
             "again model on_error: Retry",
-            "enough model after: Proceed",
+            "enough model after: SkipRest",
             "Nosy tool before: Continue",
             "forbid tool before: Respond",
-            "enough model after: Proceed",
+            "enough model after: SkipRest",
         ]
     );
 }

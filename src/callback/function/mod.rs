@@ -28,6 +28,7 @@ struct Named<F> {
     /// Where it was registered, unless it was given a name.
     place: &'static Location<'static>,
     name: Option<Cow<'static, str>>,
+    is_guard: bool,
 }
 
 impl<F> Named<F> {
@@ -62,13 +63,21 @@ macro_rules! function_callback {
             #[track_caller]
             pub(super) fn new(function: F, hook: &'static str) -> Self {
                 let (function, place) = (Arc::new(function), Location::caller());
-                Self { named: Named { function, hook, place, name: None }, kind: PhantomData }
+                let named = Named { function, hook, place, name: None, is_guard: false };
+                Self { named, kind: PhantomData }
             }
 
             /// The same callback with a name; else it is named after its hook and its place in
             /// the source.
             pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
                 self.named.name = Some(name.into());
+                self
+            }
+
+            /// Makes the callback [a guard](Callback::is_guard): no other callback's decision
+            /// keeps it from being asked.
+            pub fn guard(mut self) -> Self {
+                self.named.is_guard = true;
                 self
             }
         }
@@ -108,6 +117,10 @@ macro_rules! function_callback {
 
             fn has(&self, hook: &str) -> bool {
                 hook == $hook
+            }
+
+            fn is_guard(&self) -> bool {
+                self.named.is_guard
             }
         }
     };
@@ -218,6 +231,10 @@ macro_rules! impl_callback {
 
             fn name(&self) -> Cow<'static, str> {
                 self.named.name()
+            }
+
+            fn is_guard(&self) -> bool {
+                self.named.is_guard
             }
 
             fn erase(self) -> Shared<R> {

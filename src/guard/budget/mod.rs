@@ -264,6 +264,10 @@ impl Callback<AgentRequest> for Budget {
         self.account(request.context())?.begin();
         Ok(Action::Continue)
     }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -291,6 +295,10 @@ impl Callback<ModelRequest> for Budget {
             let Ok(account) = self.account(request.context()) else { return held };
             spent(account.limits(), request, response, held)
         });
+    }
+
+    fn is_guard(&self) -> bool {
+        true
     }
 }
 

@@ -69,6 +69,10 @@ impl Callback<AgentRequest> for Redact {
         self.in_run(request.context())?.reserve(request.messages());
         Ok(Action::Continue)
     }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -105,6 +109,10 @@ impl Callback<ModelRequest> for Redact {
         error: &Error,
     ) -> Result<Recovery<ModelResponse>> {
         Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
     }
 }
 
@@ -150,6 +158,10 @@ impl Callback<ToolRequest> for Redact {
         error: &Error,
     ) -> Result<Recovery<ToolResponse>> {
         Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
     }
 }
 

@@ -38,9 +38,8 @@
 //!
 //! Callbacks outside see placeholders, those inside see all. So it belongs around whatever writes
 //! down or passes on what it sees: given to [`global`](crate::AgentBuilder::global) it is around
-//! everything. In a band of several callbacks let it be the first: a
-//! [`Proceed`](crate::Action::Proceed) before it would keep it from the call, and those behind it
-//! may put in what they like. Where the [semantics](crate::RunSemantics) say that a response from
+//! everything. In a band of several callbacks let it be the first: those before it see what goes in,
+//! and those behind it may put in what they like. Where the [semantics](crate::RunSemantics) say that a response from
 //! `after_model` ends the run, one that is redacted does so too.
 //!
 //! # Streams
