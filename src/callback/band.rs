@@ -102,6 +102,8 @@ impl<R: Request> Begun<R> {
                 None if self.request.is_changed_from(&sent) => Asked::Guards,
                 None => continue,
             };
+            // It may hold what a `before` of it has reserved.
+            drop(sent);
             if let Some(response) = self.before(asked).await? {
                 return Ok((response, Origin::Before));
             }
