@@ -93,6 +93,24 @@ const scenarios = {
     }
   },
 
+  // The tool `set` {"key":..} sets that key of the state to 1, in three turns: `count`, `__proto__`,
+  // `more`. The client has all of them.
+  async keys(session) {
+    const events = await session.ask("Set them");
+    assertSuccess(events);
+    assert.equal(of(events, "STATE_DELTA").length, 1, "deltas as long as the client takes them");
+    const { state } = session.agent;
+    assert.deepEqual(Object.keys(state).toSorted(), ["__proto__", "count", "more"]);
+    assert.equal(Object.getPrototypeOf(state), Object.prototype, "no prototype is reached");
+  },
+
+  // The tool `break` fails. The client's message of its answer says so.
+  async failed(session) {
+    assertSuccess(await session.ask("Break it"));
+    const answer = session.agent.messages.find(({ role }) => role === "tool");
+    assert.equal(answer.metadata?.isError, true, JSON.stringify(answer));
+  },
+
   // The model calls the client's own tool pick_color {"prompt":"Pick a colour"}; the run ends with
   // the call pending. Given the answer as a tool message it says "You picked <answer>."
   async client_tool(session) {

@@ -94,6 +94,21 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
                 count
             },
         )),
+        "keys" => model(|results| match ["count", "__proto__", "more"].get(results.len()) {
+            Some(key) => calls("set", [json!({ "key": key })]),
+            None => text("Set."),
+        })
+        .tool(Tool::function_with("set", "Sets.", |of: Value, call: ToolRequest| {
+            call.context().state().set(of["key"].as_str().unwrap_or_default(), 1);
+            "set"
+        })),
+        "failed" => model(|results| match results {
+            [] => calls("break", [json!({})]),
+            _ => text("It is broken."),
+        })
+        .tool(Tool::function("break", "Fails.", |_: Value| {
+            tower_agent::ToolResponse::error("it broke")
+        })),
         "client_tool" => model(|results| match results {
             [] => calls("pick_color", [json!({ "prompt": "Pick a colour" })]),
             [color, ..] => text(format!("You picked {color}.")),

@@ -145,6 +145,7 @@ fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
     let server = AgUi::new(Agent::builder(model.clone()).build().unwrap());
     let mut first = input();
     first.tools.push(declared("pick"));
+    first.protocol_version = Some("1.0".into());
     let sent = run(&server, first.clone());
     let pending = RunOutcome::Success { pending_tool_call_ids: vec!["call_1".into()] };
     assert_eq!(outcome(&sent), pending);
@@ -157,6 +158,28 @@ fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
     let request = &model.requests()[1];
     let result = request.messages()[2].tool_results().next().unwrap();
     assert_eq!((&*result.call_id, result.text().as_str()), ("call_1", "red"));
+}
+
+/// A front end of before 1.0 refuses the list, and finds the calls without it.
+#[test]
+fn the_calls_that_wait_are_named_to_a_front_end_that_speaks_1_0() {
+    let named = |version: Option<&str>| {
+        let model = ScriptedModel::new([Turn::tool("pick", json!({}))]);
+        let mut input = input();
+        input.tools.push(declared("pick"));
+        input.protocol_version = version.map(Into::into);
+        let sent = run(&AgUi::new(Agent::builder(model).build().unwrap()), input);
+        match outcome(&sent) {
+            RunOutcome::Success { pending_tool_call_ids } => !pending_tool_call_ids.is_empty(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for version in ["1.0", "1.2", "2.0"] {
+        assert!(named(Some(version)), "{version}");
+    }
+    for version in [None, Some("0.0.57"), Some("0.9"), Some(""), Some("one")] {
+        assert!(!named(version), "{version:?}");
+    }
 }
 
 /// Beside one that waits for a person: the person is asked for, and the front end's call stays

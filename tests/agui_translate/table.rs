@@ -517,3 +517,62 @@ fn calls_that_agents_name_alike_are_told_apart() {
     let own: Vec<_> = own.iter().filter(|it| it.get("subagentRunId").is_none()).collect();
     assert_eq!(own.len(), 2);
 }
+
+/// The official client refuses such a key, and the whole delta with it.
+#[test]
+fn a_state_key_that_could_reach_a_prototype_is_told_by_snapshots_from_there_on() {
+    for key in ["__proto__", "constructor", "prototype"] {
+        let set = Tool::function_with("set", "", |key: String, call: ToolRequest| {
+            call.context().state().set(key, 1);
+        });
+        let turns = ["count", key, "more"]
+            .map(|key| asks("set", &format!("c-{key}"), json!(key)))
+            .into_iter();
+        let sent = served(agent("agent", turns.chain([Turn::text("end")])).tool(set));
+        assert_eq!(of_kind(&sent, "STATE_DELTA").len(), 1, "{key}");
+        let told: Vec<_> =
+            of_kind(&sent, "STATE_SNAPSHOT").into_iter().map(|it| it["snapshot"].clone()).collect();
+        let now = json!({ "count": 1, key: 1 });
+        assert_eq!(told, [json!({}), now, json!({ "count": 1, key: 1, "more": 1 })]);
+    }
+}
+
+#[test]
+fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
+    let fail =
+        Tool::function("fail", "", |_: Value| Err::<(), _>(Error::new(ErrorKind::Tool, "no")));
+    let turns = [
+        asks_for([("fail", "c1", json!(1)), ("echo", "c2", json!(2)), ("made_up", "c3", json!(3))]),
+        Turn::text("so"),
+    ];
+    let sent = served(agent("agent", turns).tools([fail, echo()]));
+    let failed = |it: &Value| (it["toolCallId"].clone(), it["metadata"]["isError"].clone());
+    let mut told: Vec<_> = of_kind(&sent, "TOOL_CALL_RESULT").iter().map(failed).collect();
+    told.sort_by_key(|(call, _)| call.to_string());
+    let yes = |call: &str| (json!(call), json!(true));
+    assert_eq!(told, [yes("c1"), (json!("c2"), json!(null)), yes("c3")]);
+    // The front end's message keeps it, and says it to the model again.
+    let mut front_end = Conversation::new(input().messages);
+    sent.iter().for_each(|event| front_end.apply(event));
+    let read = conversation::read(front_end.messages()).unwrap();
+    let failed = read.iter().flat_map(|it| it.tool_results()).filter(|it| it.is_error);
+    assert_eq!(failed.count(), 2);
+}
+
+#[test]
+fn a_snapshot_is_the_runs_whoever_makes_it_necessary() {
+    let turns = [
+        Turn::text("half an answer").failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),
+        Turn::text("helped"),
+    ];
+    let helper = Agent::builder(ScriptedModel::new(turns).with_chunk_size(4))
+        .name("helper")
+        .on_model(on_model_error(|_, _| Recovery::Retry))
+        .build()
+        .unwrap();
+    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::text("so")];
+    let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
+    let snapshots = of_kind(&sent, "MESSAGES_SNAPSHOT");
+    assert_eq!(snapshots.len(), 1, "{sent:#?}");
+    assert_eq!(snapshots[0].get("subagentRunId"), None);
+}

@@ -12,7 +12,7 @@
 //! | user or tool: other media, files of a provider | an error: a model call cannot carry them |
 //! | assistant: text and tool calls | assistant: text, then the calls |
 //! | reasoning | reasoning parts: of the assistant message before, if its name says so; else first in the next one, and left out if there is none before the next user message |
-//! | tool | tool; `error` makes it a failure, and is its text if it has no other |
+//! | tool | tool; `error`, or `isError` in its metadata, makes it a failure; `error` is its text if it has no other |
 //! | activity | left out: no model reads it |
 //! | any of an agent within the agent | left out: it is no part of this conversation |
 //!
@@ -28,7 +28,10 @@ mod write;
 pub use self::client::Conversation;
 pub use self::read::read;
 pub use self::write::write;
-pub(super) use self::write::{content, encrypted};
+pub(super) use self::write::{content, encrypted, failure};
 
 /// The key under which an `encryptedValue` that we did not write is kept.
 const FOREIGN: &str = "agui";
+
+/// The key of a tool message's metadata that says that the tool has failed.
+const IS_ERROR: &str = "isError";

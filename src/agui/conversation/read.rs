@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::FOREIGN;
+use super::{FOREIGN, IS_ERROR};
 use crate::agui::wire::{self, Content, ContentPart, InputError, MessageKind, PartSource};
 use crate::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 
@@ -81,7 +81,10 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                     said = vec![Part::text(error)];
                 }
                 let result = ToolResult::new(call, said);
-                let result = if error.is_some() { result.failed() } else { result };
+                let metadata = message.metadata.as_ref();
+                let told = metadata.and_then(|it| it.get(IS_ERROR)?.as_bool());
+                let is_failed = error.is_some() || told == Some(true);
+                let result = if is_failed { result.failed() } else { result };
                 read.push(Message::tool(result));
             }
             MessageKind::Activity { .. } => {}

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use super::FOREIGN;
+use serde_json::{Map, Value};
+
+use super::{FOREIGN, IS_ERROR};
 use crate::agui::wire::{self, Content, ContentPart, MediaPart, MessageKind, PartSource};
 use crate::message::{ImageSource, Message, Messages, Part, ProviderData, Role, ToolResult};
 
@@ -102,13 +104,19 @@ fn content_part(part: &Part) -> Option<ContentPart> {
     }
 }
 
+/// What says of a tool's answer that it is a failure: the event has no field for it, and its
+/// metadata becomes the message's.
+pub(in crate::agui) fn failure() -> Map<String, Value> {
+    Map::from_iter([(IS_ERROR.to_owned(), Value::Bool(true))])
+}
+
 /// What a provider must get back, as text; what came from elsewhere as it came.
 pub(in crate::agui) fn encrypted(data: &ProviderData) -> Option<String> {
     if data.is_empty() {
         return None;
     }
     match data.get(FOREIGN) {
-        Some(serde_json::Value::String(value)) => Some(value.clone()),
+        Some(Value::String(value)) => Some(value.clone()),
         _ => serde_json::to_string(data).ok(),
     }
 }

@@ -43,13 +43,13 @@
 //! | an agent's event | the front end's |
 //! |---|---|
 //! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the tokens used, `RUN_ERROR` with a code |
-//! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts; with the pending calls alone, if all it waits for are the front end's own tools |
+//! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts; with the pending calls alone, if all it waits for are the front end's own tools, and without those for a front end that does not say that it speaks 1.0: it finds them itself, and refuses the list |
 //! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events bear its name; none for one that goes on with a conversation |
 //! | step | `STEP_STARTED`, `STEP_FINISHED`, named by the agent's path and the turn |
 //! | text, reasoning, tool calls | the same, start, content and end; a call that is named as an earlier one was gets the name of its message, or of the subagent, in front |
 //! | what a provider added to a tool call | `REASONING_ENCRYPTED_VALUE` |
-//! | tool result | `TOOL_CALL_RESULT` |
-//! | state | `STATE_SNAPSHOT`, `STATE_DELTA` |
+//! | tool result | `TOOL_CALL_RESULT`; with the metadata `{"isError": true}`, which becomes that of the tool message, if the tool has failed |
+//! | state | `STATE_SNAPSHOT`, `STATE_DELTA`; snapshots alone, once a key such as `__proto__` has changed: the official client drops a delta that names one |
 //! | attempt discarded, response replaced | `MESSAGES_SNAPSHOT` without the message |
 //! | custom | `CUSTOM` |
 //! | usage, callback notes | nothing |

@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crate::agui::{Conversation, Event, Message, RunAgentInput};
@@ -27,12 +28,22 @@ pub(in crate::agui) struct TranslateRun {
     /// The messages as the front end has them.
     pub(in crate::agui) shown: Mutex<Conversation>,
     pub(super) names: Names,
+    /// The state is told whole from here on.
+    pub(super) tells_whole_state: AtomicBool,
 }
 
 impl TranslateRun {
     pub(in crate::agui) fn new(input: Arc<RunAgentInput>, context: RunContext) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
-        Self { input, context, shown, names: Names::default() }
+        let (names, tells_whole_state) = Default::default();
+        Self { input, context, shown, names, tells_whole_state }
+    }
+
+    /// Whether the front end says that it speaks 1.0, or what came after it.
+    pub(super) fn speaks_1_0(&self) -> bool {
+        let version = self.input.protocol_version.as_deref();
+        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        major.is_some_and(|major| major >= 1)
     }
 }
 

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use serde_json::{Map, Value, json};
@@ -9,8 +10,9 @@ use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
 use crate::agui::EventKind as Sent;
 use crate::agui::{
-    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome,
-    RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
+    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, Patch, PatchOperation, RunError,
+    RunFinished, RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage,
+    client_tool, conversation,
 };
 use crate::error::{Error, ErrorKind, Pending};
 use crate::lock::lock;
@@ -108,15 +110,17 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
             let value = conversation::encrypted(&data);
             out.extend(value.map(|value| Event::reasoning_encrypted_value(of, id, value)));
         }
-        EventKind::ToolResult { id, parts, .. } => {
+        EventKind::ToolResult { id, parts, is_error, .. } => {
             let id = call(&id);
             let message = format!("{id}-result");
-            out.push(Event::tool_call_result(message, id, conversation::content(&parts)));
+            let result = Event::tool_call_result(message, id, conversation::content(&parts));
+            out.push(match is_error {
+                true => result.with_metadata(conversation::failure()),
+                false => result,
+            });
         }
         EventKind::StateSnapshot { state } => out.push(Event::state_snapshot(state)),
-        EventKind::StateDelta { patch } => {
-            out.push(Event::state_delta(patch));
-        }
+        EventKind::StateDelta { patch } => out.push(state_changed(patch, run)),
         EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
             out.push(without(run, &message));
         }
@@ -128,6 +132,22 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
         | EventKind::Callback(_) => {}
     }
     name_owner(owner, &mut out[from..]);
+}
+
+/// A delta; or the whole state from the first on that the front end would not take. It refuses
+/// keys that could reach the prototype of its objects, and all of the delta with them.
+fn state_changed(patch: Patch, run: &TranslateRun) -> Event {
+    let is_refused = |change: &PatchOperation| {
+        let mut keys = change.path().tokens();
+        keys.any(|key| matches!(&*key.decoded(), "__proto__" | "constructor" | "prototype"))
+    };
+    if patch.iter().any(is_refused) {
+        run.tells_whole_state.store(true, Ordering::Relaxed);
+    }
+    match run.tells_whole_state.load(Ordering::Relaxed) {
+        true => Event::state_snapshot(run.context.state().snapshot()),
+        false => Event::state_delta(patch),
+    }
 }
 
 fn started(run: &TranslateRun) -> Event {
@@ -153,7 +173,9 @@ fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
     out.push(Event::state_snapshot(run.context.state().snapshot()));
     out.push(lock(&run.shown).snapshot());
     let is_client = |pending: &&Pending| pending.reason == client_tool::REASON;
-    let calls = pending.iter().filter(is_client).filter_map(|it| run.names.waiting(it).call);
+    // Earlier front ends refuse the list, and find the calls without it.
+    let calls = pending.iter().filter(|it| is_client(it) && run.speaks_1_0());
+    let calls = calls.filter_map(|it| run.names.waiting(it).call);
     let pending_tool_call_ids = calls.collect();
     let interrupt = |pending| {
         let mut interrupt = Interrupt::from(pending);

@@ -102,7 +102,9 @@ impl Event {
     /// Notes the agent within the agent that it comes from, as
     /// [`with_subagent_run_id`](Self::with_subagent_run_id) does.
     pub(in crate::agui) fn set_subagent_run_id(&mut self, id: &Arc<str>) {
-        if self.kind.subagent().is_none() {
+        // The conversation is the run's, whoever tells it anew.
+        let is_whole = matches!(self.kind, EventKind::MessagesSnapshot { .. });
+        if self.kind.subagent().is_none() && !is_whole {
             self.subagent_run_id = Some(id.clone());
         }
     }
