@@ -187,8 +187,8 @@ pub use self::runner::{
     Semantics, TeamBuilder,
 };
 pub use self::tool::{
-    BoxTool, DuplicateTool, Effect, IntoToolResponse, InvalidArguments, Json, Tool,
-    ToolDeclaration, ToolRequest, ToolResponse, ToolService, ToolSet,
+    BoxTool, Effect, IntoToolResponse, InvalidArguments, InvalidTool, Json, Tool, ToolDeclaration,
+    ToolRequest, ToolResponse, ToolService, ToolSet,
 };
 
 /// The README's examples, so that they compile.

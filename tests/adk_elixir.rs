@@ -764,7 +764,7 @@ async fn a_failure_of_a_tool_that_all_propagate_is_told_to_the_model() {
 #[tokio::test]
 async fn an_exception_beside_other_tool_calls_is_the_result_of_its_own_call() {
     let boom = |request: &ToolRequest, here: bool| {
-        if here && *request.arguments() == json!(2) {
+        if here && request.arguments()["value"] == 2 {
             panic!("boom");
         }
     };
@@ -892,7 +892,7 @@ async fn a_callback_knows_the_agent_the_request_the_tool_and_its_arguments() {
 
     agent.run("hi").await.unwrap();
 
-    assert_eq!(trace.take(), "clerk/hi clerk/Doubles a number./1 clerk/hi");
+    assert_eq!(trace.take(), "clerk/hi clerk/Doubles a number./{\"value\":1} clerk/hi");
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use tower_agent::runner::AtLimit;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, BoxError, BuildError, End, ErrorKind, InvalidArguments, Message,
-    ModelRequest, ModelResponse, Part, Request, Role, Semantics, Settings, State, Tool,
+    Agent, AgentRequest, BoxError, BuildError, End, ErrorKind, InvalidArguments, InvalidTool,
+    Message, ModelRequest, ModelResponse, Part, Request, Role, Semantics, Settings, State, Tool,
     ToolDeclaration, ToolRequest, ToolResponse, Usage, after_tool, before_model, before_tool,
     stream,
 };
@@ -463,7 +463,7 @@ fn an_agent_that_cannot_work_is_not_built() {
     let builder = || Agent::builder(ScriptedModel::new([]));
     assert!(matches!(
         builder().tool(add()).tool(add()).build(),
-        Err(BuildError::DuplicateTool(error)) if &*error.0 == "add"
+        Err(BuildError::Tool(InvalidTool::Duplicate(name))) if &*name == "add"
     ));
     assert!(matches!(builder().name("a/b").build(), Err(BuildError::Name(_))));
     assert!(matches!(builder().name("").build(), Err(BuildError::Name(_))));

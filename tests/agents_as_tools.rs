@@ -10,9 +10,9 @@ use support::team::{Trace, agent, saying, texts};
 use tower::timeout::TimeoutLayer;
 use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, BuildError, Effect, End, Error, ErrorKind, Message, Messages,
-    Pending, Recovery, Request, Tool, ToolRequest, ToolResponse, Usage, after_agent, after_tool,
-    before_model, before_tool, on_tool_error,
+    Action, Agent, AgentBuilder, BuildError, Effect, End, Error, ErrorKind, InvalidTool, Message,
+    Messages, Pending, Recovery, Request, Tool, ToolRequest, ToolResponse, Usage, after_agent,
+    after_tool, before_model, before_tool, on_tool_error,
 };
 
 fn asks(agent: &str, request: &str) -> Turn {
@@ -389,7 +389,7 @@ fn names_do_not_collide() {
     let taken = Tool::function("transfer_to_agent", "", |value: Value| value);
     assert!(matches!(
         builder().tool(taken.clone()).build(),
-        Err(BuildError::DuplicateTool(error)) if &*error.0 == "transfer_to_agent"
+        Err(BuildError::Tool(InvalidTool::Duplicate(name))) if &*name == "transfer_to_agent"
     ));
     assert_eq!(
         builder().sub_agent(sub()).build().unwrap_err(),

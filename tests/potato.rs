@@ -843,7 +843,8 @@ async fn tools_run_one_by_one_and_nothing_follows_a_failure() {
 
         assert_eq!(result.err().map(|error| error.kind()), ends);
         assert_eq!((probe.max_in_flight(), probe.violations()), (1, 0));
-        let order: Vec<_> = record.requests().iter().map(|r| r.arguments().clone()).collect();
+        let order: Vec<_> =
+            record.requests().iter().map(|r| r.arguments()["value"].clone()).collect();
         assert_eq!(order, numbers[..ran].iter().map(|n| json!(n)).collect::<Vec<_>>());
         assert!(record.calls().iter().all(|call| !matches!(call, Ended::Dropped)));
     }

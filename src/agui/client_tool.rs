@@ -19,8 +19,11 @@ pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
         let mut declaration = ToolDeclaration::new(tool.name.clone(), tool.description.clone());
         match &tool.parameters {
             None | Some(Value::Null) => {}
-            Some(parameters @ Value::Object(_)) => {
-                declaration = declaration.with_parameters(parameters.clone());
+            Some(Value::Object(parameters)) => {
+                let mut parameters = parameters.clone();
+                // What front ends leave out; another type is refused below.
+                parameters.entry("type").or_insert_with(|| "object".into());
+                declaration = declaration.with_parameters(parameters.into());
             }
             Some(_) => {
                 let place = format!("tools[{index}].parameters");

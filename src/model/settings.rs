@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use crate::tool::schema_of;
+use crate::tool;
 
 /// How a model should answer. What is left out, the provider decides.
 ///
@@ -116,7 +116,13 @@ pub enum ResponseFormat {
 }
 
 impl ResponseFormat {
-    /// JSON that deserialises into `T`.
+    /// Returns the format of JSON that deserialises into `T`.
+    ///
+    /// It is strict where it can be: every object in it is closed and has all its properties,
+    /// those of an `Option` as null where they have no value. A `T` with a map, a
+    /// `serde_json::Value` or a flattened `enum` in it cannot be closed, and one that is no struct
+    /// cannot be the root of a strict schema: such a format is not strict, and OpenAI refuses a
+    /// root that is no object also then.
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -132,11 +138,13 @@ impl ResponseFormat {
     /// ```
     #[must_use]
     pub fn of<T: JsonSchema>() -> Self {
-        let mut schema = schema_of::<T>();
-        if let Value::Object(schema) = &mut schema {
-            // What a provider's strict mode asks of every object schema.
-            schema.entry("additionalProperties").or_insert(Value::Bool(false));
-        }
-        Self::JsonSchema { name: T::schema_name().into_owned(), schema, strict: true }
+        let (schema, strict) = tool::answer::<T>();
+        Self::JsonSchema { name: format_name(&T::schema_name()), schema, strict }
     }
+}
+
+/// Providers take 64 letters, digits, `_` and `-`; the names of generic types have others.
+fn format_name(name: &str) -> String {
+    let taken = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().map(taken).take(64).collect()
 }

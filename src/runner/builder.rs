@@ -20,7 +20,7 @@ use crate::callback::{
 use crate::context::Place;
 use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
-use crate::tool::{BoxTool, DuplicateTool, Tool, ToolRequest, ToolService, ToolSet};
+use crate::tool::{BoxTool, InvalidTool, Tool, ToolRequest, ToolService, ToolSet};
 use crate::type_name::short_type_name;
 
 /// Composes an agent; [`Agent::builder`] makes it.
@@ -54,9 +54,9 @@ pub struct AgentBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Two tools have the same name.
+    /// Two tools have the same name, or a provider would refuse one.
     #[error(transparent)]
-    DuplicateTool(#[from] DuplicateTool),
+    Tool(#[from] InvalidTool),
     /// The agent's name cannot stand in a path.
     #[error("an agent cannot be named `{0}`: a name is not empty and has no `/`")]
     Name(Arc<str>),
@@ -320,8 +320,8 @@ impl AgentBuilder {
     ///
     /// # Errors
     ///
-    /// When two tools or two sub-agents have one name, the agent's name cannot stand in a path, or
-    /// no tool could run.
+    /// When two tools or two sub-agents have one name, a provider would refuse a tool, the agent's
+    /// name cannot stand in a path, or no tool could run.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.sub_agents)?;

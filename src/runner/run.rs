@@ -21,7 +21,7 @@ use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::panic::catch;
 use crate::request::Request;
 use crate::stream::{EventKind, Outlet, Sink};
-use crate::tool::{DuplicateTool, ToolRequest, ToolSet};
+use crate::tool::{InvalidTool, ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
 #[derive(Clone)]
@@ -79,9 +79,14 @@ impl<'a> Running<'a> {
     fn new(config: &'a Config, request: AgentRequest) -> Result<Self> {
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
-            more => config.tool_set.with_all(more).map_err(|DuplicateTool(name)| {
-                let message = format!("the agent has a tool `{name}` of its own");
-                Error::new(ErrorKind::InvalidRequest, message)
+            more => config.tool_set.with_all(more).map_err(|invalid| {
+                let message = match &invalid {
+                    InvalidTool::Duplicate(name) => {
+                        format!("the agent has a tool `{name}` of its own")
+                    }
+                    other => other.to_string(),
+                };
+                Error::new(ErrorKind::InvalidRequest, message).with_source(invalid)
             })?,
         };
         let settings = match request.settings() {

@@ -2,9 +2,10 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ToolRequest;
+use super::schema::{Parameters, Place, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a tool function may take: any type that is `Deserialize` and [`JsonSchema`].
@@ -52,22 +53,63 @@ impl fmt::Display for InvalidArguments {
 impl std::error::Error for InvalidArguments {}
 
 /// The request's arguments as an `A`.
-pub(super) fn parse<A: DeserializeOwned>(request: &ToolRequest, schema: &Value) -> Result<A> {
-    let arguments = request.arguments();
-    serde_path_to_error::deserialize(arguments).map_err(|error| {
-        let path = match error.path().to_string() {
-            path if path == "." => String::new(),
-            path => path,
+pub(super) fn parse<A: DeserializeOwned>(request: &ToolRequest, tool: &Parameters) -> Result<A> {
+    let sent = request.arguments();
+    let bare = (tool.place == Place::Property).then(|| wrapped(sent, &tool.schema)).flatten();
+    let arguments = bare.as_ref().unwrap_or(sent);
+    let (place, inside) = match tool.place {
+        Place::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
+        Place::Property => (VALUE, &arguments[VALUE]),
+        Place::Nowhere if arguments.is_object() => ("", &Value::Null),
+        _ => ("", arguments),
+    };
+    serde_path_to_error::deserialize(inside).map_err(|error| {
+        let path = match (place, error.path().to_string()) {
+            (place, path) if path == "." => place.to_owned(),
+            ("", path) => path,
+            (place, path) if path.starts_with('[') => format!("{place}{path}"),
+            (place, path) => format!("{place}.{path}"),
         };
-        let (field, problem) = match (arguments, missing(arguments, schema, &path)) {
-            (Value::String(text), _) => (path, format!("the arguments are not JSON: {text}")),
+        if arguments.is_string() {
+            return no_json(arguments, tool);
+        }
+        let (field, problem) = match (arguments, missing(arguments, &tool.schema, &path)) {
             (_, Some(field)) => (field, "is missing".to_owned()),
+            (Value::Object(object), _) if place == VALUE && !object.contains_key(VALUE) => {
+                (path, "is missing".to_owned())
+            }
             (_, None) => (path, error.inner().to_string()),
         };
-        let expected = follow(schema, &field, describes).cloned();
-        let invalid = InvalidArguments { field, problem, expected };
-        Error::standing_for(ErrorKind::InvalidArguments, invalid)
+        let expected = follow(&tool.schema, &field, describes).cloned();
+        invalid(InvalidArguments { field, problem, expected })
     })
+}
+
+fn no_json(arguments: &Value, tool: &Parameters) -> Error {
+    let text = arguments.as_str().unwrap_or_default();
+    let (field, expected) = (String::new(), Some(tool.schema.clone()));
+    invalid(InvalidArguments {
+        field,
+        problem: format!("the arguments are not JSON: {text}"),
+        expected,
+    })
+}
+
+fn invalid(invalid: InvalidArguments) -> Error {
+    Error::standing_for(ErrorKind::InvalidArguments, invalid)
+}
+
+/// Arguments that a model has sent without the object around them, put into it: a number or a
+/// list for a tool that takes an object with one property, `value`.
+///
+/// Text that begins like an object is one that broke off, and stays what it is.
+pub(super) fn wrapped(arguments: &Value, schema: &Value) -> Option<Value> {
+    let is_bare = match arguments {
+        Value::Object(_) => false,
+        Value::String(text) => !text.trim_start().starts_with('{'),
+        _ => true,
+    };
+    (is_bare && is_wrapped(schema)).then(|| json!({ VALUE: arguments }))
 }
 
 /// The first field that the schema requires of the object at `path` and that is not there.

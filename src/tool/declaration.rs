@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::schema::Parameters;
 use crate::message::ProviderData;
 
 /// What a tool does to the world; retries and approvals go by it.
@@ -45,13 +45,28 @@ impl ToolDeclaration {
         }
     }
 
-    /// The same tool, taking what deserialises into `A`.
+    /// Sets the parameters to what deserialises into `A`.
+    ///
+    /// Parameters are always an object. An `A` that is one stands as it is; any other, such as a
+    /// number, a list, an `enum` or an `Option`, is the object's one property, `value`; `()` is an
+    /// object without properties, and a `serde_json::Value` an object with any.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::ToolDeclaration;
+    ///
+    /// let wipe = ToolDeclaration::new("wipe", "Wipes a disk.").with_arguments::<String>();
+    /// assert_eq!(wipe.parameters()["properties"], json!({ "value": { "type": "string" } }));
+    /// ```
     #[must_use]
     pub fn with_arguments<A: JsonSchema>(self) -> Self {
-        self.with_parameters(schema_of::<A>())
+        self.with_parameters(Parameters::of::<A>().schema)
     }
 
-    /// The same tool, taking what fits a JSON Schema of an object.
+    /// Sets the parameters to a JSON Schema, which must be that of an object: [`InvalidTool`]
+    /// says so when the tool is added to a [`ToolSet`](super::ToolSet) or an agent.
+    ///
+    /// [`InvalidTool`]: super::InvalidTool
     #[must_use]
     pub fn with_parameters(mut self, schema: Value) -> Self {
         self.parameters = schema;
@@ -77,7 +92,7 @@ impl ToolDeclaration {
         &self.description
     }
 
-    /// The JSON Schema of its arguments.
+    /// The JSON Schema of its arguments: of an object.
     #[must_use]
     pub fn parameters(&self) -> &Value {
         &self.parameters
@@ -99,21 +114,4 @@ impl ToolDeclaration {
     pub fn provider_mut(&mut self) -> &mut ProviderData {
         &mut self.provider
     }
-}
-
-/// The JSON Schema of `T` in the form that providers read: draft 7, with nothing by reference.
-pub(crate) fn schema_of<T: JsonSchema>() -> Value {
-    let settings = SchemaSettings::draft07().with(|settings| {
-        settings.inline_subschemas = true;
-        settings.meta_schema = None;
-    });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    schema.remove("title");
-    if schema.get("type").and_then(Value::as_str) == Some("object") {
-        schema
-            .ensure_object()
-            .entry("properties")
-            .or_insert_with(|| Value::Object(Default::default()));
-    }
-    schema.to_value()
 }

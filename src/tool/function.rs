@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tower::Service;
 
+use super::schema::Parameters;
 use super::{IntoToolResponse, ToolRequest, ToolResponse, arguments};
 use crate::error::{Error, Result};
 use crate::function::{Later, Now};
@@ -52,12 +52,12 @@ pub(super) struct Function<F, A> {
 
 struct Inner<F> {
     function: F,
-    schema: Value,
+    parameters: Parameters,
 }
 
 impl<F, A> Function<F, A> {
-    pub(super) fn new(function: F, schema: Value) -> Self {
-        Self { inner: Arc::new(Inner { function, schema }), arguments: PhantomData }
+    pub(super) fn new(function: F, parameters: Parameters) -> Self {
+        Self { inner: Arc::new(Inner { function, parameters }), arguments: PhantomData }
     }
 }
 
@@ -75,8 +75,8 @@ where
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        let Inner { function, schema } = &*self.inner;
-        match arguments::parse(&request, schema) {
+        let Inner { function, parameters } = &*self.inner;
+        match arguments::parse(&request, parameters) {
             Ok(arguments) => function(arguments, request),
             Err(error) => MaybeFuture::ready(Err(error)),
         }

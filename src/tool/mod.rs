@@ -46,19 +46,20 @@ mod function;
 mod output;
 mod request;
 mod response;
+mod schema;
 mod service;
 mod set;
 #[expect(clippy::module_inception, reason = "the noun of the folder")]
 mod tool;
 
 pub use self::arguments::{InvalidArguments, ToolArguments};
-pub(crate) use self::declaration::schema_of;
 pub use self::declaration::{Effect, ToolDeclaration};
 pub use self::function::IntoToolFuture;
 pub use self::output::{IntoToolResponse, Json};
 pub use self::request::ToolRequest;
 pub use self::response::ToolResponse;
+pub(crate) use self::schema::answer;
 pub use self::service::{BoxTool, ToolService};
 pub(crate) use self::set::OfRun;
-pub use self::set::{DuplicateTool, ToolSet};
+pub use self::set::{InvalidTool, ToolSet};
 pub use self::tool::Tool;

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::arguments::wrapped;
 use super::{Effect, ToolDeclaration, ToolResponse};
 use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
@@ -49,9 +50,18 @@ impl ToolRequest {
         self
     }
 
-    /// The same request with what the model was told of the tool.
+    /// Sets what the model was told of the tool.
+    ///
+    /// Arguments that the model has sent bare, such as `"disk"` to a tool that takes the one
+    /// property `value`, are put into that: all that looks at them finds them where the tool's
+    /// [parameters](ToolDeclaration::parameters) say.
     #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
+        if let Some(tool) = &declaration
+            && let Some(object) = wrapped(self.arguments(), tool.parameters())
+        {
+            self.arguments = Some(Arc::new(object));
+        }
         self.declaration = declaration;
         self
     }
@@ -74,13 +84,15 @@ impl ToolRequest {
         &self.call.name
     }
 
-    /// The arguments that the tool will be given.
+    /// The arguments that the tool will be given, as its
+    /// [parameters](ToolDeclaration::parameters) describe them: an object, in which arguments of a
+    /// type that is none, such as a number or a list, are the property `value`.
     #[must_use]
     pub fn arguments(&self) -> &Value {
         self.arguments.as_ref().unwrap_or(&self.call.arguments)
     }
 
-    /// The arguments that the tool will be given, to change.
+    /// The arguments that the tool will be given, to change. They keep their form: an object.
     pub fn arguments_mut(&mut self) -> &mut Value {
         Arc::make_mut(self.arguments.get_or_insert_with(|| self.call.arguments.clone()))
     }

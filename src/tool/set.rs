@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::Either;
+use serde_json::Value;
 use tower::Service;
 use tower::util::Oneshot;
 
@@ -42,10 +43,41 @@ struct Tools {
     services: BTreeMap<Arc<str>, (usize, BoxTool)>,
 }
 
-/// Two tools have the same name, so no call could tell them apart.
+/// Why a tool cannot be offered to a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are two tools named `{0}`; give one of them another name")]
-pub struct DuplicateTool(pub Arc<str>);
+#[non_exhaustive]
+pub enum InvalidTool {
+    /// Two tools have the same name, so no call could tell them apart.
+    #[error("there are two tools named `{0}`; give one of them another name")]
+    Duplicate(Arc<str>),
+    /// The name is not one that every provider takes. An agent as a tool has the agent's name.
+    #[error(
+        "a tool cannot be named `{0}`: providers take 1 to 64 letters (`a` to `z`, `A` to `Z`), \
+         digits, `_` and `-`"
+    )]
+    Name(Arc<str>),
+    /// The parameters are not those of an object.
+    #[error(
+        "the parameters of the tool `{0}` must be the JSON Schema of an object, with \
+         `\"type\": \"object\"`; make it with `ToolDeclaration::with_arguments`, or put what the \
+         tool takes into a property"
+    )]
+    Parameters(Arc<str>),
+}
+
+impl InvalidTool {
+    fn check(declaration: &ToolDeclaration) -> Result<(), Self> {
+        let name = declaration.name();
+        let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if !(1..=64).contains(&name.len()) || !name.chars().all(is_taken) {
+            return Err(Self::Name(name.into()));
+        }
+        match declaration.parameters().get("type").and_then(Value::as_str) {
+            Some("object") => Ok(()),
+            _ => Err(Self::Parameters(name.into())),
+        }
+    }
+}
 
 impl ToolSet {
     /// No tools.
@@ -58,11 +90,13 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// When there is one of that name already.
-    pub fn insert(&mut self, tool: Tool) -> Result<(), DuplicateTool> {
+    /// When there is one of that name already, or a provider would refuse its name or its
+    /// parameters.
+    pub fn insert(&mut self, tool: Tool) -> Result<(), InvalidTool> {
+        InvalidTool::check(tool.declaration())?;
         let name: Arc<str> = tool.declaration().name().into();
         if self.0.services.contains_key(&name) {
-            return Err(DuplicateTool(name));
+            return Err(InvalidTool::Duplicate(name));
         }
         let tools = Arc::make_mut(&mut self.0);
         let index = tools.declarations.len();
@@ -89,7 +123,7 @@ impl ToolSet {
     /// # Errors
     ///
     /// When a tool of one has the name of a tool of the other.
-    pub fn with_all(&self, others: &Self) -> Result<Self, DuplicateTool> {
+    pub fn with_all(&self, others: &Self) -> Result<Self, InvalidTool> {
         let mut all = self.clone();
         let tools = Arc::make_mut(&mut all.0);
         for declaration in others.declarations().iter() {
@@ -97,7 +131,7 @@ impl ToolSet {
             let Some((_, service)) = others.0.services.get(&name) else { continue };
             let index = tools.declarations.len();
             if tools.services.insert(name.clone(), (index, service.clone())).is_some() {
-                return Err(DuplicateTool(name));
+                return Err(InvalidTool::Duplicate(name));
             }
             Arc::make_mut(&mut tools.declarations).push(declaration.clone());
         }

@@ -5,6 +5,7 @@ use tower_layer::Layer;
 
 use super::catch_panic::CatchToolPanic;
 use super::function::{Function, IntoToolFuture};
+use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
 use crate::latched::Latched;
 use crate::type_name::short_type_name;
@@ -66,10 +67,11 @@ impl Tool {
         F: Fn(A, ToolRequest) -> O + Send + Sync + 'static,
         O: IntoToolFuture<M>,
     {
-        let declaration = ToolDeclaration::new(name, description).with_arguments::<A>();
-        let schema = declaration.parameters().clone();
+        let parameters = Parameters::of::<A>();
+        let declaration =
+            ToolDeclaration::new(name, description).with_parameters(parameters.schema.clone());
         let function = move |arguments: A, request| function(arguments, request).into_tool_future();
-        Self::service(declaration, Function::new(function, schema))
+        Self::service(declaration, Function::new(function, parameters))
     }
 
     /// A tool that any `tower::Service<ToolRequest>` answers.

@@ -70,7 +70,7 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
         let [interrupt] = &interrupts[..] else { panic!("{preset}: {interrupts:?}") };
         assert_eq!(&*interrupt.reason, "tool_call");
         assert_eq!(interrupt.tool_call_id.as_deref(), Some("call_1"));
-        let asked = json!({ "tool": "pay", "arguments": 100 });
+        let asked = json!({ "tool": "pay", "arguments": { "value": 100 } });
         assert_eq!(Value::Object(interrupt.metadata.clone().unwrap()), asked);
         // A front end can draw the question from it.
         assert!(interrupt.response_schema.is_some(), "{preset}: {interrupt:?}");

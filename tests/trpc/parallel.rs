@@ -73,7 +73,7 @@ async fn calls_of_one_tool_are_timed_apart_by_values_under_their_ids() {
         .tool(calculator())
         .tool_layer(tower_agent::wrap_tool(|request, mut next| async move {
             // So that the calls do not start at one instant either.
-            sleep(Duration::from_millis(request.arguments().as_u64().unwrap())).await;
+            sleep(Duration::from_millis(request.arguments()["value"].as_u64().unwrap())).await;
             next.run(request).await
         }))
         .on_tool(before_tool(|request| {
@@ -173,7 +173,8 @@ impl Callback<ToolRequest> for Ends {
             Outcome::Failed(error) => error.kind().to_string(),
             _ => "dropped".to_owned(),
         };
-        self.0.push(format!("{}: {how}", request.arguments().as_str().unwrap_or_default()));
+        self.0
+            .push(format!("{}: {how}", request.arguments()["value"].as_str().unwrap_or_default()));
     }
 }
 

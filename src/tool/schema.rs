@@ -1,0 +1,206 @@
+//! JSON Schemas in the form that providers take.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{ReplaceBoolSchemas, transform_subschemas};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value, json};
+
+/// The parameters of a tool whose arguments are an `A`: an object's schema, as every provider
+/// wants it, and where in the object the `A` is.
+pub(super) struct Parameters {
+    pub(super) schema: Value,
+    pub(super) place: Place,
+}
+
+/// Where the arguments are in the object that the model sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// They are the object.
+    Whole,
+    /// They are its one property, [`VALUE`].
+    Property,
+    /// Nowhere: there are none.
+    Nowhere,
+}
+
+/// The name of the property that holds arguments which are no object.
+pub(super) const VALUE: &str = "value";
+
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "a schema alone")]
+struct Wrapped<A> {
+    value: A,
+}
+
+impl Parameters {
+    pub(super) fn of<A: JsonSchema>() -> Self {
+        let mut schema = generate::<A>();
+        let root = schema.ensure_object();
+        let (schema, place) = if is_plain_object(root) {
+            // Some providers want it even where it is empty.
+            root.entry("properties").or_insert_with(|| json!({}));
+            (schema.to_value(), Place::Whole)
+        } else if root.get("type") == Some(&json!("null")) {
+            (json!({ "type": "object", "properties": {} }), Place::Nowhere)
+        } else if root.keys().all(|keyword| keyword == "description") {
+            root.extend(any_object());
+            (schema.to_value(), Place::Whole)
+        } else {
+            (generate::<Wrapped<A>>().to_value(), Place::Property)
+        };
+        Self { schema, place }
+    }
+}
+
+/// Whether these are the parameters of a tool whose arguments are no object, or look like them:
+/// an object whose one property is [`VALUE`].
+pub(super) fn is_wrapped(schema: &Value) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.is_some_and(|properties| properties.keys().eq([VALUE]))
+}
+
+/// What an answer that deserialises into `T` looks like, and whether a provider can guarantee it:
+/// whether every object in it can be closed.
+pub(crate) fn answer<T: JsonSchema>() -> (Value, bool) {
+    let open = generate::<T>();
+    let mut closed = open.clone();
+    let is_strict = is_plain_object(closed.ensure_object()) && close(&mut closed);
+    (if is_strict { closed } else { open }.to_value(), is_strict)
+}
+
+fn generate<T: JsonSchema>() -> Schema {
+    let mut no_bools = ReplaceBoolSchemas::default();
+    no_bools.skip_additional_properties = true;
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings
+        .with_transform(no_bools)
+        .with_transform(lists_of_any)
+        .into_generator()
+        .into_root_schema_for::<T>();
+    schema.remove("title");
+    schema
+}
+
+/// An object, and no choice of several: providers refuse that at the root.
+fn is_plain_object(schema: &Map<String, Value>) -> bool {
+    let choices = ["$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf"];
+    schema.get("type") == Some(&json!("object"))
+        && !choices.iter().any(|keyword| schema.contains_key(*keyword))
+}
+
+fn any_object() -> Map<String, Value> {
+    let properties = ("properties".to_owned(), json!({}));
+    [
+        ("type".to_owned(), json!("object")),
+        properties,
+        ("additionalProperties".to_owned(), json!(true)),
+    ]
+    .into_iter()
+    .collect()
+}
+
+/// A schema for each place of a list is what providers do not read: each place may be any of them.
+fn lists_of_any(schema: &mut Schema) {
+    if let Some(Value::Array(places)) = schema.remove("prefixItems") {
+        let mut kinds: Vec<Value> = Vec::new();
+        for place in places {
+            if !kinds.contains(&place) {
+                kinds.push(place);
+            }
+        }
+        let items = if kinds.len() == 1 { kinds.remove(0) } else { json!({ "anyOf": kinds }) };
+        schema.insert("items".into(), items);
+    }
+    transform_subschemas(&mut lists_of_any, schema);
+}
+
+/// What a strict mode reads.
+const READ: [&str; 19] = [
+    "$defs",
+    "$ref",
+    "additionalProperties",
+    "anyOf",
+    "const",
+    "description",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "items",
+    "maxItems",
+    "maximum",
+    "minItems",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "properties",
+    "required",
+];
+
+/// What it refuses, and the reader of the answer does not need.
+const NOT_NEEDED: [&str; 8] = [
+    "default",
+    "deprecated",
+    "examples",
+    "maxLength",
+    "minLength",
+    "readOnly",
+    "title",
+    "writeOnly",
+];
+
+/// The formats that it reads. Those that tell integers apart are not among them.
+const FORMATS: [&str; 9] =
+    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"];
+
+/// Closes every object, with each property required; `false` where that would change what the
+/// schema means. A property of an `Option` may be null already. One with a default is required
+/// as well, and not null, which its type may not be.
+fn close(schema: &mut Schema) -> bool {
+    if let Some(anything) = schema.as_bool() {
+        return !anything;
+    }
+    let root = schema.ensure_object();
+    if root.contains_key("$ref") {
+        root.retain(|keyword, _| keyword == "$ref" || keyword == "$defs");
+    }
+    root.retain(|keyword, _| !NOT_NEEDED.contains(&keyword.as_str()));
+    if let Some(format) = root.get("format")
+        && !FORMATS.iter().any(|known| format == known)
+    {
+        root.remove("format");
+    }
+    if let Some(choices) = root.remove("oneOf")
+        && root.insert("anyOf".into(), choices).is_some()
+    {
+        return false;
+    }
+    let says = |keyword: &str| root.contains_key(keyword);
+    let is_any = !["$ref", "anyOf", "const", "enum", "type"].into_iter().any(says);
+    let is_mixed = says("anyOf") && says("properties");
+    let is_read = |keyword: &String| keyword == "type" || READ.contains(&keyword.as_str());
+    if is_any || is_mixed || !root.keys().all(is_read) || !close_object(root) {
+        return false;
+    }
+    let mut closed = true;
+    transform_subschemas(&mut |part: &mut Schema| closed &= close(part), schema);
+    closed
+}
+
+fn close_object(schema: &mut Map<String, Value>) -> bool {
+    let is_object = match schema.get("type") {
+        Some(Value::Array(types)) => types.contains(&json!("object")),
+        other => other == Some(&json!("object")),
+    };
+    if !is_object {
+        return true;
+    }
+    let Some(Value::Object(properties)) = schema.get("properties") else { return false };
+    let required = properties.keys().cloned().collect::<Vec<_>>();
+    schema.insert("required".into(), required.into());
+    let open = schema.insert("additionalProperties".into(), Value::Bool(false));
+    open.is_none_or(|open| open == Value::Bool(false))
+}
