@@ -235,7 +235,13 @@ impl<R: Request> Begun<R> {
         let (callback, call) = (name(callback), R::CALL);
         let name = self.request.name().map(Into::into);
         let note = CallbackNote { callback, hook, call, name, decision };
-        outlet.tell(EventKind::Callback(Arc::new(note))).await;
+        let note = EventKind::Callback(Arc::new(note));
+        match hook {
+            "before" => outlet.tell(note).await,
+            // The call has been made. If it were dropped while its reader is slow, what it has done
+            // would be lost.
+            _ => outlet.note(note),
+        }
     }
 
     /// Whether this callback's response counts in this hook.

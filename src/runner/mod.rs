@@ -36,6 +36,7 @@ mod stream;
 mod tally;
 mod team;
 mod tools;
+mod transcript;
 mod transfer;
 mod waiting;
 

@@ -9,6 +9,7 @@ use tower::{Service, ServiceExt};
 
 use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
 use super::step::{self, Step};
+use super::transcript::Transcript;
 use super::transfer::{self, take_over};
 use super::{Agent, Progress, waiting};
 use crate::agent::{AgentRequest, AgentResponse, End};
@@ -66,7 +67,7 @@ pub(super) struct Running<'a> {
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
     pub(super) tools: ToolSet,
-    pub(super) messages: Messages,
+    pub(super) transcript: Transcript,
     new_from: usize,
     iterations: u32,
     /// The context of the current turn.
@@ -97,7 +98,7 @@ impl<'a> Running<'a> {
             config,
             settings,
             tools,
-            messages: request.messages().clone(),
+            transcript: Transcript::new(request.messages().clone()),
             new_from: request.messages().len(),
             iterations: 0,
             turn: request.context().clone(),
@@ -112,18 +113,19 @@ impl<'a> Running<'a> {
             outlet.begin(self.request.messages()).await;
         }
         let agents = &self.config.sub_agents;
-        if let Some(noted) = waiting::noted(self.context(), agents, &self.messages) {
-            return take_over(&agents[noted], &self.request, self.messages, self.iterations).await;
+        if let Some(noted) = waiting::noted(self.context(), agents, self.request.messages()) {
+            return self.take_over(&agents[noted]).await;
         }
         loop {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
-                return self.ended(&ending);
+                return self.ended(&ending).await;
             }
-            if let Some(agent) = transfer::successor(self.config, &self.messages) {
+            let successor = |messages: &Messages| transfer::successor(self.config, messages);
+            if let Some(agent) = self.transcript.read(successor) {
                 self.step = None;
-                return take_over(agent, &self.request, self.messages, self.iterations).await;
+                return self.take_over(agent).await;
             }
-            let step = match step::next(&self.messages) {
+            let step = match self.transcript.read(step::next) {
                 Step::Done if self.is_to_speak() => Step::Model,
                 step => step,
             };
@@ -142,10 +144,10 @@ impl<'a> Running<'a> {
             match done {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(self.response(end)),
-                Err(error) if error.is_ending() => return self.ended(&error),
+                Err(error) if error.is_ending() => return self.ended(&error).await,
                 // A layer may have made another error of what ended the run.
                 Err(error) => match self.context().ending(CallKind::Agent) {
-                    Some(ending) => return self.ended(&ending),
+                    Some(ending) => return self.ended(&ending).await,
                     None => return Err(error),
                 },
             }
@@ -156,9 +158,13 @@ impl<'a> Running<'a> {
         self.request.context()
     }
 
+    async fn take_over(self, agent: &Agent) -> Result<AgentResponse> {
+        take_over(agent, &self.request, self.transcript.messages(), self.iterations).await
+    }
+
     /// The conversation ends with an answer, but it is another agent's.
     fn is_to_speak(&self) -> bool {
-        self.request.takes_turn() && self.messages.len() == self.new_from
+        self.request.takes_turn() && self.transcript.read(Messages::len) == self.new_from
     }
 
     /// Asks the model. Its answer ends the run if a callback gave it to do so.
@@ -166,7 +172,7 @@ impl<'a> Running<'a> {
         self.turn = self.begun.at_iteration(self.iterations);
         self.iterations += 1;
         let tools = self.tools.declarations().clone();
-        let (messages, settings) = (self.messages.clone(), self.settings.clone());
+        let (messages, settings) = (self.transcript.messages(), self.settings.clone());
         let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings);
         request.set_instructions(self.config.instructions.clone());
 
@@ -175,10 +181,7 @@ impl<'a> Running<'a> {
             None => self.answer(request).await?,
             Some(outlet) => self.show_answer(outlet, request).await?,
         };
-        self.turn.push_text(response.message());
-        let ends_run = self.ends_run(response.origin());
-        self.messages.push(response.message().clone());
-        Ok(ends_run.then_some(End::Finished))
+        Ok(self.ends_run(response.origin()).then_some(End::Finished))
     }
 
     /// Asks the model, and shows whoever watches what it answers.
@@ -202,7 +205,7 @@ impl<'a> Running<'a> {
         result
     }
 
-    /// The model's answer, as it stands in the transcript.
+    /// The model's answer, as it is kept in the transcript.
     async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
         let result = self.config.model.clone().oneshot(request).await;
         let mut response = result.map_err(|error| {
@@ -215,6 +218,8 @@ impl<'a> Running<'a> {
         if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
         }
+        self.turn.push_text(response.message());
+        self.transcript.push(response.message().clone());
         Ok(response)
     }
 
@@ -248,8 +253,8 @@ impl<'a> Running<'a> {
         let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
             return Ok(None);
         };
-        let progress =
-            Progress::new(self.context(), &self.messages, self.new_from, self.iterations);
+        let messages = self.transcript.messages();
+        let progress = Progress::new(self.context(), &messages, self.new_from, self.iterations);
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(ErrorKind::Callback, format!("`stop_when` panicked: {panic}"))
         })?;
@@ -267,23 +272,28 @@ impl<'a> Running<'a> {
     }
 
     /// The run ends with what it has, or with the abort. Why is settled where it began.
-    fn ended(mut self, ending: &Error) -> Result<AgentResponse> {
+    async fn ended(self, ending: &Error) -> Result<AgentResponse> {
         if ending.kind() == ErrorKind::Aborted {
             return Err(ending.clone());
         }
         // An interrupted run finds its open calls again; one that is over leaves none.
         if !self.waits()
-            && let Step::Tools(open) = step::next(&self.messages)
+            && let Step::Tools(open) = self.transcript.read(step::next)
         {
-            let over = |call| refusal(call, "not run: the agent has ended");
-            self.messages.extend(open.iter().map(over));
+            for call in &open {
+                let answer = refusal(call, "not run: the agent has ended");
+                self.transcript.push(answer.clone());
+                if let Some(outlet) = self.context().outlet() {
+                    outlet.tell_answer(&answer).await;
+                }
+            }
         }
         Ok(self.response(End::Ended))
     }
 
     fn response(self, end: End) -> AgentResponse {
         let context = self.request.context();
-        AgentResponse::new(self.messages)
+        AgentResponse::new(self.transcript.messages())
             .since(self.new_from)
             .with_iterations(self.iterations)
             .in_run(context)

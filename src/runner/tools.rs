@@ -1,91 +1,73 @@
 //! The tool calls of a turn.
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use tower::ServiceExt;
 
 use super::run::{Running, refusal};
 use super::semantics::{ToolCalls, ToolFailure, UnknownTool};
+use super::transcript::Slot;
 use crate::call::CallKind;
 use crate::callback::ToolAnswer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::stream::EventKind;
-use crate::tool::{OfRun, ToolRequest, ToolResponse};
-
-/// What the model is told of one call; nothing if the agent waits or has ended.
-#[derive(Clone, Default)]
-struct Answer {
-    /// Nearly always all of it, and without a list of its own.
-    one: Option<Message>,
-    several: Vec<Message>,
-}
-
-impl Answer {
-    fn messages(self) -> impl Iterator<Item = Message> {
-        self.one.into_iter().chain(self.several)
-    }
-}
-
-impl From<Message> for Answer {
-    fn from(message: Message) -> Self {
-        Self { one: Some(message), several: Vec::new() }
-    }
-}
+use crate::tool::{Effect, OfRun, ToolRequest, ToolResponse};
 
 impl Running<'_> {
     /// Runs the tools that the model asked for, and tells it their answers in its order.
     pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
-        if let [call] = &calls[..] {
-            let answer = self.run_tool(call).await?;
-            self.messages.extend(answer.messages());
-        } else {
-            let mut answers = vec![Answer::default(); calls.len()];
-            let result = self.run_several(&calls, &mut answers).await;
-            // Those that have answered stay answered, also where another fails the run: it may wait
-            // for somebody all the same, and be resumed.
-            self.messages.extend(answers.into_iter().flat_map(Answer::messages));
-            result?;
+        self.transcript.begin_turn(calls.len());
+        let result = match &calls[..] {
+            [call] => self.run_tool(0, call).await,
+            calls => self.run_several(calls).await,
+        };
+        // Those that have answered stay answered, also where another fails the run: it may wait
+        // for somebody all the same, and be resumed.
+        let stopped = self.transcript.end_turn();
+        if let Some(outlet) = self.turn.outlet() {
+            stopped.iter().for_each(|answer| outlet.note_answer(answer));
         }
-        Ok(())
+        result
     }
 
-    async fn run_several(&self, calls: &[ToolCall], answers: &mut [Answer]) -> Result<()> {
+    async fn run_several(&self, calls: &[ToolCall]) -> Result<()> {
         let mut running = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
-            running.push(async move { (index, self.run_tool(call).await) });
+            running.push(self.run_tool(index, call));
         }
         let at_once = match self.config.semantics.tool_calls {
             ToolCalls::Concurrent => self.config.tool_concurrency,
             ToolCalls::OneByOne => 1,
         };
-        let mut running = stream::iter(running).buffer_unordered(at_once);
-        while let Some((index, answer)) = running.next().await {
-            // A failure of the run drops the calls beside it.
-            answers[index] = answer?;
+        // A failure of the run drops the calls beside it.
+        stream::iter(running).buffer_unordered(at_once).try_collect().await
+    }
+
+    /// Keeps a call's answer, and then tells it.
+    async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
+        let answered = self.answer_call(index, call).await;
+        let slot = answered.as_ref().cloned().unwrap_or_default();
+        self.transcript.keep(index, slot);
+        let slot = answered?;
+        if let Some(outlet) = self.turn.outlet() {
+            for message in slot.answers() {
+                outlet.tell_answer(message).await;
+            }
         }
         Ok(())
     }
 
-    async fn run_tool(&self, call: &ToolCall) -> Result<Answer> {
-        let answer = self.answer_call(call).await?;
-        if let Some(outlet) = self.turn.outlet() {
-            let results = answer.one.iter().chain(&answer.several).flat_map(Message::tool_results);
-            for result in results.cloned() {
-                let ToolResult { call_id: id, name, parts, is_error, .. } = result;
-                outlet.tell(EventKind::ToolResult { id, name, parts, is_error }).await;
-            }
-        }
-        Ok(answer)
-    }
-
-    async fn answer_call(&self, call: &ToolCall) -> Result<Answer> {
+    async fn answer_call(&self, index: usize, call: &ToolCall) -> Result<Slot> {
         let context = self.turn.in_tool_call(&call.id);
         if context.refusal(CallKind::Tool).is_some() {
-            return Ok(Answer::default());
+            return Ok(Slot::Open);
         }
         let declaration = self.tools.declaration(&call.name).cloned();
         if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
-            return Ok(told(call, &self.tools.unknown(&call.name)).into());
+            return Ok(Slot::Answered(told(call, &self.tools.unknown(&call.name))));
+        }
+        let is_repeatable = declaration.as_ref().is_none_or(|it| it.effect() != Effect::Mutating);
+        if !is_repeatable {
+            self.transcript.keep(index, Slot::Begun(call.clone()));
         }
         let mut request =
             ToolRequest::in_run(context.clone(), call.clone()).with_declaration(declaration);
@@ -97,11 +79,11 @@ impl Running<'_> {
         self.survived()?;
         match result {
             // A layer may have made an answer of what the call waits for.
-            Ok(_) if context.waits(CallKind::Tool) => Ok(Answer::default()),
+            Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
             Ok(response) => self.show(call, response).await,
-            Err(error) if error.is_ending() => Ok(Answer::default()),
+            Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(call, &error) => Err(error),
-            Err(error) => Ok(told(call, &error).into()),
+            Err(error) => Ok(Slot::Answered(told(call, &error))),
         }
     }
 
@@ -125,12 +107,12 @@ impl Running<'_> {
     }
 
     /// The messages that show a tool's answer, made once, after every callback and layer.
-    async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Answer> {
+    async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Slot> {
         let result = ToolResult::new(call, response.parts());
         let result = if response.is_error() { result.failed() } else { result };
         let default = Message::tool(result);
-        let Some(show) = &self.config.show_tool else { return Ok(default.into()) };
-        let shown_by_default = default.clone().into();
+        let Some(show) = &self.config.show_tool else { return Ok(Slot::Answered(default)) };
+        let shown_by_default = Slot::Answered(default.clone());
         let answer = ToolAnswer {
             call: call.clone(),
             arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
@@ -143,8 +125,8 @@ impl Running<'_> {
         match shown {
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(shown_by_default),
-            Err(error) => Ok(told(call, &error).into()),
-            Ok(several) => Ok(Answer { one: None, several }),
+            Err(error) => Ok(Slot::Answered(told(call, &error))),
+            Ok(several) => Ok(Slot::Several(several)),
         }
     }
 }

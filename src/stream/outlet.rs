@@ -11,7 +11,7 @@ use super::{EventKind, Invocation, Sink};
 use crate::context::{State, Untold};
 use crate::error::Result;
 use crate::lock::lock;
-use crate::message::{Message, Messages, Role};
+use crate::message::{Message, Messages, Role, ToolResult};
 
 /// Where one agent of a watched run tells what happens in it.
 #[derive(Clone)]
@@ -106,6 +106,16 @@ impl Outlet {
     /// Tells what happens, without waiting: for one that is dropped.
     pub(crate) fn note(&self, kind: EventKind) {
         drop(self.push(|_, out| out.push(kind)));
+    }
+
+    /// Tells of the tool results in a message that stands in the transcript.
+    pub(crate) async fn tell_answer(&self, message: &Message) {
+        self.tell_all(|_, out| answers(message, out)).await;
+    }
+
+    /// The same without waiting.
+    pub(crate) fn note_answer(&self, message: &Message) {
+        drop(self.push(|_, out| answers(message, out)));
     }
 
     /// Tells what happens in a model call; whether there is still [room](Self::room).
@@ -221,6 +231,13 @@ impl Outlet {
     fn hand_over(&self, mut shown: Vec<Shown>) {
         let conversation = self.0.conversation.as_ref().unwrap_or(self);
         lock(&conversation.0.shown).append(&mut shown);
+    }
+}
+
+fn answers(message: &Message, out: &mut Out<'_>) {
+    for result in message.tool_results().cloned() {
+        let ToolResult { call_id: id, name, parts, is_error, .. } = result;
+        out.push(EventKind::ToolResult { id, name, parts, is_error });
     }
 }
 
