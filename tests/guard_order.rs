@@ -70,7 +70,9 @@ impl Subscriber for Warnings {
 /// What building it warns of.
 fn warnings(builder: AgentBuilder) -> Vec<Fields> {
     let warnings = Warnings::default();
-    tracing::subscriber::with_default(warnings.clone(), || builder.build().unwrap());
+    tracing::subscriber::with_default(warnings.clone(), || {
+        builder.tools_of_runs(["pay"]).build().unwrap()
+    });
     std::mem::take(&mut warnings.0.lock().unwrap())
 }
 

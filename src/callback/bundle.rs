@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::hooks::{Hooks, OfHooks};
-use super::{BandSemantics, Callback, Callbacks};
+use super::{BandSemantics, Callback, Callbacks, NamedTool};
 use crate::agent::AgentRequest;
 use crate::extensions::Extensions;
 use crate::model::ModelRequest;
@@ -108,6 +108,15 @@ impl Bundle {
     #[must_use]
     pub fn tool(&self) -> &Callbacks<ToolRequest> {
         &self.tool
+    }
+
+    /// The tools that its callbacks are for by name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let (agent, model) = (self.agent.named_tools(), self.model.named_tools());
+        let mut named: Vec<_> = agent.chain(model).chain(self.tool.named_tools()).collect();
+        // An object with hooks for every call says it for each of them.
+        named.dedup();
+        named
     }
 
     /// These callbacks after those that a run carries already. The semantics of the first stand.

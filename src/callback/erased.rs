@@ -69,6 +69,10 @@ impl<R: Request> Callback<R> for Shared<R> {
         self.0.is_guard()
     }
 
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        self.0.named_tools()
+    }
+
     fn erase(self) -> Self {
         self
     }
@@ -107,6 +111,10 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn is_guard(&self) -> bool {
         (**self).is_guard()
+    }
+
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        (**self).named_tools()
     }
 
     fn erase(self) -> Shared<R> {
@@ -155,6 +163,10 @@ pub(super) trait Erased<R: Request>: Send + Sync {
 
     fn is_guard(&self) -> bool {
         false
+    }
+
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        Vec::new()
     }
 }
 
@@ -210,6 +222,10 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
 
     fn is_guard(&self) -> bool {
         self.0.is_guard()
+    }
+
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        self.0.named_tools()
     }
 }
 

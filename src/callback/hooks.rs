@@ -111,6 +111,12 @@ macro_rules! hooks {
             fn is_guard(&self) -> bool {
                 false
             }
+
+            /// Names the tools that the object is for; see [`Callback::named_tools`]. Defaults to
+            /// none.
+            fn named_tools(&self) -> Vec<Arc<str>> {
+                Vec::new()
+            }
         }
 
         /// So that the caller can keep a handle to the object.
@@ -152,6 +158,10 @@ macro_rules! hooks {
             fn is_guard(&self) -> bool {
                 (**self).is_guard()
             }
+
+            fn named_tools(&self) -> Vec<Arc<str>> {
+                (**self).named_tools()
+            }
         }
 
         $(
@@ -190,6 +200,10 @@ macro_rules! hooks {
 
                 fn is_guard(&self) -> bool {
                     self.0.is_guard()
+                }
+
+                fn named_tools(&self) -> Vec<Arc<str>> {
+                    self.0.named_tools()
                 }
 
                 fn erase(self) -> Shared<$R> {

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::ending::Begun;
 use super::phases::{Asked, Recovered};
-use super::{BandSemantics, Callback, CallbackService, Recovery, Shared};
+use super::{BandSemantics, Callback, CallbackService, NamedTool, Recovery, Shared};
 use crate::error::{Error, Result};
 use crate::request::Request;
 
@@ -95,6 +95,14 @@ impl<R: Request> Callbacks<R> {
     /// Their types, first to last.
     pub(crate) fn type_names(&self) -> impl Iterator<Item = &'static str> {
         self.as_slice().iter().map(|callback| callback.get().type_name())
+    }
+
+    /// The tools that they are for by name.
+    pub(crate) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
+        self.as_slice().iter().flat_map(|callback| {
+            let named = |tool| NamedTool { by: Callback::name(callback), tool };
+            Callback::named_tools(callback).into_iter().map(named)
+        })
     }
 
     /// The same list with other [semantics](BandSemantics).

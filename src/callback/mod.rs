@@ -55,6 +55,7 @@ mod function;
 mod hook;
 mod hooks;
 mod list;
+mod named;
 mod phases;
 mod semantics;
 mod service;
@@ -64,6 +65,7 @@ mod wrap;
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::sync::Arc;
 
 pub use self::action::{Action, Outcome, Recovery};
 pub use self::any_call::*;
@@ -77,6 +79,8 @@ pub use self::function::{
 };
 pub use self::hooks::Hooks;
 pub use self::list::Callbacks;
+pub use self::named::layer_names_tools;
+pub(crate) use self::named::{NamedTool, noting_names};
 pub use self::semantics::{
     BandSemantics, ByCall, HookFailure, RespondIn, Retries, Several, SeveralAfter, SeveralOnError,
 };
@@ -129,6 +133,7 @@ use crate::type_name::short_type_name;
     message = "`{Self}` is not a callback for `{R}`",
     label = "not a `Callback<{R}>`",
     note = "a callback is a type that implements `Callback<{R}>`, or a closure in its constructor, such as `before_model(|request| ..)` or `after_tool(|request, response| ..)`",
+    note = "an object that implements `Hooks` goes to `bundle` or `global`, for every call at once",
     note = "a tower layer goes to `model_layer`, `tool_layer` or `agent_layer`"
 )]
 pub trait Callback<R: Request>: Send + Sync + 'static {
@@ -229,6 +234,14 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// `before` alone.
     fn is_guard(&self) -> bool {
         false
+    }
+
+    /// Names the tools that the callback is for, where it is for some by name. Defaults to none.
+    ///
+    /// Building an agent fails where one of them does not exist, so that no guard stands around
+    /// nothing because of a misspelt name.
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        Vec::new()
     }
 
     /// The callback with its type erased.

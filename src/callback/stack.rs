@@ -3,7 +3,7 @@ use std::fmt;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::{BandSemantics, Callback, CallbackService, Callbacks};
+use super::{BandSemantics, Callback, CallbackService, Callbacks, NamedTool};
 use crate::boxed::Boxed;
 use crate::error::BoxError;
 use crate::request::Request;
@@ -109,6 +109,15 @@ impl<R: Request> Stack<R> {
             }
         }
         names
+    }
+
+    /// The tools that its callbacks are for by name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let bands = self.0.iter().filter_map(|part| match part {
+            Part::Band(band) => Some(band),
+            Part::Layer { .. } => None,
+        });
+        bands.flat_map(Callbacks::named_tools).collect()
     }
 
     /// Puts `service` inside. The bands have these semantics.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
+use super::named_tools::KnownTools;
 use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, End};
@@ -70,6 +71,8 @@ pub(super) struct Composed {
     pub(super) max_iterations: u32,
     /// The tools of this agent and of those that work for it, which tell whose an open call is.
     pub(super) tools: BTreeSet<Arc<str>>,
+    /// The tools that guards of this agent may name.
+    pub(super) known_tools: KnownTools,
     pub(super) global: Bundle,
     pub(super) semantics: Semantics,
     pub(super) stack: Carried<Seam<AgentRequest>>,
@@ -106,14 +109,20 @@ impl Agent {
 
     /// Calls the agent for a team: its future, and the context in which it runs.
     pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
+        let checked = self.0.check_tools(&request);
         let request = self.0.enter(request, RunContext::enter_member);
         let context = request.context().clone();
-        (context, ResponseFuture(Box::pin(run(self.0.clone(), request))))
+        (context, ResponseFuture(Box::pin(run(self.0.clone(), request, checked))))
     }
 
     /// The tools of this agent and of those that work for it.
     pub(super) fn tools(&self) -> &BTreeSet<Arc<str>> {
         &self.0.tools
+    }
+
+    /// The tools that guards around this agent may name.
+    pub(super) fn known_tools(&self) -> &BTreeSet<Arc<str>> {
+        &self.0.known_tools.all
     }
 
     /// Whether one of these calls is this agent's to answer, or of one that works for it.
@@ -168,13 +177,21 @@ impl Service<AgentRequest> for Agent {
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
         let agent = self.0.clone();
         ResponseFuture(Box::pin(async move {
+            let checked = agent.check_tools(&request);
             let request = agent.enter(request, RunContext::enter);
-            run(agent, request).await
+            run(agent, request, checked).await
         }))
     }
 }
 
 impl Composed {
+    /// Fails where a guard names a tool that should come with the run and does not.
+    fn check_tools(&self, request: &AgentRequest) -> Result<()> {
+        let of_run = request.extensions().get::<OfRun>();
+        let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
+        self.known_tools.check_run(&named, request.tools())
+    }
+
     /// The request in the agent's own part of the run, with what that carries.
     fn enter(
         &self,
@@ -195,12 +212,17 @@ impl Composed {
     }
 }
 
-async fn run(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
+/// `checked` is whether it may begin.
+async fn run(
+    agent: Arc<Composed>,
+    request: AgentRequest,
+    checked: Result<()>,
+) -> Result<AgentResponse> {
     let context = request.context().clone();
-    let Some(outlet) = context.outlet() else { return answer(agent, request).await };
+    let Some(outlet) = context.outlet() else { return answer(agent, request, checked).await };
     let entered = Entered { outlet: outlet.clone(), has_left: false };
     outlet.tell(EventKind::AgentEntered).await;
-    let result = answer(agent, request).await;
+    let result = answer(agent, request, checked).await;
     if let Ok(response) = &result {
         outlet.answered(response.new_messages()).await;
     }
@@ -237,8 +259,13 @@ impl Drop for Entered {
     }
 }
 
-async fn answer(agent: Arc<Composed>, request: AgentRequest) -> Result<AgentResponse> {
+async fn answer(
+    agent: Arc<Composed>,
+    request: AgentRequest,
+    checked: Result<()>,
+) -> Result<AgentResponse> {
     let context = request.context().clone();
+    checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
     if let Some(ended) = context.refusal(CallKind::Agent) {
         return Err(ended);
     }

@@ -50,10 +50,11 @@ impl Agent {
     /// ```
     #[must_use]
     pub fn into_tool(self, description: impl Into<String>) -> Tool {
-        let name = self.name().to_owned();
-        Tool::function_with(name, description, move |arguments, call| {
+        let (name, inner) = (self.name().to_owned(), self.known_tools().clone());
+        let tool = Tool::function_with(name, description, move |arguments, call| {
             answer(self.clone(), arguments, call)
-        })
+        });
+        tool.with_inner_tools(inner)
     }
 }
 

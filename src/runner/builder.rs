@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use super::agent::{Agent, Composed};
 use super::explain::Explanation;
 use super::lint;
 use super::meter::Metered;
+use super::named_tools::{self, KnownTools};
 use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
 use super::semantics::Semantics;
@@ -15,7 +17,7 @@ use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::call::CallKind;
 use crate::callback::{
-    Bundle, Callback, Carried, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer,
+    Bundle, Callback, Carried, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer, noting_names,
 };
 use crate::context::Place;
 use crate::latched::Latched;
@@ -36,6 +38,7 @@ pub struct AgentBuilder {
     model_name: &'static str,
     model_type: &'static str,
     tools: Vec<Tool>,
+    tools_of_runs: BTreeSet<Arc<str>>,
     sub_agents: Vec<Agent>,
     instructions: Option<Arc<str>>,
     settings: Settings,
@@ -66,6 +69,20 @@ pub enum BuildError {
     /// Two members of a team, or two sub-agents, have the same name.
     #[error("there are two agents named `{0}` in one place; give one of them another name")]
     DuplicateAgent(Arc<str>),
+    /// A callback or a layer names a tool that does not exist.
+    #[error(
+        "`{by}` is for a tool `{tool}`, which does not exist; there are: {}; name a tool that \
+         comes with a run by `tools_of_runs`",
+        .known.join(", ")
+    )]
+    UnknownTool {
+        /// The callback or the layer.
+        by: Cow<'static, str>,
+        /// The tool that it names.
+        tool: Arc<str>,
+        /// The tools that there are.
+        known: Vec<Arc<str>>,
+    },
     /// A team of nobody.
     #[error("the team `{0}` has no members; add them with `agent`")]
     NoMembers(Arc<str>),
@@ -105,6 +122,7 @@ impl AgentBuilder {
             model_name: short_type_name::<S>(),
             model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
+            tools_of_runs: BTreeSet::new(),
             sub_agents: Vec::new(),
             instructions: None,
             settings: Settings::default(),
@@ -153,6 +171,14 @@ impl AgentBuilder {
     /// Offers tools.
     pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
         self.tools.extend(tools);
+        self
+    }
+
+    /// Names tools that come with a [run](AgentRequest::with_tools), such as a front end's, so
+    /// that guards of this agent can name them. A run that lacks one that a guard names fails as
+    /// it begins, as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    pub fn tools_of_runs(mut self, names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        self.tools_of_runs.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -321,7 +347,8 @@ impl AgentBuilder {
     /// # Errors
     ///
     /// When two tools or two sub-agents have one name, a provider would refuse a tool, the agent's
-    /// name cannot stand in a path, or no tool could run.
+    /// name cannot stand in a path, no tool could run, or a callback or a layer names a tool that
+    /// does not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.sub_agents)?;
@@ -334,15 +361,28 @@ impl AgentBuilder {
         let mut tool_names: BTreeSet<Arc<str>> =
             self.tools.iter().map(|tool| tool.declaration().name().into()).collect();
         tool_names.extend(self.sub_agents.iter().flat_map(Agent::tools).cloned());
+        let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
+        own.extend(self.tools.iter().map(|tool| tool.declaration().name().into()));
+        let mut all = own.clone();
+        all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
+        all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
+        let mut named = [self.model_stack.named_tools(), self.tool_stack.named_tools()].concat();
+        let of_tree = [self.global.named_tools(), self.agent_stack.named_tools()].concat();
+        named_tools::check(of_tree.iter().cloned(), &all)?;
         let mut tool_set = ToolSet::new();
         for tool in self.tools {
             tool_set.insert(tool)?;
         }
         let band = self.semantics.band;
         let tools = BoxTool::new(Carried::new(tool_set.clone(), Place::Innermost));
+        let (tools, of_layers) = noting_names(|| self.tool_stack.around(tools, band));
+        named.extend(of_layers);
+        named_tools::check(named.iter().cloned(), &own)?;
+        let mut brought = [named, of_tree].concat();
+        brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         let config = Config {
             model: Carried::new(self.model_stack.around(self.model, band), Place::Outermost),
-            tools: Carried::new(self.tool_stack.around(tools, band), Place::Outermost),
+            tools: Carried::new(tools, Place::Outermost),
             tool_set,
             instructions: self.instructions,
             settings: Arc::new(self.settings),
@@ -358,6 +398,7 @@ impl AgentBuilder {
             description: self.description,
             max_iterations: self.max_iterations,
             tools: tool_names,
+            known_tools: KnownTools { all, brought },
             global: self.global.or_semantics(band),
             semantics: self.semantics,
             stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),

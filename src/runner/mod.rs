@@ -28,6 +28,7 @@ mod builder;
 mod explain;
 mod lint;
 mod meter;
+mod named_tools;
 mod progress;
 mod run;
 mod semantics;

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub struct Tool {
     service: BoxTool,
     /// First registered first; applied in reverse, so that it is the outermost.
     layers: Vec<(&'static str, ApplyLayer)>,
+    /// The tools of the agents that answer it.
+    inner_tools: BTreeSet<Arc<str>>,
 }
 
 type ApplyLayer = Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>;
@@ -81,6 +84,7 @@ impl Tool {
             declaration: Arc::new(declaration),
             service: BoxTool::new(Latched::new(CatchToolPanic(service), name)),
             layers: Vec::new(),
+            inner_tools: BTreeSet::new(),
         }
     }
 
@@ -102,6 +106,17 @@ impl Tool {
         let apply = Arc::new(move |service| BoxTool::new(layer.layer(service)));
         self.layers.push((short_type_name::<L>(), apply));
         self
+    }
+
+    /// Notes the tools of an agent that answers it.
+    pub(crate) fn with_inner_tools(mut self, tools: BTreeSet<Arc<str>>) -> Self {
+        self.inner_tools = tools;
+        self
+    }
+
+    /// The tools of the agents that answer it.
+    pub(crate) fn inner_tools(&self) -> &BTreeSet<Arc<str>> {
+        &self.inner_tools
     }
 
     /// What the model is told of it.

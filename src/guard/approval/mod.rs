@@ -80,14 +80,17 @@ use crate::tool::{Effect, ToolRequest, ToolResponse};
 #[derive(Clone)]
 pub struct Approval {
     needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
+    named: Arc<[Arc<str>]>,
 }
 
 impl Approval {
-    /// For calls of these tools.
+    /// For calls of these tools. Building an agent that lacks one of them fails.
     #[must_use]
     pub fn of_tools(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        Self::when(move |request| names.iter().any(|name| name == request.name()))
+        let named: Arc<[Arc<str>]> = names.into_iter().map(|name| Arc::from(name.into())).collect();
+        let names = named.clone();
+        let needed = Self::when(move |request| names.iter().any(|name| **name == *request.name()));
+        Self { named, ..needed }
     }
 
     /// For calls of tools that are neither [pure](Effect::Pure) nor
@@ -110,7 +113,7 @@ impl Approval {
     /// ```
     #[must_use]
     pub fn when(needed: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
-        Self { needed: Arc::new(needed) }
+        Self { needed: Arc::new(needed), named: Arc::default() }
     }
 }
 
@@ -143,6 +146,10 @@ impl Callback<ToolRequest> for Approval {
 
     fn is_guard(&self) -> bool {
         true
+    }
+
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        self.named.to_vec()
     }
 }
 

@@ -7,6 +7,7 @@ use tower_layer::Layer;
 
 use super::Timeout;
 use super::clock::{self, Deltas};
+use crate::callback::layer_names_tools;
 use crate::model::ModelRequest;
 use crate::request::Request;
 use crate::tool::ToolRequest;
@@ -56,7 +57,8 @@ impl TimeoutLayer<ModelRequest> {
 }
 
 impl TimeoutLayer<ToolRequest> {
-    /// Calls of the tool `name` may take so long, in the place of the limit for all.
+    /// Calls of the tool `name` may take so long, in the place of the limit for all. Building an
+    /// agent that has no such tool fails.
     pub fn with_limit_of(mut self, name: impl Into<Arc<str>>, limit: Duration) -> Self {
         Arc::make_mut(&mut self.limits.by_name).insert(name.into(), limit);
         self
@@ -74,6 +76,7 @@ impl<S, R> Layer<S> for TimeoutLayer<R> {
     type Service = Timeout<S, R>;
 
     fn layer(&self, inner: S) -> Timeout<S, R> {
+        layer_names_tools("TimeoutLayer", self.limits.by_name.keys().cloned());
         Timeout::new(inner, self.limits.clone())
     }
 }

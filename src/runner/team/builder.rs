@@ -10,6 +10,7 @@ use crate::context::Place;
 use crate::runner::agent::{Agent, Composed};
 use crate::runner::builder::{BuildError, check_members, check_name};
 use crate::runner::explain::Explanation;
+use crate::runner::named_tools::{self, KnownTools};
 use crate::runner::semantics::Semantics;
 
 /// Composes an agent of agents; [`Agent::sequential`], [`Agent::parallel`] and [`Agent::repeat`]
@@ -172,8 +173,8 @@ impl TeamBuilder {
     ///
     /// # Errors
     ///
-    /// When it has no members or no rounds, two of them have one name, or the team's name cannot
-    /// stand in a path.
+    /// When it has no members or no rounds, two of them have one name, the team's name cannot
+    /// stand in a path, or a global callback names a tool that none of them has.
     pub fn build(self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.members)?;
@@ -183,6 +184,8 @@ impl TeamBuilder {
         if let Plan::InTurn { rounds: 0 } = self.plan {
             return Err(BuildError::NoRounds(self.name));
         }
+        let all = self.members.iter().flat_map(Agent::known_tools).cloned().collect();
+        named_tools::check(self.global.named_tools(), &all)?;
         let explanation = self.explain();
         let Self { name, description, plan, members, until, semantics, global, stack } = self;
         let tools = members.iter().flat_map(Agent::tools).cloned().collect();
@@ -195,6 +198,7 @@ impl TeamBuilder {
             // Its members have limits of their own.
             max_iterations: u32::MAX,
             tools,
+            known_tools: KnownTools { all, ..KnownTools::default() },
             global: global.or_semantics(semantics.band),
             semantics,
             stack: Carried::new(stack, Place::Outermost),

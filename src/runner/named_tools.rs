@@ -1,0 +1,47 @@
+//! Guards, limits and timeouts that name tools name some that exist.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::BuildError;
+use crate::callback::NamedTool;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tool::ToolSet;
+
+/// The tools that a callback or a layer of an agent may name.
+#[derive(Clone, Default)]
+pub(super) struct KnownTools {
+    /// Those of the agent and of all that work for it, and those that runs bring.
+    pub(super) all: BTreeSet<Arc<str>>,
+    /// Names of tools that a run must bring.
+    pub(super) brought: Vec<NamedTool>,
+}
+
+/// Fails where one of these is not among the tools that there are.
+pub(super) fn check(
+    named: impl IntoIterator<Item = NamedTool>,
+    known: &BTreeSet<Arc<str>>,
+) -> Result<(), BuildError> {
+    match named.into_iter().find(|named| !known.contains(&named.tool)) {
+        Some(NamedTool { by, tool }) => {
+            Err(BuildError::UnknownTool { by, tool, known: known.iter().cloned().collect() })
+        }
+        None => Ok(()),
+    }
+}
+
+impl KnownTools {
+    /// Fails where what a run comes with lacks a tool that is named, or names one that is not
+    /// there.
+    pub(super) fn check_run(&self, of_run: &[NamedTool], tools: &ToolSet) -> Result<()> {
+        let has = |tool: &str| tools.declaration(tool).is_some();
+        let missing = self.brought.iter().find(|named| !has(&named.tool));
+        let unknown = || of_run.iter().find(|it| !has(&it.tool) && !self.all.contains(&it.tool));
+        let Some(NamedTool { by, tool }) = missing.or_else(unknown) else { return Ok(()) };
+        let message = format!(
+            "`{by}` is for a tool `{tool}`, which neither the agent nor the run has; add it to \
+             the request's tools, or correct the name"
+        );
+        Err(Error::new(ErrorKind::InvalidRequest, message))
+    }
+}
