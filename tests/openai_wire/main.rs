@@ -11,5 +11,6 @@ mod faults;
 mod layers;
 mod pressure;
 mod requests;
+mod secrets;
 mod streams;
 mod tool_calls;

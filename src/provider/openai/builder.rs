@@ -4,7 +4,8 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::OpenAi;
-use super::config::{Config, Secrets, chat_url, without_secrets};
+use super::config::{Config, KEY_VARIABLE, KeySource, chat_url};
+use super::secrets::{Secrets, without_secrets};
 use crate::error::{Error, ErrorKind};
 
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -36,7 +37,7 @@ pub enum BuildError {
     /// The base URL is not one that HTTP can reach.
     #[error("the base URL `{url}` cannot be used: {reason}")]
     BaseUrl {
-        /// The URL, without credentials and query.
+        /// The URL, without what may hold a key: credentials, query, a port that is no number.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -126,7 +127,7 @@ impl Builder {
             .or_else(|| environment("OPENAI_BASE_URL"))
             .unwrap_or_else(|| DEFAULT_BASE_URL.into());
         let url = chat_url(base_url.trim()).map_err(|reason| BuildError::BaseUrl {
-            url: without_secrets(base_url.trim()).into(),
+            url: without_secrets(base_url.trim()),
             reason,
         })?;
         let mut headers = HeaderMap::new();
@@ -142,11 +143,15 @@ impl Builder {
             given.append(parsed, value);
         }
         let has_own = given.contains_key(AUTHORIZATION) || given.contains_key("api-key");
-        let key = self
-            .api_key
-            .or_else(|| if has_own { None } else { environment("OPENAI_API_KEY") })
-            .map(|key| key.trim().to_owned())
-            .filter(|key| !key.is_empty());
+        let (key, source) = match self.api_key {
+            Some(key) => (Some(key), KeySource::Caller),
+            None if has_own => (None, KeySource::Caller),
+            None => match environment(KEY_VARIABLE) {
+                Some(key) => (Some(key), KeySource::Environment),
+                None => (None, KeySource::Nowhere),
+            },
+        };
+        let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
         if let Some(key) = &key {
             let value = sensitive(&format!("Bearer {key}")).ok_or(BuildError::ApiKey)?;
             headers.insert(AUTHORIZATION, value);
@@ -156,7 +161,7 @@ impl Builder {
             headers.remove(name);
         }
         headers.extend(given);
-        Ok(Config { limit_field: limit_field(&url), url, headers, secrets })
+        Ok(Config { limit_field: limit_field(&url), url, headers, secrets, key: source })
     }
 }
 

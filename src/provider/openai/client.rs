@@ -14,10 +14,11 @@ use http_body_util::{BodyExt, Full};
 use tower::Service;
 
 use super::builder::Builder;
-use super::config::{Config, is_media_type, without_secrets};
+use super::config::{Config, is_media_type};
 use super::head::Head;
 use super::read::read;
-use super::{connection, wire};
+use super::secrets::without_secrets;
+use super::wire;
 use crate::error::{BoxError, Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 
@@ -95,7 +96,7 @@ where
     type Future = ResponseFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.http.poll_ready(cx).map_err(|error| connection::failed(error.into()))
+        self.http.poll_ready(cx).map_err(|error| self.config.unreached(error.into()))
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
@@ -106,7 +107,7 @@ where
         };
         let config = self.config.clone();
         let inner = async move {
-            let response = http.await.map_err(|error| connection::failed(error.into()))?;
+            let response = http.await.map_err(|error| config.unreached(error.into()))?;
             answer(response, config, &request).await
         };
         ResponseFuture { inner: inner.boxed() }

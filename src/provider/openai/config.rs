@@ -3,6 +3,10 @@ use std::fmt;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Uri};
 
+use super::connection;
+use super::secrets::{Secrets, is_number, port, without_secrets};
+use crate::error::{BoxError, Error, ErrorKind};
+
 /// What every call of one client shares.
 pub(super) struct Config {
     pub(super) url: Uri,
@@ -10,6 +14,7 @@ pub(super) struct Config {
     /// What `max_tokens` is called at this host.
     pub(super) limit_field: &'static str,
     pub(super) secrets: Secrets,
+    pub(super) key: KeySource,
 }
 
 impl fmt::Debug for Config {
@@ -20,52 +25,42 @@ impl fmt::Debug for Config {
     }
 }
 
-/// What must not be printed, even where a server repeats it.
-pub(super) struct Secrets(Vec<String>);
-
-/// Shorter ones are no secrets (`x`, `-`), and hiding them would garble messages.
-const SHORTEST_SECRET: usize = 4;
-
-impl Secrets {
-    pub(super) fn new(key: Option<String>, headers: &HeaderMap, url: &Uri) -> Self {
-        let mut secrets = Vec::from_iter(key);
-        for (name, value) in headers {
-            if names_a_secret(name.as_str()) {
-                secrets.extend(value.to_str().iter().copied().flat_map(with_its_words));
-            }
-        }
-        for pair in url.query().unwrap_or_default().split('&') {
-            match pair.split_once('=') {
-                Some((name, value)) if names_a_secret(name) => secrets.push(value.to_owned()),
-                _ => {}
-            }
-        }
-        secrets.retain(|secret| secret.len() >= SHORTEST_SECRET);
-        // The longest first: one may be a part of another.
-        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
-        Self(secrets)
-    }
-
-    /// The text with every secret in it hidden.
-    pub(super) fn hide(&self, mut text: String) -> String {
-        for secret in &self.0 {
-            if text.contains(secret) {
-                text = text.replace(secret, "[hidden]");
-            }
-        }
-        text
-    }
+/// Where the key came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeySource {
+    /// The builder, in a way of its own.
+    Caller,
+    /// [`KEY_VARIABLE`].
+    Environment,
+    /// Nowhere: none is sent.
+    Nowhere,
 }
 
-/// A header's value, and what follows a scheme such as `Bearer` in it.
-fn with_its_words(value: &str) -> impl Iterator<Item = String> {
-    let token = value.split_once(' ').map(|(_, token)| token.trim());
-    std::iter::once(value).chain(token).map(ToOwned::to_owned)
-}
+pub(super) const KEY_VARIABLE: &str = "OPENAI_API_KEY";
 
-fn names_a_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["auth", "key", "token", "secret", "cookie", "sig"].iter().any(|word| name.contains(word))
+impl Config {
+    /// The error of an HTTP call that got no answer. Whoever has not set a key yet may not have
+    /// chosen a server either.
+    pub(super) fn unreached(&self, error: BoxError) -> Error {
+        let error = connection::failed(error);
+        let is_default = self.url.host().is_some_and(|host| host == "api.openai.com");
+        if error.kind() != ErrorKind::Connection || !is_default || self.key != KeySource::Nowhere {
+            return error;
+        }
+        let message = format!("{}{}", error.message(), self.key_hint());
+        error.with_message(message)
+    }
+
+    /// What to say of the key when a server refuses it, or was not reached.
+    pub(super) fn key_hint(&self) -> String {
+        match self.key {
+            KeySource::Caller => String::new(),
+            KeySource::Environment => format!("; the key is the one in `{KEY_VARIABLE}`"),
+            KeySource::Nowhere => format!(
+                "; no API key is set: set `{KEY_VARIABLE}`, or call `api_key` on the builder"
+            ),
+        }
+    }
 }
 
 /// The address of the chat-completions call under `base`, keeping its query.
@@ -79,6 +74,9 @@ pub(super) fn chat_url(base: &str) -> Result<Uri, String> {
         Some(authority) if authority.as_str().contains('@') => {
             return Err("it holds credentials; send them as a header".into());
         }
+        Some(authority) if !port(authority.as_str()).is_none_or(is_number) => {
+            return Err("its port is no number; send a key as a header".into());
+        }
         Some(authority) if !authority.host().is_empty() => {}
         _ => return Err("it has no host".into()),
     }
@@ -90,12 +88,6 @@ pub(super) fn chat_url(base: &str) -> Result<Uri, String> {
     };
     parts.path_and_query = Some(new.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?);
     Uri::from_parts(parts).map_err(|error| error.to_string())
-}
-
-/// A URL without its credentials and its query, either of which may hold a key.
-pub(super) fn without_secrets(url: &str) -> &str {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    url.rsplit_once('@').map_or(url, |(_, rest)| rest)
 }
 
 /// Whether a header says that its body is of the media type `wanted`.

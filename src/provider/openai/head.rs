@@ -24,15 +24,16 @@ const SNIPPET: usize = 200;
 
 impl Head {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, config: Arc<Config>) -> Self {
+        let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());
         if let Some(id) = text(headers, "x-request-id") {
-            metadata = metadata.with_request_id(id);
+            metadata = metadata.with_request_id(secrets.hide(id));
         }
         for (name, value) in headers {
             if name.as_str().starts_with("x-ratelimit-")
                 && let Ok(value) = value.to_str()
             {
-                metadata = metadata.with_rate_limit(name.as_str(), value);
+                metadata = metadata.with_rate_limit(name.as_str(), secrets.hide(value));
             }
         }
         let should_retry = match text(headers, "x-should-retry") {
@@ -47,10 +48,10 @@ impl Head {
     pub(super) fn learn(&mut self, id: Option<&str>, model: Option<&str>) {
         let mut metadata = std::mem::take(&mut self.metadata);
         if let (None, Some(id)) = (metadata.request_id(), id) {
-            metadata = metadata.with_request_id(id);
+            metadata = metadata.with_request_id(self.config.secrets.hide(id));
         }
         if let Some(model) = model {
-            metadata = metadata.with_model(model);
+            metadata = metadata.with_model(self.config.secrets.hide(model));
         }
         self.metadata = metadata;
     }
@@ -59,7 +60,7 @@ impl Head {
     pub(super) fn refused(&self, body: &[u8]) -> Error {
         let fault = serde_json::from_slice(body).ok().as_ref().and_then(Fault::read);
         let fault = fault.unwrap_or_else(|| {
-            Fault::new(match snippet(body) {
+            Fault::new(match self.snippet(body) {
                 text if text.is_empty() => self.reason(),
                 text => format!("{}: {text}", self.reason()),
             })
@@ -81,7 +82,7 @@ impl Head {
     pub(super) fn malformed(&self, what: &str, found: &str, body: &[u8]) -> Error {
         self.protocol(format!(
             "{what} is not the JSON that was expected ({found}): {}",
-            snippet(body)
+            self.snippet(body)
         ))
     }
 
@@ -103,7 +104,8 @@ impl Head {
 
     fn fault(&self, fault: &Fault, status: Option<StatusCode>) -> Error {
         let kind = fault.kind(status);
-        let mut error = self.error(kind, fault.message.clone());
+        let hint = if kind == ErrorKind::Auth { self.config.key_hint() } else { String::new() };
+        let mut error = self.error(kind, format!("{}{hint}", fault.message));
         let retryable = if fault.is_out_of_quota() { Some(false) } else { self.should_retry };
         if let Some(retryable) = retryable {
             error = error.with_retryable(retryable);
@@ -114,8 +116,26 @@ impl Head {
         }
     }
 
+    /// The beginning of a body, on one line. What is cut is hidden already.
+    fn snippet(&self, body: &[u8]) -> String {
+        let text = self.config.secrets.hide(&String::from_utf8_lossy(body));
+        let mut line = String::new();
+        for word in text.split_whitespace() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+            if let Some((end, _)) = line.char_indices().nth(SNIPPET) {
+                line.truncate(end);
+                line.push_str("..");
+                break;
+            }
+        }
+        line
+    }
+
     fn error(&self, kind: ErrorKind, message: String) -> Error {
-        Error::new(kind, self.config.secrets.hide(message)).with_metadata(self.metadata.clone())
+        Error::new(kind, self.config.secrets.hide(&message)).with_metadata(self.metadata.clone())
     }
 }
 
@@ -135,16 +155,5 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
             let date = httpdate::parse_http_date(text).ok()?;
             Some(date.duration_since(SystemTime::now()).unwrap_or_default())
         }
-    }
-}
-
-/// The beginning of a body, on one line.
-fn snippet(body: &[u8]) -> String {
-    // Four bytes a character at most, and some for the spaces that are dropped.
-    let text = String::from_utf8_lossy(&body[..body.len().min(8 * SNIPPET)]);
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SNIPPET) {
-        Some((end, _)) => format!("{}..", &line[..end]),
-        None => line,
     }
 }

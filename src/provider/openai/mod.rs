@@ -67,6 +67,7 @@ mod head;
 #[cfg(feature = "http-client")]
 mod http_client;
 mod read;
+mod secrets;
 mod tool_calls;
 mod wire;
 

@@ -1,0 +1,162 @@
+//! What must not be printed.
+
+use http::{HeaderMap, Uri};
+
+/// What must not be printed, even where a server repeats it.
+pub(super) struct Secrets(Vec<Vec<u8>>);
+
+/// Shorter ones are no secrets (`x`, `-`), and hiding them would garble messages.
+const SHORTEST: usize = 4;
+
+/// The same for a value whose name does not say that it is one.
+const SHORTEST_UNNAMED: usize = 8;
+
+const HIDDEN: &str = "[hidden]";
+
+impl Secrets {
+    /// The key, and the values of the caller's headers and of the query, but for those whose name
+    /// is known to be of something else.
+    pub(super) fn new(key: Option<String>, headers: &HeaderMap, url: &Uri) -> Self {
+        let mut secrets: Vec<Vec<u8>> = key.into_iter().map(String::into_bytes).collect();
+        for (name, value) in headers {
+            let Some(shortest) = shortest_secret(name.as_str()) else { continue };
+            let words = value.as_bytes().split(|byte| b" ;,=\"".contains(byte));
+            let words = words.filter(|word| word.len() >= SHORTEST_UNNAMED);
+            let token = value.as_bytes().splitn(2, |byte| *byte == b' ').nth(1).into_iter();
+            let all = words.chain(token).chain([value.as_bytes()]).map(<[u8]>::trim_ascii);
+            secrets.extend(all.filter(|part| part.len() >= shortest).map(<[u8]>::to_vec));
+        }
+        for pair in url.query().unwrap_or_default().split('&') {
+            let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+            let name = String::from_utf8_lossy(&decoded(name)).into_owned();
+            let value = decoded(value);
+            secrets.extend(
+                shortest_secret(&name).filter(|shortest| value.len() >= *shortest).map(|_| value),
+            );
+        }
+        secrets.retain(|secret| secret.len() >= SHORTEST);
+        // The longest first: one may be a part of another.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
+        Self(secrets)
+    }
+
+    /// The text with every secret in it hidden, however its characters are escaped.
+    ///
+    /// Cut a text after this, never before: a part of a secret is not found.
+    pub(super) fn hide(&self, text: &str) -> String {
+        let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
+        while let Some(next) = text[at..].chars().next() {
+            let rest = &text.as_bytes()[at..];
+            // A secret is whole characters, so what follows it begins with one.
+            match self.0.iter().find_map(|secret| begins_with(rest, secret)) {
+                Some(length) if text.is_char_boundary(at + length) => {
+                    shown.push_str(HIDDEN);
+                    at += length;
+                }
+                _ => {
+                    shown.push(next);
+                    at += next.len_utf8();
+                }
+            }
+        }
+        shown
+    }
+}
+
+/// How much of `text` spells the secret, each byte as it is, percent-encoded, or with a backslash.
+fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for &byte in secret {
+        at += match text.get(at..)? {
+            [first, ..] if *first == byte => 1,
+            [b'%', high, low, ..] if hex(*high, *low) == Some(byte) => 3,
+            [b'\\', escaped, ..] if *escaped == byte => 2,
+            _ => return None,
+        };
+    }
+    Some(at)
+}
+
+fn hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let escaped = match rest {
+            [b'%', high, low, ..] => hex(*high, *low),
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &rest[3..] } else { after };
+    }
+    bytes
+}
+
+/// From which length on a value of this name is a secret. `None`: it is none.
+fn shortest_secret(name: &str) -> Option<usize> {
+    const SECRET: [&str; 13] = [
+        "auth", "code", "cookie", "cred", "jwt", "key", "pass", "pwd", "secret", "session", "sig",
+        "token", "user-id",
+    ];
+    const PLAIN: [&str; 12] = [
+        "accept",
+        "agent",
+        "beta",
+        "content",
+        "model",
+        "organization",
+        "project",
+        "referer",
+        "region",
+        "request-id",
+        "title",
+        "version",
+    ];
+    let name = name.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    match () {
+        () if says(&SECRET) => Some(SHORTEST),
+        () if says(&PLAIN) => None,
+        () => Some(SHORTEST_UNNAMED),
+    }
+}
+
+/// A URL without what may hold a key: its credentials, its query, and a port that is no number. Of
+/// one that is no HTTP address, nothing.
+pub(super) fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_word(scheme)) else {
+        return HIDDEN.to_owned();
+    };
+    // Credentials may have a `/` or a `?` in them that ends the host for one reader and not for
+    // another.
+    if rest.contains('@') {
+        return format!("{scheme}://{HIDDEN}");
+    }
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    match port(authority) {
+        Some(port) if !is_number(port) => {
+            let host = &authority[..authority.len() - port.len()];
+            format!("{scheme}://{host}{HIDDEN}{path}")
+        }
+        _ => format!("{scheme}://{authority}{path}"),
+    }
+}
+
+/// What stands where an authority's port is.
+pub(super) fn port(authority: &str) -> Option<&str> {
+    let after = authority.rfind(']').map_or(0, |end| end + 1);
+    authority[after..].split_once(':').map(|(_, port)| port)
+}
+
+pub(super) fn is_number(port: &str) -> bool {
+    port.is_empty() || port.parse::<u16>().is_ok()
+}
+
+fn is_word(scheme: &str) -> bool {
+    !scheme.is_empty() && scheme.len() <= 8 && scheme.bytes().all(|byte| byte.is_ascii_lowercase())
+}
