@@ -2,25 +2,28 @@
 
 use serde_json::json;
 use tower_agent::agui::{Event, TranslateRequest, TranslateResponse, before_translate};
-use tower_agent::stream::{CallbackNote, Decision, EventKind};
+use tower_agent::stream::{CallbackNote, Decision, EventKind, Invocation};
 use tower_agent::{Action, Callback, ErrorKind};
 
 /// A front end is not told of callbacks unless asked for: here they become `CUSTOM` events.
 pub(crate) fn tell_callbacks() -> impl Callback<TranslateRequest> {
     before_translate(|request| match &request.event().kind {
         EventKind::Callback(note) => {
-            Action::Respond(told(note, request.event().invocation.agent()).into())
+            Action::Respond(told(note, &request.event().invocation).into())
         }
         _ => Action::<TranslateResponse>::Continue,
     })
 }
 
-fn told(note: &CallbackNote, agent: &str) -> Event {
+/// With all that tells which `after` belongs to which `before`.
+fn told(note: &CallbackNote, invocation: &Invocation) -> Event {
     let mut value = json!({
         "callback": note.callback,
         "hook": note.hook,
         "call": note.call.to_string(),
-        "agent": agent,
+        "agent": invocation.agent(),
+        "invocation": invocation.id,
+        "toolCallId": note.tool_call_id,
         "decision": decision(&note.decision),
     });
     if let Some(name) = &note.name {

@@ -66,6 +66,7 @@ async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
     } else if wish.contains("pick a colo") {
         let is_offered = request.tools().iter().any(|tool| tool.name() == "pick_color");
         match result {
+            Some(result) if result.is_error => text("No colour, then."),
             Some(result) => text(format!("{} it is. A fine choice.", result.text())),
             None if is_offered => {
                 call(request, "pick_color", json!({ "prompt": "Which colour do you like?" }))

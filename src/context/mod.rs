@@ -42,7 +42,7 @@ pub struct RunContext {
     iteration: u32,
     /// Which of the scope's texts were said before this turn, since the agent began.
     texts: Range<usize>,
-    tool_call: Option<Arc<str>>,
+    pub(crate) tool_call: Option<Arc<str>>,
 }
 
 impl RunContext {

@@ -229,6 +229,9 @@ pub struct CallbackNote {
     pub call: CallKind,
     /// The tool, for a tool call.
     pub name: Option<Arc<str>>,
+    /// The provider's id of the tool call that this is, or is made in. Tells apart the calls of one
+    /// turn.
+    pub tool_call_id: Option<Arc<str>>,
     /// What it decided.
     pub decision: Decision,
 }
