@@ -10,9 +10,9 @@ use support::team::{Trace, agent, saying, texts};
 use tower::timeout::TimeoutLayer;
 use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, BuildError, Effect, End, Error, ErrorKind, InvalidTool, Message,
-    Messages, Pending, Recovery, Request, Tool, ToolRequest, ToolResponse, Usage, after_agent,
-    after_tool, before_model, before_tool, on_tool_error,
+    Action, Agent, AgentBuilder, AgentRequest, BuildError, Checkpoint, Effect, End, Error,
+    ErrorKind, InvalidTool, Message, Pending, Recovery, Request, Tool, ToolRequest, ToolResponse,
+    Usage, after_agent, after_tool, before_model, before_tool, on_tool_error,
 };
 
 fn asks(agent: &str, request: &str) -> Turn {
@@ -350,9 +350,9 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
     assert_eq!(after.take(), "desk> desk=done");
 
     *granted.lock().unwrap() = true;
-    let saved = serde_json::to_string(stopped.messages()).unwrap();
-    let conversation: Messages = serde_json::from_str(&saved).unwrap();
-    let response = desk.run(conversation).await.unwrap();
+    let saved = serde_json::to_string(&stopped.checkpoint()).unwrap();
+    let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
+    let response = desk.run(AgentRequest::resume(checkpoint)).await.unwrap();
 
     [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["ok", "refunded"]);
@@ -377,7 +377,7 @@ async fn the_next_question_goes_to_the_parent_again() {
     let desk = desk(&model, &saying("billing here", 0)).build().unwrap();
 
     let first = desk.run("?").await.unwrap();
-    let request = tower_agent::AgentRequest::new("And now?").with_history(first.messages().clone());
+    let request = AgentRequest::new("And now?").with_history(first.messages().clone());
 
     assert_eq!(desk.run(request).await.unwrap().text(), "desk here");
 }

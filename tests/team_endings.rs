@@ -10,7 +10,7 @@ use support::team::{Trace, agent, saying, slow, texts};
 use tokio_util::sync::CancellationToken;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, End, Error, ErrorKind, Message, Messages, Pending,
+    Agent, AgentRequest, AgentResponse, Checkpoint, End, Error, ErrorKind, Message, Pending,
     Recovery, Tool, before_agent, before_tool, on_agent_error,
 };
 
@@ -123,9 +123,9 @@ fn waits(response: &AgentResponse) -> Vec<&str> {
 }
 
 async fn resume(team: &Agent, first: &AgentResponse) -> AgentResponse {
-    let saved = serde_json::to_string(first.messages()).unwrap();
-    let conversation: Messages = serde_json::from_str(&saved).unwrap();
-    team.run(conversation).await.unwrap()
+    let saved = serde_json::to_string(&first.checkpoint()).unwrap();
+    let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
+    team.run(AgentRequest::resume(checkpoint)).await.unwrap()
 }
 
 #[tokio::test]

@@ -1,13 +1,35 @@
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-use crate::context::Suspended;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::context::{Conversation, Record, RunContext, Suspended};
 use crate::error::Pending;
 use crate::message::Messages;
 
-/// Where an interrupted run stopped: all that another process needs to
-/// [resume](super::AgentRequest::resume) it, but for the session's state.
+/// All that a conversation needs to [go on](super::AgentRequest::resume), in this process or
+/// another, but for the session's state, which is kept apart.
 ///
-/// It serialises. Keep it where the one who answers cannot change it.
+/// There is one for every run, however it ended: [of the response](super::AgentResponse::checkpoint),
+/// [of the error](crate::Error::checkpoint), and
+/// [of a stream](crate::RunStream::checkpoint) that is not read to its end. It has what was said,
+/// what agents that work for others have said among themselves, and whose tool calls are open, so
+/// that the run that resumes does not do again what was done.
+///
+/// It serialises. Keep it where the one who answers can neither read nor change it: it has the
+/// conversation's [private state](crate::RunContext::private_state), and what stands in it was
+/// said and asked as far as the next run knows.
+///
+/// # What is done how often
+///
+/// Within one line of checkpoints, each resumed once, a tool runs at most once for each of its
+/// calls: a call that was begun and has no answer, because the run failed or was dropped around
+/// it, is not made again, and the model reads so. Tools that
+/// [may be repeated](crate::Effect), and agents as tools, are called again. A model call without
+/// an answer is made again.
+///
+/// Resuming one checkpoint twice does twice what comes behind it. Keep the latest one of each
+/// conversation, and refuse to resume any other: [`turn`](Self::turn) tells them apart.
 ///
 /// ```
 /// use serde_json::{Value, json};
@@ -24,8 +46,7 @@ use crate::message::Messages;
 ///     .build()?;
 ///
 /// let paused = agent.run("Wipe the disk.").await?;
-/// let Some(checkpoint) = paused.checkpoint() else { panic!("it waits") };
-/// let saved = serde_json::to_string(&checkpoint)?;
+/// let saved = serde_json::to_string(&paused.checkpoint())?;
 ///
 /// let checkpoint: Checkpoint = serde_json::from_str(&saved)?;
 /// let yes = checkpoint
@@ -38,14 +59,58 @@ use crate::message::Messages;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The whole conversation.
     pub messages: Messages,
-    /// What the run waits for.
+    /// What the run waits for. Empty for a run that does not wait.
     pub pending: Vec<Pending>,
-    /// The conversations that stand in no transcript but their own.
-    #[serde(default, skip_serializing_if = "Suspended::is_empty")]
+    /// How many runs the conversation has had: 0 before the first.
+    pub turn: u64,
+    /// What agents have said among themselves, and whose turn it is.
+    #[serde(skip_serializing_if = "Suspended::is_empty")]
     pub(crate) suspended: Suspended,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(crate) private_state: Map<String, Value>,
+}
+
+impl Checkpoint {
+    /// A conversation that has had no run.
+    #[must_use]
+    pub fn new(messages: impl Into<Messages>) -> Self {
+        Self { messages: messages.into(), ..Self::default() }
+    }
+
+    /// The same conversation with other messages, such as those before one that the user has
+    /// edited. Nothing is waited for any more.
+    #[must_use]
+    pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
+        let (turn, private_state) = (self.turn, self.private_state);
+        Self { turn, private_state, ..Self::new(messages) }
+    }
+
+    /// What has been done so far in a run.
+    pub(crate) fn of(record: &Record, context: &RunContext) -> Self {
+        let Conversation { messages, suspended } = record.save();
+        let mut checkpoint = Self { messages, suspended, ..Self::default() };
+        checkpoint.turn = record.turn();
+        checkpoint.pending = context.pending();
+        if context.is_outermost() {
+            checkpoint.private_state = context.private_state().snapshot();
+        }
+        checkpoint
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    /// Leaves out the private state.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("messages", &self.messages)
+            .field("pending", &self.pending)
+            .field("turn", &self.turn)
+            .finish_non_exhaustive()
+    }
 }

@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AgentResponse, Checkpoint};
 use crate::call::{CallKind, Origin};
-use crate::context::{RunContext, State};
+use crate::context::{Joined, Record, RunContext, State};
 use crate::error::Resolution;
 use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
@@ -15,7 +15,20 @@ use crate::tool::ToolSet;
 /// What an agent is asked. Cloning is O(1).
 ///
 /// A clone belongs to the same run: a layer that calls the agent again continues it, with its
-/// state and its latched endings. A new request starts a new run.
+/// state and its latched endings. If the first call failed, the second goes on where that one
+/// stopped, so that no tool runs twice; after an answer it begins anew. A new request starts a new
+/// run, and so does a clone that is given a state, a token, a run id or resolutions.
+///
+/// # Inside another run
+///
+/// A request with a [context](Self::with_context) is part of that run, whatever is set on it and in
+/// whatever order:
+///
+/// | set | inside another run |
+/// |---|---|
+/// | resolutions | add to those of the run, for this agent and those that work for it |
+/// | a token | ends this agent; the run's token does so as well |
+/// | a state, a run id, a checkpoint with private state | fail the call as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest): these are the whole run's |
 ///
 /// ```
 /// use serde_json::json;
@@ -36,7 +49,8 @@ pub struct AgentRequest {
     settings: Arc<Settings>,
     tools: ToolSet,
     extensions: Extensions,
-    context: RunContext,
+    run: Joined,
+    record: Record,
     /// What `after_agent` responds with is all that the agent has said.
     after_says_all: bool,
     takes_turn: bool,
@@ -58,15 +72,40 @@ impl AgentRequest {
         Self { messages: messages.into(), ..Self::default() }
     }
 
-    /// Resumes a run that was [interrupted](super::End::Interrupted), in this process or another.
+    /// Goes on with a conversation, however its last run ended, in this process or another.
     ///
-    /// Give it the answers [with](Self::with_resolutions) it, and the session's
-    /// [state](Self::with_state), which is kept apart. What is not answered is waited for again.
-    /// The run is a new one for its callbacks: `before_agent` is asked as in any run.
+    /// Give it the user's [next message](Self::with_message), or the
+    /// [answers](Self::with_resolutions) that the run waits for, and the session's
+    /// [state](Self::with_state), which is kept apart. What is not answered is waited for again. A
+    /// run that failed goes on behind the last thing that it did. The run is a new one for its
+    /// callbacks: `before_agent` is called as in any run.
     #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
-        let context = RunContext::default().with_suspended(checkpoint.suspended);
-        Self::conversation(checkpoint.messages).with_context(context)
+        let Checkpoint { messages, turn, suspended, private_state, .. } = checkpoint;
+        let record = Record::resuming(messages.clone(), suspended).at_turn(turn);
+        let mut run = Joined::default();
+        if !private_state.is_empty() {
+            run.set_private_state(private_state.into());
+        }
+        Self { messages, run, record, ..Self::default() }
+    }
+
+    /// Adds a message, such as the user's next one.
+    ///
+    /// Tool calls that a [resumed](Self::resume) run has left open stay so only until the user
+    /// speaks.
+    ///
+    /// ```
+    /// use tower_agent::{AgentRequest, Checkpoint, Message};
+    ///
+    /// let request = AgentRequest::resume(Checkpoint::default()).with_message("How are you?");
+    /// assert_eq!(request.messages()[0], Message::user("How are you?"));
+    /// ```
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<Message>) -> Self {
+        self.messages.push(message.into());
+        self.record = self.record.with_messages(&self.messages);
+        self
     }
 
     /// The same request with answers to what the run before waited for, for every agent of the
@@ -74,7 +113,13 @@ impl AgentRequest {
     /// the later stands.
     #[must_use]
     pub fn with_resolutions(mut self, resolutions: impl IntoIterator<Item = Resolution>) -> Self {
-        self.context = self.context.with_resolutions(resolutions);
+        self.run.add_resolutions(resolutions);
+        self.in_another_run()
+    }
+
+    /// The run is another one than that of the request this was cloned from.
+    fn in_another_run(mut self) -> Self {
+        self.record = self.record.anew();
         self
     }
 
@@ -107,29 +152,47 @@ impl AgentRequest {
     /// The same request with the session's state.
     #[must_use]
     pub fn with_state(mut self, state: State) -> Self {
-        self.context = self.context.with_state(state);
-        self
+        self.run.set_state(state);
+        self.in_another_run()
     }
 
     /// The same request with a token that cancels its run.
     #[must_use]
     pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
-        self.context = self.context.with_cancellation(token);
-        self
+        self.run.set_token(token);
+        self.in_another_run()
     }
 
     /// The same request with a name for its run, in place of a random one.
     #[must_use]
     pub fn with_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
-        self.context = self.context.with_run_id(id.into());
+        self.run.set_run_id(id.into());
+        self.in_another_run()
+    }
+
+    /// The same request as part of another call's run, for an agent that works for another. It
+    /// stays in it, [whatever else is set](Self#inside-another-run).
+    #[must_use]
+    pub fn with_context(mut self, context: RunContext) -> Self {
+        self.run.join(context);
+        self.in_another_run()
+    }
+
+    /// The same request in an agent's own part of its run.
+    pub(crate) fn entered(mut self, context: RunContext) -> Self {
+        self.run = Joined::to(context);
         self
     }
 
-    /// The same request as part of another call's run, for an agent that works for another.
-    #[must_use]
-    pub fn with_context(mut self, context: RunContext) -> Self {
-        self.context = context;
+    /// The same request, of an agent that writes down here what is said.
+    pub(crate) fn with_record(mut self, record: Record) -> Self {
+        self.record = record;
         self
+    }
+
+    /// Where the agent that is asked writes down what is said.
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
     }
 
     /// The same request, whose `after_agent` says all or replaces the last words.
@@ -141,7 +204,13 @@ impl AgentRequest {
     /// The request for another agent that goes on with the conversation in this one's run.
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
         let (extensions, takes_turn) = (Extensions::new(), true);
-        Self { messages, extensions, takes_turn, ..self.clone() }
+        let record = self.context().record().clone();
+        Self { messages, extensions, takes_turn, record, ..self.clone() }
+    }
+
+    /// Whether the agent goes on with the very conversation of its caller.
+    pub(crate) fn joins(&self) -> bool {
+        self.takes_turn && self.record.is(self.context().record())
     }
 
     /// Whether the agent is to speak even if the conversation ends with an answer: another's.
@@ -194,7 +263,7 @@ impl Request for AgentRequest {
     const CALL: CallKind = CallKind::Agent;
 
     fn context(&self) -> &RunContext {
-        &self.context
+        self.run.context()
     }
 
     fn is_changed_from(&self, earlier: &Self) -> bool {
@@ -205,7 +274,7 @@ impl Request for AgentRequest {
 
     /// If somebody watches the run: an agent shows what happens in it from the start.
     fn is_committed(&self) -> bool {
-        self.context.outlet().is_some()
+        self.context().outlet().is_some()
     }
 
     fn mark(&self, response: &mut AgentResponse, replaced: Option<&AgentResponse>, origin: Origin) {
@@ -214,7 +283,7 @@ impl Request for AgentRequest {
         }
         match replaced {
             Some(replaced) => response.stand_for(replaced, self.after_says_all),
-            None => response.continue_from(&self.messages, &self.context),
+            None => response.continue_from(&self.messages, self.context()),
         }
     }
 }

@@ -23,10 +23,18 @@ pub struct AgentResponse {
     iterations: u32,
     end: End,
     state: State,
-    suspended: Suspended,
+    kept: Option<Arc<Kept>>,
     origin: Origin,
     /// Made by a callback, and not yet placed in a conversation.
     is_bare: bool,
+}
+
+/// What a response's checkpoint has beside the messages.
+#[derive(Debug)]
+struct Kept {
+    suspended: Suspended,
+    private_state: State,
+    turn: u64,
 }
 
 /// Why an agent ended.
@@ -60,7 +68,7 @@ impl AgentResponse {
             iterations: 0,
             end: End::Finished,
             state: State::default(),
-            suspended: Suspended::default(),
+            kept: None,
             origin: Origin::default(),
             is_bare: true,
         }
@@ -118,15 +126,33 @@ impl AgentResponse {
         }
     }
 
-    /// What to [resume](super::AgentRequest::resume) it with, if it was interrupted.
+    /// All that the conversation needs to [go on](super::AgentRequest::resume), whatever has ended
+    /// this run: keep it in the place of the one that the run was given.
+    ///
+    /// ```
+    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent::{Agent, AgentRequest};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let model = ScriptedModel::always(Turn::text("Hello."));
+    /// # let agent = Agent::builder(model).build()?;
+    /// let first = agent.run("Hi.").await?;
+    /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
+    /// let second = agent.run(request).await?;
+    /// assert_eq!((second.messages().len(), second.checkpoint().turn), (4, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn checkpoint(&self) -> Option<Checkpoint> {
-        let End::Interrupted(pending) = &self.end else { return None };
-        Some(Checkpoint {
-            messages: self.messages.clone(),
-            pending: pending.to_vec(),
-            suspended: self.suspended.clone(),
-        })
+    pub fn checkpoint(&self) -> Checkpoint {
+        let mut checkpoint = Checkpoint::new(self.messages.clone());
+        checkpoint.pending = self.pending().to_vec();
+        if let Some(kept) = &self.kept {
+            checkpoint.turn = kept.turn;
+            checkpoint.suspended = kept.suspended.clone();
+            checkpoint.private_state = kept.private_state.snapshot();
+        }
+        checkpoint
     }
 
     /// The session's state.
@@ -199,7 +225,25 @@ impl AgentResponse {
     fn carry(&mut self, context: &RunContext) {
         self.usage = context.agent_usage();
         self.state = context.state().clone();
-        self.suspended = context.suspended();
+        self.keep(context);
+    }
+
+    /// The same answer with what its run has kept.
+    pub(crate) fn kept_by(mut self, context: &RunContext) -> Self {
+        self.keep(context);
+        self
+    }
+
+    fn keep(&mut self, context: &RunContext) {
+        let private_state = match context.is_outermost() {
+            true => context.private_state().clone(),
+            false => State::default(),
+        };
+        self.kept = Some(Arc::new(Kept {
+            suspended: context.record().save().suspended,
+            private_state,
+            turn: context.record().turn(),
+        }));
     }
 
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {

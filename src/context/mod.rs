@@ -1,10 +1,12 @@
 //! The run that a call belongs to.
 
 mod carried;
+mod joined;
 mod latch;
+mod record;
 mod run;
+mod slot;
 mod state;
-mod suspended;
 mod values;
 
 use std::fmt;
@@ -15,17 +17,18 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::carried::{Carried, Place};
+pub(crate) use self::joined::Joined;
+pub(crate) use self::record::{Conversation, Open, Record, Suspended};
+pub(crate) use self::slot::Slot;
 pub(crate) use self::state::Untold;
 pub use self::state::{State, StateDelta};
-pub(crate) use self::suspended::{Conversation, Suspended};
 pub use self::values::{ValueTypeError, Values};
 
 use self::latch::Call;
-use self::run::{Given, Run, Scope};
+use self::run::{Given, RecordPlace, Scope};
 use crate::call::CallKind;
 use crate::error::{CallSite, Error, Pending, Resolution};
-use crate::lock::lock;
-use crate::message::{Message, Part, Usage};
+use crate::message::{Message, Messages, Part, Usage};
 use crate::stream::{EventKind, Events, Outlet, ReaderWait};
 
 /// What every call knows of its run: a cheap handle, read-only except for the places for data.
@@ -45,63 +48,37 @@ pub struct RunContext {
     pub(crate) tool_call: Option<Arc<str>>,
 }
 
+/// Whose turn it is in a conversation that goes on.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The agent's own.
+    Own,
+    /// That of an agent of this name, which works for it.
+    Of(Arc<str>),
+    /// There are messages alone, which do not say.
+    Unknown,
+}
+
 impl RunContext {
     /// Starts a run with a session's state and a token that cancels it.
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
-        Self::given(Given { state, cancellation, ..Given::default() })
+        let given = Given { state: Some(state), token: Some(cancellation), ..Given::default() };
+        Self::of(Scope::root(given), None)
     }
 
-    fn given(given: Given) -> Self {
-        Self::of(Scope::root(Run::new(given)), None)
-    }
-
-    /// A new run, given what this one was but for `change`.
-    fn anew(&self, change: impl FnOnce(&mut Given)) -> Self {
-        let mut given = self.scope.run.given.clone();
-        change(&mut given);
-        Self::given(given)
-    }
-
-    /// A new run with another state.
-    pub(crate) fn with_state(&self, state: State) -> Self {
-        self.anew(|given| given.state = state)
-    }
-
-    /// A new run that another token cancels.
-    pub(crate) fn with_cancellation(&self, token: CancellationToken) -> Self {
-        self.anew(|given| given.cancellation = token)
-    }
-
-    /// A new run with these answers as well; of two to one question the later stands.
-    pub(crate) fn with_resolutions(&self, more: impl IntoIterator<Item = Resolution>) -> Self {
-        self.anew(|given| {
-            let mut more = more.into_iter().peekable();
-            if more.peek().is_some() {
-                let all = Arc::make_mut(given.resolutions.get_or_insert_default());
-                all.extend(more.map(|resolution| (resolution.id.clone(), resolution)));
-            }
-        })
-    }
-
-    /// A new run that goes on with these conversations.
-    pub(crate) fn with_suspended(&self, suspended: Suspended) -> Self {
-        self.anew(|given| given.suspended = suspended)
-    }
-
-    /// A new run of this name.
-    pub(crate) fn with_run_id(&self, id: Arc<str>) -> Self {
-        self.anew(|given| given.id = Some(id))
+    /// The handle for a part of the run that is given more.
+    fn with(&self, given: &Given) -> Self {
+        let mut scope = Scope::part(&self.scope, self.tool_call.clone());
+        scope.apply(given);
+        Self { scope: Arc::new(scope), ..self.clone() }
     }
 
     /// The same, watched; and what is seen, which is named after `name`. `capacity` events wait for
     /// the reader at most.
     pub(crate) fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, Events) {
-        let state = self.scope.run.given.state.clone();
-        let (outlet, events) = Outlet::new(name, state, capacity);
-        let (caller, limit) = (self.tool_call.clone(), self.max_iterations());
-        let mut scope = Scope::child(&self.scope, caller, "", limit, self.carries().clone());
-        scope.path = self.scope.path.clone();
+        let (outlet, events) = Outlet::new(name, self.state().clone(), capacity);
+        let mut scope = Scope::part(&self.scope, self.tool_call.clone());
         scope.outlet = Some(outlet);
         (Self { scope: Arc::new(scope), ..self.clone() }, events)
     }
@@ -171,7 +148,7 @@ impl RunContext {
     /// Every agent of the run sees it.
     #[must_use]
     pub fn resolution(&self, id: &str) -> Option<&Resolution> {
-        self.scope.run.given.resolutions.as_ref()?.get(id)
+        self.scope.resolutions.as_ref()?.get(id)
     }
 
     /// Values of any type that live as long as the run.
@@ -183,7 +160,41 @@ impl RunContext {
     /// The session's state.
     #[must_use]
     pub fn state(&self) -> &State {
-        &self.scope.run.given.state
+        &self.scope.run.state
+    }
+
+    /// The conversation's private state: data that callbacks keep from run to run, such as what
+    /// stands behind a placeholder. It goes with the [`Checkpoint`](crate::Checkpoint), and is
+    /// never shown in a stream or sent to a front end.
+    ///
+    /// Everything in a run shares it, sub-agents included. Name keys after your crate.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest, Request, before_agent};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::text("Hello.")))
+    ///     .on_agent(before_agent(|request| {
+    ///         let private = request.context().private_state();
+    ///         let runs = private.get("my_crate.runs").and_then(|runs| runs.as_u64()).unwrap_or(0);
+    ///         private.set("my_crate.runs", runs + 1);
+    ///     }))
+    ///     .build()?;
+    ///
+    /// let first = agent.run("Hi.").await?;
+    /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
+    /// let second = agent.run(request).await?;
+    /// let saved = serde_json::to_value(second.checkpoint())?;
+    /// assert_eq!(saved["private_state"]["my_crate.runs"], 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn private_state(&self) -> &State {
+        &self.scope.run.private_state
     }
 
     /// Tells whoever watches the run about something, as
@@ -213,10 +224,21 @@ impl RunContext {
         self.outlet().map_or_else(ReaderWait::default, Outlet::reader_wait)
     }
 
-    /// Cancels the run, or waits for somebody to do so.
+    /// Cancels the run, or the part of it that was given
+    /// [a token of its own](crate::AgentRequest::with_cancellation); or waits for that.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.scope.run.given.cancellation
+        &self.scope.token
+    }
+
+    /// A token of somebody else's that cancels this part of the run.
+    pub(crate) fn own_token(&self) -> Option<&CancellationToken> {
+        self.scope.own_token.as_ref()
+    }
+
+    /// Why no agent can be called with this.
+    pub(crate) fn misfit(&self) -> Option<&Error> {
+        self.scope.misfit.as_ref()
     }
 
     /// The abort that ended the run, if one did.
@@ -337,19 +359,91 @@ impl RunContext {
         CallSite { kind, name: name.map(Into::into), agent: self.scope.path.clone() }
     }
 
-    /// Keeps the conversation of an agent that waits, for the run that resumes.
-    pub(crate) fn suspend(&self, path: String, conversation: Conversation) {
-        lock(&self.scope.run.suspended).insert(path, conversation);
+    /// The handle for an agent that opens this record. There is one to the handle yet.
+    pub(crate) fn opening(mut self, record: Record) -> Self {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            scope.place = RecordPlace { record, ..RecordPlace::default() };
+        }
+        self
     }
 
-    /// The conversation that an agent goes on with.
-    pub(crate) fn take_suspended(&self, path: &str) -> Option<Conversation> {
-        lock(&self.scope.run.suspended).remove(path)
+    /// The handle for an agent that goes on with its caller's conversation.
+    pub(crate) fn joining(mut self, caller: &Self) -> Self {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            let above = &caller.scope.place;
+            let path = above.below(scope.path.rsplit('/').next().unwrap_or_default());
+            let (record, joined) = (above.record.clone(), Some(above.record.len()));
+            scope.place = RecordPlace { record, path, joined };
+        }
+        self
     }
 
-    /// The conversations that wait.
-    pub(crate) fn suspended(&self) -> Suspended {
-        lock(&self.scope.run.suspended).clone()
+    /// Where this agent writes down what is said.
+    pub(crate) fn record(&self) -> &Record {
+        &self.scope.place.record
+    }
+
+    /// The conversation of this agent, which was asked this and may have begun before.
+    pub(crate) fn begin(&self, asked: &Messages) -> Messages {
+        self.record().begin(asked, self.scope.place.joined)
+    }
+
+    /// Whose turn it is in the conversation, as far as this agent is concerned.
+    pub(crate) fn turn(&self) -> Turn {
+        let RecordPlace { record, path, .. } = &self.scope.place;
+        let Some(turn) = record.turn_of() else { return Turn::Unknown };
+        if turn == *path {
+            return Turn::Own;
+        }
+        let below = match path.is_empty() {
+            true => Some(&*turn),
+            false => turn.strip_prefix(&**path).and_then(|below| below.strip_prefix('/')),
+        };
+        match below.and_then(|below| below.split('/').next()) {
+            Some(name) => Turn::Of(name.into()),
+            None => Turn::Unknown,
+        }
+    }
+
+    /// It is this agent's turn.
+    pub(crate) fn take_turn(&self) {
+        self.record().give_turn(self.scope.place.path.clone());
+    }
+
+    /// It is the turn of an agent that goes on with this one's conversation.
+    pub(crate) fn give_turn(&self, agent: &str) {
+        self.record().give_turn(self.scope.place.below(agent));
+    }
+
+    /// Where the conversation is held of an agent that works in this tool call, or side by side
+    /// with others in this team.
+    pub(crate) fn holds(&self, agent: &str) -> String {
+        match &self.tool_call {
+            Some(call) if !self.scope.is_in(call) => format!("{call}/{agent}"),
+            _ => self.scope.place.below(agent).to_string(),
+        }
+    }
+
+    /// The conversation of an agent that works in this tool call and is asked this. Asked something
+    /// else than before, it begins anew.
+    pub(crate) fn working(&self, agent: &str, asked: &Message) -> Record {
+        let at = self.holds(agent);
+        let held = self.record().held(&at);
+        held.filter(|held| held.asked().get(0).is_none_or(|it| it == asked)).unwrap_or_else(|| {
+            let record = Record::default();
+            self.record().hold(at, record.clone());
+            record
+        })
+    }
+
+    /// Whether this agent has opened its record.
+    pub(crate) fn has_opened(&self) -> bool {
+        self.scope.place.joined.is_none()
+    }
+
+    /// Whether no agent works above this one.
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.scope.is_outermost()
     }
 
     fn call(&self, kind: CallKind) -> Call {

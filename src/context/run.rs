@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::carried::Carried;
 use super::latch::{Call, Latch};
-use super::suspended::Suspended;
+use super::record::Record;
 use super::{State, Values};
 use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Resolution};
@@ -15,43 +15,54 @@ use crate::lock::lock;
 use crate::message::{Message, Usage};
 use crate::stream::Outlet;
 
-/// What a run is given to begin with.
+/// What a request says of its run. What is not set is the run's own to choose.
 #[derive(Clone, Default)]
 pub(super) struct Given {
-    /// Random unless chosen.
     pub(super) id: Option<Arc<str>>,
-    pub(super) state: State,
-    pub(super) cancellation: CancellationToken,
-    pub(super) resolutions: Option<Arc<HashMap<String, Resolution>>>,
-    pub(super) suspended: Suspended,
+    pub(super) state: Option<State>,
+    pub(super) private_state: Option<State>,
+    pub(super) token: Option<CancellationToken>,
+    pub(super) resolutions: Option<Resolutions>,
+    /// Those that were set before all was given.
+    pub(super) values: Option<Arc<Values>>,
 }
+
+pub(super) type Resolutions = Arc<HashMap<String, Resolution>>;
 
 /// What a whole tree of agents shares.
 pub(super) struct Run {
     pub(super) id: Arc<str>,
-    pub(super) given: Given,
-    pub(super) values: Values,
-    /// Those that nobody has gone on with, and those of this run.
-    pub(super) suspended: Mutex<Suspended>,
+    pub(super) state: State,
+    pub(super) private_state: State,
+    pub(super) values: Arc<Values>,
     pub(super) aborted: OnceLock<Error>,
     begun: OnceLock<()>,
 }
 
 impl Run {
-    pub(super) fn new(given: Given) -> Self {
-        Self {
-            id: given.id.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string().into()),
-            suspended: Mutex::new(given.suspended.clone()),
-            given,
-            values: Values::default(),
-            aborted: OnceLock::new(),
-            begun: OnceLock::new(),
-        }
-    }
-
     /// Its first agent is called: from here on changes of the state count.
     fn begin(&self) {
-        self.begun.get_or_init(|| self.given.state.begin());
+        self.begun.get_or_init(|| self.state.begin());
+    }
+}
+
+/// Where an agent writes down what is said.
+#[derive(Clone, Default)]
+pub(super) struct RecordPlace {
+    pub(super) record: Record,
+    /// The agents from the one that opened the record to this one.
+    pub(super) path: Arc<str>,
+    /// How many messages there were when this agent came in; none if it opened the record.
+    pub(super) joined: Option<usize>,
+}
+
+impl RecordPlace {
+    /// The path of an agent that goes on with the conversation after this one.
+    pub(super) fn below(&self, agent: &str) -> Arc<str> {
+        match &*self.path {
+            "" => agent.into(),
+            path => format!("{path}/{agent}").into(),
+        }
     }
 }
 
@@ -64,6 +75,14 @@ pub(super) struct Scope {
     pub(super) carried: Carried,
     /// Where to tell what happens, if somebody watches.
     pub(super) outlet: Option<Outlet>,
+    /// Cancels this part of the run.
+    pub(super) token: CancellationToken,
+    /// A token that the request of this part was given besides.
+    pub(super) own_token: Option<CancellationToken>,
+    pub(super) resolutions: Option<Resolutions>,
+    /// Why no agent can be called with this.
+    pub(super) misfit: Option<Error>,
+    pub(super) place: RecordPlace,
     parent: Option<Arc<Scope>>,
     /// The tool call that the agent was called in.
     caller: Option<Arc<str>>,
@@ -77,13 +96,23 @@ pub(super) struct Scope {
 
 impl Default for Scope {
     fn default() -> Self {
-        Self::root(Run::new(Given::default()))
+        Self::root(Given::default())
     }
 }
 
 impl Scope {
-    pub(super) fn root(run: Run) -> Self {
-        Self::new(Arc::new(run), Arc::from(""), None)
+    pub(super) fn root(given: Given) -> Self {
+        let Given { id, state, private_state, token, resolutions, values } = given;
+        let run = Run {
+            id: id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string().into()),
+            state: state.unwrap_or_default(),
+            private_state: private_state.unwrap_or_default(),
+            values: values.unwrap_or_default(),
+            aborted: OnceLock::new(),
+            begun: OnceLock::new(),
+        };
+        let token = token.unwrap_or_default();
+        Self { resolutions, ..Self::new(Arc::new(run), Arc::from(""), None, token) }
     }
 
     pub(super) fn child(
@@ -97,12 +126,33 @@ impl Scope {
             "" => Arc::from(agent),
             path => Arc::from(format!("{path}/{agent}")),
         };
-        let run = parent.run.clone();
-        run.begin();
-        Self { caller, max_iterations, carried, ..Self::new(run, path, Some(parent.clone())) }
+        parent.run.begin();
+        Self { caller, max_iterations, carried, ..Self::within(parent, path) }
     }
 
-    fn new(run: Arc<Run>, path: Arc<str>, parent: Option<Arc<Self>>) -> Self {
+    /// A part of a run that is not yet another agent's.
+    pub(super) fn part(parent: &Arc<Self>, caller: Option<Arc<str>>) -> Self {
+        let Self { max_iterations, ref carried, ref outlet, .. } = **parent;
+        let (carried, outlet) = (carried.clone(), outlet.clone());
+        let within = Self::within(parent, parent.path.clone());
+        Self { caller, max_iterations, carried, outlet, ..within }
+    }
+
+    fn within(parent: &Arc<Self>, path: Arc<str>) -> Self {
+        Self {
+            own_token: parent.own_token.clone(),
+            resolutions: parent.resolutions.clone(),
+            misfit: parent.misfit.clone(),
+            ..Self::new(parent.run.clone(), path, Some(parent.clone()), parent.token.clone())
+        }
+    }
+
+    fn new(
+        run: Arc<Run>,
+        path: Arc<str>,
+        parent: Option<Arc<Self>>,
+        token: CancellationToken,
+    ) -> Self {
         Self {
             run,
             path,
@@ -110,12 +160,42 @@ impl Scope {
             latch: Latch::default(),
             carried: Carried::default(),
             outlet: None,
+            token,
+            own_token: None,
+            resolutions: None,
+            misfit: None,
+            place: RecordPlace::default(),
             parent,
             caller: None,
             usage: Mutex::default(),
             texts: Mutex::default(),
             member: false,
             escalated: AtomicBool::new(false),
+        }
+    }
+
+    /// Applies what a request inside another run was given.
+    pub(super) fn apply(&mut self, given: &Given) {
+        if let Some(more) = &given.resolutions {
+            let all = Arc::make_mut(self.resolutions.get_or_insert_default());
+            all.extend(more.iter().map(|(id, it)| (id.clone(), it.clone())));
+        }
+        if let Some(token) = &given.token {
+            self.token = self.token.child_token();
+            self.own_token = Some(token.clone());
+        }
+        let whole = [
+            ("a run id", given.id.is_some()),
+            ("a state", given.state.is_some()),
+            ("a checkpoint with private state", given.private_state.is_some()),
+        ];
+        if let Some((what, _)) = whole.iter().find(|(_, is_set)| *is_set) {
+            let message = format!(
+                "the request is part of run `{}` and was given {what} of its own: leave that out, \
+                 or leave out the context to make it a run of its own",
+                self.run.id,
+            );
+            self.misfit = Some(Error::new(ErrorKind::InvalidRequest, message));
         }
     }
 
@@ -139,6 +219,16 @@ impl Scope {
             path.push_str(step);
         }
         path
+    }
+
+    /// Whether the agent was called in this very tool call.
+    pub(super) fn is_in(&self, call: &Arc<str>) -> bool {
+        self.caller.as_ref().is_some_and(|caller| Arc::ptr_eq(caller, call))
+    }
+
+    /// Whether no agent works above this one.
+    pub(super) fn is_outermost(&self) -> bool {
+        self.parent.as_ref().is_none_or(|parent| parent.path.is_empty())
     }
 
     /// The same part of the run, played by a member of a team.

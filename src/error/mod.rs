@@ -14,6 +14,7 @@ pub(crate) use self::convert::below;
 pub use self::kind::ErrorKind;
 pub use self::pending::{Answer, Pending, Resolution};
 
+use crate::agent::Checkpoint;
 use crate::call::CallKind;
 use crate::message::Metadata;
 
@@ -58,6 +59,7 @@ struct Inner {
     call: Option<CallSite>,
     raised_by: Option<RaisedBy>,
     pending: Option<Arc<[Pending]>>,
+    checkpoint: Option<Arc<Checkpoint>>,
 }
 
 #[derive(Clone, Debug)]
@@ -104,6 +106,7 @@ impl Error {
             call: None,
             raised_by: None,
             pending: None,
+            checkpoint: None,
         }))
     }
 
@@ -206,6 +209,40 @@ impl Error {
         self.0.pending.as_deref().unwrap_or_default()
     }
 
+    /// What the run that failed has done, to [go on](crate::AgentRequest::resume) from: the
+    /// conversation with every answer that a tool has given.
+    ///
+    /// An [`Agent`](crate::Agent)'s error has it. A layer around the agent that makes an error of
+    /// its own, such as a timeout, loses it; [`RunStream::checkpoint`](crate::RunStream::checkpoint)
+    /// does not. Neither `Display` nor `Debug` shows it.
+    ///
+    /// ```
+    /// use serde_json::{Value, json};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Tool};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let model = ScriptedModel::new([
+    ///     Turn::tool("pay", json!({})),
+    ///     Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
+    ///     Turn::text("Paid."),
+    /// ]);
+    /// let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
+    /// let agent = Agent::builder(model).tool(pay).build()?;
+    ///
+    /// let error = agent.run("Pay the bill.").await.unwrap_err();
+    /// let Some(checkpoint) = error.checkpoint() else { panic!("a run has failed") };
+    /// let response = agent.run(AgentRequest::resume(checkpoint.clone())).await?;
+    /// assert_eq!((response.text(), response.new_messages().len()), ("Paid.".into(), 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.0.checkpoint.as_deref()
+    }
+
     /// The first error of type `T` among the causes.
     ///
     /// ```
@@ -283,6 +320,19 @@ impl Error {
     #[must_use]
     pub fn with_metadata(self, metadata: Metadata) -> Self {
         self.update(|e| e.metadata = metadata)
+    }
+
+    /// The same error of a run, with what that has done.
+    pub(crate) fn with_checkpoint(self, checkpoint: Checkpoint) -> Self {
+        self.update(|e| e.checkpoint = Some(Arc::new(checkpoint)))
+    }
+
+    /// The same error, to be shown to a reader.
+    pub(crate) fn without_checkpoint(self) -> Self {
+        match self.0.checkpoint {
+            Some(_) => self.update(|e| e.checkpoint = None),
+            None => self,
+        }
     }
 
     /// Names the call, unless an inner call did already.

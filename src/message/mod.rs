@@ -149,3 +149,17 @@ impl Message {
         &mut self.provider
     }
 }
+
+impl From<&str> for Message {
+    /// What the user says.
+    fn from(text: &str) -> Self {
+        Self::user(text)
+    }
+}
+
+impl From<String> for Message {
+    /// What the user says.
+    fn from(text: String) -> Self {
+        Self::user(text)
+    }
+}

@@ -11,12 +11,11 @@ use tower::{Service, ServiceExt};
 use super::named_tools::KnownTools;
 use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
-use crate::agent::{AgentRequest, AgentResponse, End};
+use crate::agent::{AgentRequest, AgentResponse, Checkpoint, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{Bundle, Carried, Seam};
-use crate::context::{self, RunContext};
+use crate::context::{self, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Messages, ToolCall};
 use crate::model::ModelService;
 use crate::request::Request;
 use crate::stream::{EventKind, Outlet};
@@ -69,8 +68,6 @@ pub(super) struct Composed {
     pub(super) name: Arc<str>,
     pub(super) description: Arc<str>,
     pub(super) max_iterations: u32,
-    /// The tools of this agent and of those that work for it, which tell whose an open call is.
-    pub(super) tools: BTreeSet<Arc<str>>,
     /// The tools that guards of this agent may name.
     pub(super) known_tools: KnownTools,
     pub(super) global: Bundle,
@@ -109,25 +106,15 @@ impl Agent {
 
     /// Calls the agent for a team: its future, and the context in which it runs.
     pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
-        let checked = self.0.check_tools(&request);
-        let request = self.0.enter(request, RunContext::enter_member);
+        let checked = self.0.check(&request);
+        let (request, open) = self.0.enter(request, RunContext::enter_member);
         let context = request.context().clone();
-        (context, ResponseFuture(Box::pin(run(self.0.clone(), request, checked))))
-    }
-
-    /// The tools of this agent and of those that work for it.
-    pub(super) fn tools(&self) -> &BTreeSet<Arc<str>> {
-        &self.0.tools
+        (context, ResponseFuture(Box::pin(run(self.0.clone(), request, open, checked))))
     }
 
     /// The tools that guards around this agent may name.
     pub(super) fn known_tools(&self) -> &BTreeSet<Arc<str>> {
         &self.0.known_tools.all
-    }
-
-    /// Whether one of these calls is this agent's to answer, or of one that works for it.
-    pub(super) fn answers(&self, calls: &[ToolCall]) -> bool {
-        calls.iter().any(|call| self.0.tools.contains(&call.name))
     }
 
     /// Runs the agent: `agent.run("text").await`, or a whole [`AgentRequest`].
@@ -136,7 +123,8 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// The first error that no callback or layer recovered, an abort, or a cancellation.
+    /// The first error that no callback or layer recovered, an abort, or a cancellation; with the
+    /// [checkpoint](Error::checkpoint) to go on from.
     pub fn run(&self, request: impl Into<AgentRequest>) -> ResponseFuture {
         self.clone().call(request.into())
     }
@@ -177,27 +165,32 @@ impl Service<AgentRequest> for Agent {
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
         let agent = self.0.clone();
         ResponseFuture(Box::pin(async move {
-            let checked = agent.check_tools(&request);
-            let request = agent.enter(request, RunContext::enter);
-            run(agent, request, checked).await
+            let checked = agent.check(&request);
+            let (request, open) = agent.enter(request, RunContext::enter);
+            run(agent, request, open, checked).await
         }))
     }
 }
 
 impl Composed {
-    /// Fails where a guard names a tool that should come with the run and does not.
-    fn check_tools(&self, request: &AgentRequest) -> Result<()> {
+    /// Fails where the request cannot be part of its run, or a guard names a tool that should come
+    /// with the run and does not.
+    fn check(&self, request: &AgentRequest) -> Result<()> {
+        if let Some(misfit) = request.context().misfit() {
+            return Err(misfit.clone());
+        }
         let of_run = request.extensions().get::<OfRun>();
         let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
     }
 
-    /// The request in the agent's own part of the run, with what that carries.
+    /// The request in the agent's own part of the run, with what that carries; and the
+    /// conversation that is open while it runs, unless the agent goes on with its caller's.
     fn enter(
         &self,
         mut request: AgentRequest,
         enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
-    ) -> AgentRequest {
+    ) -> (AgentRequest, Option<Open>) {
         let mut carried = request.context().carries().clone();
         let semantics = self.semantics;
         self.global.clone().carry(&mut carried.global);
@@ -205,10 +198,17 @@ impl Composed {
             callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
         }
         let caller = request.context();
-        let context = enter(caller, &self.name, self.max_iterations, carried)
-            .told_to(caller, request.takes_turn());
+        let context = enter(caller, &self.name, self.max_iterations, carried);
+        let (context, open) = match request.joins() {
+            true => (context.joining(caller), None),
+            false => {
+                let (record, open) = request.record().open(request.messages());
+                (context.opening(record), Some(open))
+            }
+        };
+        let context = context.told_to(caller, request.takes_turn());
         let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
-        request.with_context(context).with_after_says_all(after_says_all)
+        (request.entered(context).with_after_says_all(after_says_all), open)
     }
 }
 
@@ -216,6 +216,7 @@ impl Composed {
 async fn run(
     agent: Arc<Composed>,
     request: AgentRequest,
+    _open: Option<Open>,
     checked: Result<()>,
 ) -> Result<AgentResponse> {
     let context = request.context().clone();
@@ -243,7 +244,7 @@ impl Entered {
             self.outlet.failed();
         }
         let pending = result.as_ref().map(|it| it.pending().into()).unwrap_or_default();
-        let error = result.as_ref().err().cloned();
+        let error = result.as_ref().err().cloned().map(Error::without_checkpoint);
         self.outlet.tell(EventKind::AgentLeft { pending, error }).await;
     }
 }
@@ -270,17 +271,45 @@ async fn answer(
         return Err(ended);
     }
     let (stack, asked) = (agent.stack.clone(), request.clone());
-    let token = context.cancellation().clone();
-    let result = token
-        .run_until_cancelled(stack.oneshot(request))
-        .await
-        .unwrap_or_else(|| Err(Error::new(ErrorKind::Cancelled, "the run's token was cancelled")));
-    let result = settle(&context, result).map(|mut response| {
+    let result = until_cancelled(&context, stack.oneshot(request)).await;
+    let result = settle(&context, &asked, result).map(|mut response| {
         // A layer's answer, or none at all, has no place in the run yet.
         asked.mark(&mut response, None, Origin::Service);
         response
     });
-    result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))
+    let result = result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)));
+    if context.has_opened() { kept(&context, result) } else { result }
+}
+
+/// The result of an agent that has opened its record, with what has been done.
+fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
+    match result {
+        Ok(response) => {
+            let messages = response.messages().clone();
+            match response.pending() {
+                [] => context.record().finish(messages),
+                _ => context.record().set(messages),
+            }
+            Ok(response.kept_by(context))
+        }
+        Err(error) => Err(error.with_checkpoint(Checkpoint::of(context.record(), context))),
+    }
+}
+
+async fn until_cancelled(
+    context: &RunContext,
+    call: impl Future<Output = Result<AgentResponse>>,
+) -> Result<AgentResponse> {
+    let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
+    let call = async {
+        let Some(own) = context.own_token() else { return call.await };
+        own.run_until_cancelled(call).await.unwrap_or_else(|| {
+            context.cancellation().cancel();
+            cancelled("the request's token was cancelled")
+        })
+    };
+    let done = context.cancellation().run_until_cancelled(call).await;
+    done.unwrap_or_else(|| cancelled("the run's token was cancelled"))
 }
 
 /// Callbacks given with a run.
@@ -305,7 +334,11 @@ impl AgentRequest {
 }
 
 /// The result of a run, whatever the layers made of an ending that was latched in it.
-fn settle(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
+fn settle(
+    context: &RunContext,
+    asked: &AgentRequest,
+    result: Result<AgentResponse>,
+) -> Result<AgentResponse> {
     if let Err(error) = &result {
         context.latch(CallKind::Agent, error);
     }
@@ -313,7 +346,10 @@ fn settle(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentRe
     if ending.kind() == ErrorKind::Aborted {
         return Err(ending);
     }
-    let response = result.unwrap_or_else(|_| AgentResponse::new(Messages::new()));
+    let response = result.unwrap_or_else(|_| {
+        let asked = asked.messages();
+        AgentResponse::new(context.begin(asked)).since(asked.len())
+    });
     let end = match context.pending() {
         pending if pending.is_empty() => End::Ended,
         pending => End::Interrupted(pending.into()),

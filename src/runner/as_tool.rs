@@ -1,9 +1,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Agent, waiting};
-use crate::agent::AgentRequest;
-use crate::context::Conversation;
+use super::Agent;
+use crate::agent::{AgentRequest, AgentResponse};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::request::Request;
@@ -23,9 +22,11 @@ impl Agent {
     /// tool's one argument, `request`. Its own callbacks run, and then the caller's `after_tool`.
     /// An error is the tool's error, of the same kind. An abort inside ends the whole run with
     /// its type and the path to where it began. When it is interrupted, so is the caller, with
-    /// everything that it waits for. The caller's [`Checkpoint`](crate::Checkpoint) has its
-    /// conversation, and a run that resumes goes on with that; one that has the caller's messages
-    /// alone asks it again from the start.
+    /// everything that it waits for.
+    ///
+    /// The caller's [`Checkpoint`](crate::Checkpoint) has its conversation, also when the run
+    /// failed around it or was dropped, and a run that resumes goes on with that. One that has the
+    /// caller's messages alone asks it again from the start.
     ///
     /// ```
     /// use serde_json::json;
@@ -60,21 +61,20 @@ impl Agent {
 
 async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result<ToolResponse> {
     let context = call.context();
-    let path = waiting::path(context, &agent);
     let asked = Message::user(arguments.request);
-    // Asked something else, it begins anew.
-    let request = match context.take_suspended(&path) {
-        Some(waits) if waits.messages.get(0) == Some(&asked) => waits.messages,
-        _ => [asked].into(),
+    let record = context.working(agent.name(), &asked);
+    if let Some(said) = record.take_answer() {
+        return Ok(ToolResponse::new(AgentResponse::new(said).text()));
+    }
+    let request = match record.asked() {
+        nothing if nothing.is_empty() => [asked].into(),
+        begun => begun,
     };
     let request = AgentRequest::conversation(request).with_context(context.clone());
-    let response = agent.run(request).await?;
+    let answer = agent.run(request.with_record(record)).await;
+    let response = answer.map_err(Error::without_checkpoint)?;
     match response.pending() {
         [] => Ok(ToolResponse::new(response.text())),
-        pending => {
-            let messages = response.messages().clone();
-            context.suspend(path, Conversation { told: messages.len(), messages, done: false });
-            Err(Error::interrupt_all(pending.iter().cloned()))
-        }
+        pending => Err(Error::interrupt_all(pending.iter().cloned())),
     }
 }

@@ -358,9 +358,6 @@ impl AgentBuilder {
         self.lint();
         self.tools.extend(transfer::tool(&self.sub_agents));
         let explanation = self.explain();
-        let mut tool_names: BTreeSet<Arc<str>> =
-            self.tools.iter().map(|tool| tool.declaration().name().into()).collect();
-        tool_names.extend(self.sub_agents.iter().flat_map(Agent::tools).cloned());
         let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
         own.extend(self.tools.iter().map(|tool| tool.declaration().name().into()));
         let mut all = own.clone();
@@ -397,7 +394,6 @@ impl AgentBuilder {
             name: self.name,
             description: self.description,
             max_iterations: self.max_iterations,
-            tools: tool_names,
             known_tools: KnownTools { all, brought },
             global: self.global.or_semantics(band),
             semantics: self.semantics,

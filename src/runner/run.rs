@@ -11,7 +11,8 @@ use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemanti
 use super::step::{self, Step};
 use super::transcript::Transcript;
 use super::transfer::{self, take_over};
-use super::{Agent, Progress, waiting};
+use super::waiting::whose_turn;
+use super::{Agent, Progress};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{Carried, Seam, ShowTool};
@@ -98,7 +99,7 @@ impl<'a> Running<'a> {
             config,
             settings,
             tools,
-            transcript: Transcript::new(request.messages().clone()),
+            transcript: Transcript::new(request.context(), request.messages()),
             new_from: request.messages().len(),
             iterations: 0,
             turn: request.context().clone(),
@@ -110,12 +111,14 @@ impl<'a> Running<'a> {
 
     async fn run(mut self) -> Result<AgentResponse> {
         if let Some(outlet) = self.context().outlet() {
-            outlet.begin(self.request.messages()).await;
+            outlet.begin(&self.transcript.messages(), self.new_from).await;
         }
         let agents = &self.config.sub_agents;
-        if let Some(noted) = waiting::noted(self.context(), agents, self.request.messages()) {
-            return self.take_over(&agents[noted]).await;
+        let whose = |messages: &Messages| whose_turn(self.context(), agents, messages);
+        if let Some(index) = self.transcript.read(whose)? {
+            return self.take_over(&agents[index]).await;
         }
+        self.context().take_turn();
         loop {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
                 return self.ended(&ending).await;
@@ -123,6 +126,7 @@ impl<'a> Running<'a> {
             let successor = |messages: &Messages| transfer::successor(self.config, messages);
             if let Some(agent) = self.transcript.read(successor) {
                 self.step = None;
+                self.context().give_turn(agent.name());
                 return self.take_over(agent).await;
             }
             let step = match self.transcript.read(step::next) {

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use tower::ServiceExt;
 
-use crate::agent::{AgentRequest, AgentResponse, AgentService};
-use crate::context::RunContext;
+use crate::agent::{AgentRequest, AgentResponse, AgentService, Checkpoint};
+use crate::context::{Record, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::Request;
 use crate::stream::{Event, EventKind, Events};
@@ -49,6 +49,7 @@ pub struct RunStream {
     result: Option<Result<AgentResponse>>,
     events: Events,
     context: RunContext,
+    record: Record,
 }
 
 impl RunStream {
@@ -66,18 +67,60 @@ impl RunStream {
         name: Arc<str>,
     ) -> Self {
         let context = request.context().clone();
+        let record = request.record().clone();
+        record.expect(request.messages());
         let (watched, events) = context.watched(name, CAPACITY);
         if let Some(outlet) = watched.outlet() {
             outlet.note(EventKind::RunStarted { run: context.run_id().into() });
         }
-        let run = Some(Box::pin(run(service, request.with_context(watched))) as BoxFuture<'_, _>);
-        Self { run, result: None, events, context }
+        let run = Some(Box::pin(run(service, request.entered(watched))) as BoxFuture<'_, _>);
+        Self { run, result: None, events, context, record }
     }
 
     /// The run, as its agents see it.
     #[must_use]
     pub fn context(&self) -> &RunContext {
         &self.context
+    }
+
+    /// What has been done so far, to [go on](AgentRequest::resume) from: for a consumer that stops
+    /// reading, or is about to be dropped.
+    ///
+    /// It has every answer that the stream has shown of a tool. Once the run has ended it is that
+    /// of the response or the error.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::stream::EventKind;
+    /// # use serde_json::{Value, json};
+    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent::{Agent, Tool};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::text("Paid.")]);
+    /// # let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
+    /// # let agent = Agent::builder(model).tool(pay).build()?;
+    /// let mut run = agent.stream("Pay the bill.");
+    /// while let Some(event) = run.next().await {
+    ///     if matches!(event.kind, EventKind::ToolResult { .. }) {
+    ///         break;
+    ///     }
+    /// }
+    /// let checkpoint = run.checkpoint();
+    /// drop(run);
+    /// assert!(checkpoint.messages.iter().any(|message| message.tool_results().next().is_some()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        let ended = match &self.result {
+            Some(Ok(response)) => Some(response.checkpoint()),
+            Some(Err(error)) => error.checkpoint().cloned(),
+            None => None,
+        };
+        ended.unwrap_or_else(|| Checkpoint::of(&self.record, &self.context))
     }
 
     /// Reads to the end, and returns what the run has answered.
@@ -107,7 +150,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     let end = match &result {
         Ok(response) if response.pending().is_empty() => EventKind::RunFinished,
         Ok(response) => EventKind::RunInterrupted { pending: response.pending().into() },
-        Err(error) => EventKind::RunFailed { error: error.clone() },
+        Err(error) => EventKind::RunFailed { error: error.clone().without_checkpoint() },
     };
     outlet.end(end).await;
     result

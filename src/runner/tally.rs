@@ -13,11 +13,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Nothing has been said since `request`.
-    pub(super) fn new(request: &Messages) -> Self {
-        Self::since(request.len(), request.clone(), 0)
-    }
-
     /// `messages`, with those from `new_from` on said in `iterations` model calls.
     pub(super) fn since(new_from: usize, messages: Messages, iterations: u32) -> Self {
         Self { messages, new_from, iterations, pending: Vec::new() }

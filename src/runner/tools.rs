@@ -5,9 +5,9 @@ use tower::ServiceExt;
 
 use super::run::{Running, refusal};
 use super::semantics::{ToolCalls, ToolFailure, UnknownTool};
-use super::transcript::Slot;
 use crate::call::CallKind;
 use crate::callback::ToolAnswer;
+use crate::context::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::tool::{Effect, OfRun, ToolRequest, ToolResponse};
@@ -15,7 +15,7 @@ use crate::tool::{Effect, OfRun, ToolRequest, ToolResponse};
 impl Running<'_> {
     /// Runs the tools that the model asked for, and tells it their answers in its order.
     pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
-        self.transcript.begin_turn(calls.len());
+        self.transcript.begin_turn(calls.iter().map(|call| &call.id));
         let result = match &calls[..] {
             [call] => self.run_tool(0, call).await,
             calls => self.run_several(calls).await,

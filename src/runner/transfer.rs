@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::Agent;
 use super::run::Config;
 use super::step::{self, Step};
 use super::tally::Tally;
-use super::{Agent, waiting};
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Role};
@@ -68,16 +68,11 @@ fn taken_by(agent: &str) -> String {
     format!("`{agent}` takes over the conversation.")
 }
 
-/// The sub-agent that goes on after these messages: the one that the last turn handed over to,
-/// or the one whose calls are still open.
+/// The sub-agent that the last turn of these messages handed over to.
 pub(super) fn successor<'a>(config: &'a Config, messages: &Messages) -> Option<&'a Agent> {
     let agents = &config.sub_agents[..];
-    if agents.is_empty() {
+    if agents.is_empty() || matches!(step::next(messages), Step::Tools(_)) {
         return None;
-    }
-    if let Step::Tools(open) = step::next(messages) {
-        let own = open.iter().any(|call| config.tool_set.declaration(&call.name).is_some());
-        return agents.iter().find(|agent| !own && agent.answers(&open));
     }
     let answers = messages.iter().rev().take_while(|message| message.role() == Role::Tool);
     // The first that the model named, if it named several.
@@ -96,7 +91,6 @@ pub(super) async fn take_over(
     iterations: u32,
 ) -> Result<AgentResponse> {
     let response = agent.run(request.hand_over(messages.clone())).await?;
-    waiting::note(request.context(), agent, &response);
     let mut tally = Tally::since(request.messages().len(), messages, iterations);
     tally.add(&response);
     Ok(tally.response(request.context(), response.end().clone()))

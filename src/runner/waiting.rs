@@ -1,27 +1,43 @@
-//! Which of several agents a resumed conversation waits for.
+//! Which of several agents a conversation waits for.
 
 use super::Agent;
-use crate::agent::AgentResponse;
-use crate::context::{Conversation, RunContext};
+use super::step::{self, Step};
+use crate::context::{RunContext, Turn};
+use crate::error::{Error, ErrorKind, Result};
 use crate::message::Messages;
 
-/// Where an agent stands that is called with this context.
-pub(super) fn path(context: &RunContext, agent: &Agent) -> String {
-    format!("{}/{}", context.call_path(), agent.name())
-}
-
-/// Notes an agent that waits and whose conversation is its caller's.
-pub(super) fn note(context: &RunContext, agent: &Agent, response: &AgentResponse) {
-    if !response.pending().is_empty() {
-        let (messages, told) = (Messages::new(), response.messages().len());
-        context.suspend(path(context, agent), Conversation { messages, told, done: false });
+/// The agent that goes on with the conversation of one that resumes, if it is one of these.
+///
+/// A call belongs to the agent that made it. Messages alone do not say which that was, so a
+/// conversation with open calls is not gone on with by a guess.
+///
+/// # Errors
+///
+/// When calls are open and it is not known whose they are.
+pub(super) fn whose_turn(
+    context: &RunContext,
+    agents: &[Agent],
+    messages: &Messages,
+) -> Result<Option<usize>> {
+    let why = match context.turn() {
+        Turn::Of(name) => match agents.iter().position(|agent| agent.name() == &*name) {
+            Some(index) => return Ok(Some(index)),
+            None => format!("they are those of an agent `{name}`, which it has not"),
+        },
+        Turn::Own => return Ok(None),
+        Turn::Unknown if agents.is_empty() => return Ok(None),
+        Turn::Unknown => "the messages do not say which of its agents has made them: resume \
+             with the run's `Checkpoint`, or add the user's next message"
+            .to_owned(),
+    };
+    match step::next(messages) {
+        Step::Tools(open) => {
+            let calls: Vec<_> =
+                open.iter().map(|call| format!("`{}` ({})", call.name, call.id)).collect();
+            let (calls, agent) = (calls.join(", "), context.agent());
+            let message = format!("agent `{agent}` cannot go on with open calls {calls}: {why}");
+            Err(Error::new(ErrorKind::InvalidRequest, message))
+        }
+        _ => Ok(None),
     }
-}
-
-/// The agent that was noted at the end of these messages.
-pub(super) fn noted(context: &RunContext, agents: &[Agent], messages: &Messages) -> Option<usize> {
-    agents.iter().position(|agent| {
-        let noted = context.take_suspended(&path(context, agent));
-        noted.is_some_and(|noted| noted.told == messages.len())
-    })
 }

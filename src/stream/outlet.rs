@@ -180,8 +180,19 @@ impl Outlet {
         drop(self.push_of(&sink.call, |call, out| call.settle(None, out)));
     }
 
-    /// The agent begins with this conversation: what else was seen of it before is void.
-    pub(crate) async fn begin(&self, conversation: &Messages) {
+    /// The agent begins with this conversation: what else was seen of it before is void. It has
+    /// said what stands from `new_from` on, maybe as another invocation.
+    pub(crate) async fn begin(&self, conversation: &Messages, new_from: usize) {
+        if let Some(above) = &self.0.conversation {
+            let mut above = lock(&above.0.shown);
+            let seen = conversation.range(new_from).filter_map(|said| {
+                let at = above.iter().position(|shown| look_alike(said, &shown.message))?;
+                Some(above.remove(at))
+            });
+            let seen: Vec<_> = seen.collect();
+            drop(above);
+            lock(&self.0.shown).extend(seen);
+        }
         let mut void = Vec::new();
         lock(&self.0.shown).retain(|shown| {
             let stays = conversation.iter().any(|message| look_alike(message, &shown.message));

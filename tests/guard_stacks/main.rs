@@ -208,7 +208,8 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
     let paused = match &gone {
         Gone::Run(run) => {
             check_run(case, run)?;
-            run.result.as_ref().and_then(|result| result.as_ref().ok()?.checkpoint())
+            let response = run.result.as_ref().and_then(|result| result.as_ref().ok());
+            response.filter(|it| !it.pending().is_empty()).map(AgentResponse::checkpoint)
         }
         _ => None,
     };

@@ -66,7 +66,7 @@ async fn another_process_does_as_was_decided() {
         assert_eq!(log.take(), ran);
         assert_eq!((done.text(), done.end()), ("done".to_owned(), &End::Finished));
         assert_eq!(results(&done), [told]);
-        assert!(done.checkpoint().is_none());
+        assert!(done.checkpoint().pending.is_empty());
         assert_answered(done.messages());
         let refused = done.new_messages().flat_map(Message::tool_results).next().unwrap().is_error;
         assert_eq!(refused, ran.is_empty());

@@ -233,7 +233,7 @@ async fn a_checkpoint_keeps_its_conversations_through_a_state() {
     let boss = Agent::builder(outer).name("boss").tool(worker.into_tool("")).build().unwrap();
     let paused = boss.run("?").await.unwrap();
     let checkpoint: Checkpoint = saved(&paused);
-    assert_eq!(Some(&checkpoint), paused.checkpoint().as_ref());
+    assert_eq!(checkpoint, paused.checkpoint());
 
     let request = AgentRequest::resume(checkpoint)
         .with_state(paused.state().clone())

@@ -25,7 +25,7 @@ async fn an_edited_call_passes_the_checks_behind_the_approval() {
         .unwrap();
     let paused = agent.run("?").await.unwrap();
     let answer = Resolution::resolved(&paused.pending()[0].id, Decision::Edit(json!(1_000_000)));
-    let request = AgentRequest::resume(paused.checkpoint().unwrap()).with_resolutions([answer]);
+    let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
 
     let response = agent.run(request).await.unwrap();
 
@@ -90,7 +90,7 @@ async fn a_resume_runs_nothing_again_that_had_finished() {
         .unwrap();
     let paused = agent.run("?").await.unwrap();
     let yes = Resolution::resolved(&paused.pending()[0].id, Decision::Approve);
-    let request = AgentRequest::resume(paused.checkpoint().unwrap()).with_resolutions([yes]);
+    let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
 
     assert_eq!(agent.run(request).await.unwrap().text(), "done");
 

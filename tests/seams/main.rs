@@ -3,6 +3,7 @@
 
 mod approvals;
 mod conversations;
+mod failed_runs;
 mod faults;
 mod first_hour;
 mod growth;

@@ -111,7 +111,7 @@ async fn a_tool_that_has_answered_is_not_run_again_whatever_its_siblings_do() {
                 assert_eq!(told(&events), kept, "{name}: what was told stands");
             }
 
-            let checkpoint = paused.checkpoint().unwrap();
+            let checkpoint = paused.checkpoint();
             let yes = Resolution::resolved("may I?", json!(true));
             let request = AgentRequest::resume(checkpoint).with_resolutions([yes]);
             let (done, _) = run(&agent, request, is_streamed).await;
@@ -164,7 +164,7 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
             if is_streamed {
                 assert_eq!(told(&events), kept, "{effect:?}");
             }
-            let request = AgentRequest::resume(paused.checkpoint().unwrap())
+            let request = AgentRequest::resume(paused.checkpoint())
                 .with_resolutions([Resolution::resolved("may I?", json!(true))]);
             let (done, _) = run(&agent, request, is_streamed).await;
             assert_eq!(done.text(), "done", "{effect:?}");

@@ -145,7 +145,7 @@ async fn an_answer_that_after_agent_replaces_is_shown_as_replaced() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_called_again_begins_anew() {
+async fn an_agent_that_is_called_again_goes_on_with_what_was_seen() {
     let model = ScriptedModel::new([
         Turn::tool("nothing", serde_json::json!({})),
         Turn::text("half").failing_after(1, busy()),
@@ -164,7 +164,6 @@ async fn an_agent_that_is_called_again_begins_anew() {
             "text",
             "+half",
             "text over",
-            "discarded",
             "discarded",
             "text",
             "+all",

@@ -37,10 +37,8 @@
 //! assert_eq!(pending.payload, json!({ "tool": "pay", "arguments": 100 }));
 //!
 //! let answer = Resolution::resolved(&pending.id, Decision::Edit(json!(10)));
-//! if let Some(checkpoint) = paused.checkpoint() {
-//!     let request = AgentRequest::resume(checkpoint).with_resolutions([answer]);
-//!     assert_eq!(agent.run(request).await?.text(), "Paid 10.");
-//! }
+//! let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+//! assert_eq!(agent.run(request).await?.text(), "Paid 10.");
 //! # Ok(())
 //! # }
 //! ```

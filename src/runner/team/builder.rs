@@ -32,15 +32,16 @@ use crate::runner::semantics::Semantics;
 /// [`Finished`](crate::End::Finished), also when it has repeated as often as it may; otherwise it
 /// is [`Stopped`](crate::End::Stopped).
 ///
-/// An interrupted team [resumes](crate::AgentRequest::resume) as every agent does: members that
-/// have had their turn are not called again. Side by side, all that wait are resumed, each with its
-/// own conversation. The team's transcript shows the last of them alone, and the others once that
-/// one is done, so that no call in it stays open; if no tool call of theirs is open, all members
-/// start over. A team that repeats counts its rounds anew.
+/// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) as every agent does:
+/// members that have had their turn are not called again, and the one that waits or failed goes on
+/// where it stopped. Side by side, all that wait or were dropped go on, each with its own
+/// conversation. The team's transcript shows the last of those that wait alone, and the others once
+/// that one is done, so that no call in it stays open. A team that repeats counts its rounds anew.
+/// Once the user has spoken, the team starts over.
 ///
-/// With the messages alone, and no [`Checkpoint`](crate::Checkpoint), it is the open tool calls that
-/// say whose turn it is: the first member that offers one of those tools, or side by side all that
-/// do. Without an open call the team starts over.
+/// The [`Checkpoint`](crate::Checkpoint) says whose turn it is. Messages alone do not: with those of
+/// a run that has left tool calls open the team fails, as an
+/// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), rather than let another member make them.
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -188,7 +189,6 @@ impl TeamBuilder {
         named_tools::check(self.global.named_tools(), &all)?;
         let explanation = self.explain();
         let Self { name, description, plan, members, until, semantics, global, stack } = self;
-        let tools = members.iter().flat_map(Agent::tools).cloned().collect();
         let team = Team(Arc::new(Config { plan, members, until }));
         let inmost = BoxAgent::new(Carried::new(team, Place::Innermost));
         let stack = stack.around(inmost, semantics.band);
@@ -197,7 +197,6 @@ impl TeamBuilder {
             description,
             // Its members have limits of their own.
             max_iterations: u32::MAX,
-            tools,
             known_tools: KnownTools { all, ..KnownTools::default() },
             global: global.or_semantics(semantics.band),
             semantics,

@@ -59,7 +59,8 @@ impl Service<AgentRequest> for Team {
         let team = self.0.clone();
         Box::pin(async move {
             if let Some(outlet) = request.context().outlet() {
-                outlet.begin(request.messages()).await;
+                let asked = request.messages();
+                outlet.begin(&request.context().begin(asked), asked.len()).await;
             }
             match team.plan {
                 Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,

@@ -5,41 +5,42 @@ use futures::stream::FuturesUnordered;
 
 use super::Config;
 use crate::agent::{AgentRequest, AgentResponse, End};
-use crate::context::Conversation;
+use crate::context::Record;
 use crate::error::Result;
+use crate::message::Messages;
 use crate::request::Request;
-use crate::runner::agent::Agent;
-use crate::runner::step::{self, Step};
 use crate::runner::tally::Tally;
-use crate::runner::waiting;
+use crate::runner::waiting::whose_turn;
 
 pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
     let context = request.context();
-    let path = |member: &Agent| waiting::path(context, member);
-    // A resumed conversation is for those that it waits for; the others have answered.
-    let mut waiting = Vec::new();
-    if let Step::Tools(open) = step::next(request.messages()) {
-        waiting.extend(team.members.iter().map(|member| context.take_suspended(&path(member))));
-        if waiting.iter().all(Option::is_none) {
-            waiting = team.members.iter().map(|m| m.answers(&open).then(|| all(request))).collect();
+    let record = context.record();
+    let asked = request.messages();
+    let messages = context.begin(asked);
+    // A conversation that goes on is for those that it waits for; the others have answered.
+    let held = team.members.iter().map(|member| record.held(&context.holds(member.name())));
+    let mut held: Vec<_> = held.collect();
+    let goes_on = held.iter().any(Option::is_some);
+    if !goes_on {
+        whose_turn(context, &team.members, &messages)?;
+        context.take_turn();
+        for (member, held) in team.members.iter().zip(&mut held) {
+            let all = Record::asking(&messages);
+            record.hold(context.holds(member.name()), all.clone());
+            *held = Some(all);
         }
-    }
-    let is_resumed = waiting.iter().any(Option::is_some);
-    if !is_resumed {
-        waiting = team.members.iter().map(|_| Some(all(request))).collect();
     }
 
     let mut running = FuturesUnordered::new();
     let mut turns = Vec::with_capacity(team.members.len());
-    for (index, (member, conversation)) in team.members.iter().zip(waiting).enumerate() {
-        let Some(conversation) = conversation else { continue };
-        let goes_on = is_resumed && conversation.told == conversation.messages.len();
-        let turn = Turn { index, goes_on, last: false, conversation, response: None };
-        if turn.conversation.done {
+    for (index, (member, record)) in team.members.iter().zip(held).enumerate() {
+        let Some(record) = record else { continue };
+        let turn = Turn::new(index, record, goes_on);
+        if turn.is_done {
             turns.push(turn);
         } else {
-            let messages = turn.conversation.messages.clone();
-            let (context, run) = member.join(request.hand_over(messages));
+            let request = request.hand_over(turn.asked.clone()).with_record(turn.record.clone());
+            let (context, run) = member.join(request);
             running.push(async move { (turn, context, run.await) });
         }
     }
@@ -65,7 +66,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     // Answers follow their calls, so whoever goes on with the transcript comes first.
     turns.sort_by_key(|turn| (!turn.goes_on, turn.last, turn.index));
     let goes_on_later = turns.iter().any(|turn| turn.goes_on && turn.waits());
-    let mut tally = Tally::new(request.messages());
+    let mut tally = Tally::since(asked.len(), messages, 0);
     let count = turns.len();
     for (place, turn) in turns.into_iter().enumerate() {
         // A transcript has room for one that waits, at its end.
@@ -80,9 +81,14 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
             tally.count(response);
         }
         if turn.waits() || !is_told {
-            let path = path(&team.members[turn.index]);
-            context.suspend(path, turn.rest(is_told));
+            turn.keep(is_told);
+        } else {
+            record.release(&context.holds(team.members[turn.index].name()));
         }
+    }
+    // Whoever was dropped has no later turn.
+    if !tally.waits() {
+        team.members.iter().for_each(|member| record.release(&context.holds(member.name())));
     }
     Ok(tally.response(context, end))
 }
@@ -90,44 +96,48 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
 /// What became of a member.
 struct Turn {
     index: usize,
+    record: Record,
+    /// What the member is asked, and how much of it the team's transcript has.
+    asked: Messages,
+    told: usize,
+    /// It had answered before.
+    is_done: bool,
     /// The transcript ends with its open calls.
     goes_on: bool,
     last: bool,
-    conversation: Conversation,
     /// None for one that was done before.
     response: Option<AgentResponse>,
 }
 
 impl Turn {
+    fn new(index: usize, record: Record, goes_on: bool) -> Self {
+        let (told, is_done) = record.told();
+        let messages = record.save().messages;
+        let goes_on = goes_on && told == messages.len();
+        let asked = if is_done { messages } else { record.asked() };
+        Self { index, record, asked, told, is_done, goes_on, last: false, response: None }
+    }
+
     fn waits(&self) -> bool {
         self.response.as_ref().is_some_and(|response| !response.pending().is_empty())
     }
 
     fn tell(&self, tally: &mut Tally) {
-        tally.tell(self.conversation.messages.range(self.conversation.told));
+        tally.tell(self.asked.range(self.told));
         if let Some(response) = &self.response {
             tally.tell(response.new_messages());
         }
     }
 
-    /// What the run that resumes needs of it.
-    fn rest(self, is_told: bool) -> Conversation {
-        let done = !self.waits();
-        let Some(response) = self.response else { return self.conversation };
-        let Conversation { messages: given, told, .. } = self.conversation;
-        let messages = response.messages().clone();
+    /// Notes what the run that resumes needs to know.
+    fn keep(&self, is_told: bool) {
+        let Some(response) = &self.response else { return };
+        let length = response.messages().len();
         // A `before_agent` may have shortened what the member was given.
-        let begun = messages.len() - response.new_messages().len();
-        let told = match is_told {
-            true => messages.len(),
-            false => (told + begun).saturating_sub(given.len()),
-        };
-        Conversation { messages, told, done }
+        let begun = length - response.new_messages().len();
+        self.record.tell(match is_told {
+            true => length,
+            false => (self.told + begun).saturating_sub(self.asked.len()),
+        });
     }
-}
-
-/// The conversation as the team was given it.
-fn all(request: &AgentRequest) -> Conversation {
-    let messages = request.messages().clone();
-    Conversation { told: messages.len(), messages, done: false }
 }

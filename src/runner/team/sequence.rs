@@ -4,40 +4,32 @@ use super::Config;
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::error::Result;
 use crate::request::Request;
-use crate::runner::step::{self, Step};
 use crate::runner::tally::Tally;
-use crate::runner::waiting;
+use crate::runner::waiting::whose_turn;
 
 pub(super) async fn run(
     team: &Config,
     rounds: u32,
     request: &AgentRequest,
 ) -> Result<AgentResponse> {
-    let mut tally = Tally::new(request.messages());
-    let mut done_before = waits_at(team, request);
+    let context = request.context();
+    let asked = request.messages();
+    let mut tally = Tally::since(asked.len(), context.begin(asked), 0);
+    // Those before the one that goes on have had their turn.
+    let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
     for _ in 0..rounds {
-        for member in team.members.iter().skip(std::mem::take(&mut done_before)) {
-            let (context, run) = member.join(request.hand_over(tally.messages().clone()));
+        for member in team.members.iter().skip(goes_on.unwrap_or_default()) {
+            if goes_on.take().is_none() {
+                context.give_turn(member.name());
+            }
+            let (member, run) = member.join(request.hand_over(tally.messages().clone()));
             let response = run.await?;
             tally.add(&response);
-            waiting::note(request.context(), member, &response);
-            if tally.waits() || team.is_over(&context, &response) {
-                return Ok(tally.response(request.context(), End::Stopped));
+            context.record().set(tally.messages().clone());
+            if tally.waits() || team.is_over(&member, &response) {
+                return Ok(tally.response(context, End::Stopped));
             }
         }
     }
-    Ok(tally.response(request.context(), End::Finished))
-}
-
-/// The member that a resumed conversation waits for; those before it have had their turn.
-fn waits_at(team: &Config, request: &AgentRequest) -> usize {
-    if let Some(noted) = waiting::noted(request.context(), &team.members, request.messages()) {
-        return noted;
-    }
-    match step::next(request.messages()) {
-        Step::Tools(open) => {
-            team.members.iter().position(|member| member.answers(&open)).unwrap_or_default()
-        }
-        _ => 0,
-    }
+    Ok(tally.response(context, End::Finished))
 }

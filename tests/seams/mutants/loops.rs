@@ -83,7 +83,7 @@ async fn a_call_without_an_id_gets_one_and_of_equal_ids_the_first_keeps_it() {
 }
 
 #[tokio::test]
-async fn what_a_dropped_agent_has_shown_is_void_when_the_call_is_made_again() {
+async fn what_a_dropped_agent_has_shown_stays_where_the_next_call_goes_on() {
     let waits = Arc::new(Notify::new());
     let (waiting, tries) = (waits.clone(), Arc::new(AtomicU32::new(0)));
     // It never answers when it is called first.

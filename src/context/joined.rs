@@ -1,0 +1,93 @@
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tokio_util::sync::CancellationToken;
+
+use super::run::{Given, Scope};
+use super::{RunContext, State};
+use crate::error::Resolution;
+
+/// What a request says of its run, piece by piece, and the run that is made of it once somebody
+/// looks.
+///
+/// Clones share the run, unless another piece is given to one of them.
+#[derive(Clone, Default)]
+pub(crate) struct Joined {
+    /// The call whose run it is part of; none for a run of its own.
+    caller: Option<RunContext>,
+    given: Option<Arc<Given>>,
+    made: Arc<OnceLock<RunContext>>,
+}
+
+impl Joined {
+    /// Part of this run and of nothing else.
+    pub(crate) fn to(context: RunContext) -> Self {
+        Self { caller: Some(context), ..Self::default() }
+    }
+
+    pub(crate) fn context(&self) -> &RunContext {
+        match (&self.caller, &self.given) {
+            (Some(caller), None) => caller,
+            (Some(caller), Some(given)) => self.made.get_or_init(|| caller.with(given)),
+            (None, given) => self.made.get_or_init(|| {
+                let given = given.as_deref().cloned().unwrap_or_default();
+                RunContext::of(Scope::root(given), None)
+            }),
+        }
+    }
+
+    pub(crate) fn join(&mut self, caller: RunContext) {
+        self.caller = Some(caller);
+        self.made = Arc::default();
+    }
+
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.give(|given| given.state = Some(state));
+    }
+
+    pub(crate) fn set_private_state(&mut self, state: State) {
+        self.give(|given| given.private_state = Some(state));
+    }
+
+    pub(crate) fn set_token(&mut self, token: CancellationToken) {
+        self.give(|given| given.token = Some(token));
+    }
+
+    pub(crate) fn set_run_id(&mut self, id: Arc<str>) {
+        self.give(|given| given.id = Some(id));
+    }
+
+    /// Of two answers to one question the later stands.
+    pub(crate) fn add_resolutions(&mut self, more: impl IntoIterator<Item = Resolution>) {
+        let mut more = more.into_iter().peekable();
+        if more.peek().is_some() {
+            self.give(|given| {
+                let all = Arc::make_mut(given.resolutions.get_or_insert_default());
+                all.extend(more.map(|resolution| (resolution.id.clone(), resolution)));
+            });
+        }
+    }
+
+    fn give(&mut self, change: impl FnOnce(&mut Given)) {
+        let given = Arc::make_mut(self.given.get_or_insert_default());
+        // What was seen of the run, or put into it, stays.
+        if self.caller.is_none()
+            && let Some(made) = self.made.get()
+        {
+            let run = &made.scope.run;
+            given.values = Some(run.values.clone());
+            given.state.get_or_insert_with(|| run.state.clone());
+            given.private_state.get_or_insert_with(|| run.private_state.clone());
+            given.id.get_or_insert_with(|| run.id.clone());
+            given.token.get_or_insert_with(|| made.scope.token.clone());
+        }
+        change(given);
+        self.made = Arc::default();
+    }
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.context().fmt(f)
+    }
+}

@@ -1,0 +1,340 @@
+//! What is kept of a conversation while agents work on it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+
+use super::slot::{self, Slot};
+use crate::lock::lock;
+use crate::message::{Message, Messages, Role};
+
+/// A conversation as it stands now: what was said, whose turn it is, and the conversations of
+/// agents that work inside its tool calls or side by side.
+///
+/// The agents that work on it write down each message as it is made, before anything is told of
+/// it. So it holds what was done however they end: with an answer, an error, or by being dropped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    messages: Messages,
+    /// Those from here on were said in this run.
+    new_from: usize,
+    /// What the agent that opened it was asked.
+    asked: Option<Messages>,
+    /// The rest of what is saved.
+    rest: Rest,
+    /// The calls of the turn that is under way, in the model's order, by their ids.
+    calls: Vec<(Arc<str>, Slot)>,
+    nested: BTreeMap<String, Record>,
+    /// What it was made from.
+    origin: Option<Arc<Conversation>>,
+    /// How many runs there were before.
+    turn: u64,
+    is_open: bool,
+    is_over: bool,
+}
+
+impl Kept {
+    /// All that was said, with the turn that is under way as if it had been dropped.
+    fn messages(&self) -> Messages {
+        let mut messages = self.messages.clone();
+        let mut calls = self.calls.clone();
+        slot::stop(&mut calls, |id| self.holds_in(id));
+        messages.extend(slot::settle(&calls));
+        messages
+    }
+
+    /// Whether an agent works in this call.
+    fn holds_in(&self, call: &str) -> bool {
+        self.nested.keys().any(|held| is_held_in(held, call))
+    }
+}
+
+/// Whether a conversation is that of an agent that works in this call.
+fn is_held_in(held: &str, call: &str) -> bool {
+    held.rsplit_once('/').is_some_and(|(path, _)| path == call)
+}
+
+/// One conversation, as it is saved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Conversation {
+    pub(crate) messages: Messages,
+    #[serde(skip_serializing_if = "Suspended::is_empty")]
+    pub(crate) suspended: Suspended,
+}
+
+/// What is saved of a conversation beside its messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Suspended {
+    rest: Rest,
+    /// The conversations that stand in no transcript but their own, by where they are held.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    nested: BTreeMap<String, Conversation>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Rest {
+    /// How many messages there were.
+    length: usize,
+    /// Whose turn it is: the path from the agent that opened it. Unknown for messages alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn_of: Option<Arc<str>>,
+    /// The caller's transcript has what comes before.
+    #[serde(skip_serializing_if = "is_zero")]
+    told: usize,
+    /// The agent has answered, and the caller's transcript has not got it yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_done: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl Suspended {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What still holds for these messages: all of it, unless more than tools have spoken since.
+    fn or_nothing(self, messages: &Messages) -> Self {
+        let is_answered = |message: &Message| message.role() == Role::Tool;
+        let holds =
+            messages.len() >= self.rest.length && messages.range(self.rest.length).all(is_answered);
+        if holds { self } else { Self::default() }
+    }
+}
+
+impl From<Conversation> for Record {
+    fn from(conversation: Conversation) -> Self {
+        Self::of(Arc::new(conversation))
+    }
+}
+
+impl Record {
+    /// Resumes a conversation whose messages may have been changed since it was saved.
+    pub(crate) fn resuming(messages: Messages, suspended: Suspended) -> Self {
+        let suspended = suspended.or_nothing(&messages);
+        Self::from(Conversation { messages, suspended })
+    }
+
+    fn of(origin: Arc<Conversation>) -> Self {
+        let Conversation { messages, suspended: Suspended { rest, nested } } = (*origin).clone();
+        let nested = nested.into_iter().map(|(key, it)| (key, Self::from(it))).collect();
+        let new_from = messages.len();
+        let origin = Some(origin);
+        let kept = Kept { messages, new_from, rest, nested, origin, ..Kept::default() };
+        Self(Arc::new(Mutex::new(kept)))
+    }
+
+    /// The conversation of an agent that is to be asked what its caller was.
+    pub(crate) fn asking(messages: &Messages) -> Self {
+        let rest = Rest { told: messages.len(), ..Rest::default() };
+        let asked = Some(messages.clone());
+        let (messages, new_from) = (messages.clone(), messages.len());
+        let kept = Kept { messages, new_from, asked, rest, ..Kept::default() };
+        Self(Arc::new(Mutex::new(kept)))
+    }
+
+    /// The same after so many runs.
+    pub(crate) fn at_turn(self, turn: u64) -> Self {
+        lock(&self.0).turn = turn;
+        self
+    }
+
+    /// The number of this run, from 1 on.
+    pub(crate) fn turn(&self) -> u64 {
+        lock(&self.0).turn.saturating_add(1)
+    }
+
+    /// The same to begin with, for another run.
+    pub(crate) fn anew(&self) -> Self {
+        let kept = lock(&self.0);
+        let anew = kept.origin.clone().map(Self::of).unwrap_or_default();
+        anew.at_turn(kept.turn)
+    }
+
+    /// The same to begin with, for a request whose messages have changed.
+    pub(crate) fn with_messages(&self, messages: &Messages) -> Self {
+        let kept = lock(&self.0);
+        let suspended = kept.origin.as_ref().map(|origin| origin.suspended.clone());
+        Self::resuming(messages.clone(), suspended.unwrap_or_default()).at_turn(kept.turn)
+    }
+
+    /// An agent is asked this. It goes on where an earlier call with the same request stopped,
+    /// unless that has answered.
+    ///
+    /// Of two calls at the same time the second has a record of its own.
+    pub(crate) fn open(&self, asked: &Messages) -> (Self, Open) {
+        let mut kept = lock(&self.0);
+        if kept.is_open {
+            drop(kept);
+            return Self::default().open(asked);
+        }
+        if kept.is_over || kept.asked.as_ref().is_some_and(|earlier| earlier != asked) {
+            let (origin, turn) = (kept.origin.take(), kept.turn);
+            *kept = Kept { origin, turn, ..Kept::default() };
+        }
+        kept.asked = Some(asked.clone());
+        kept.is_open = true;
+        drop(kept);
+        self.expect(asked);
+        (self.clone(), Open(self.clone()))
+    }
+
+    /// This is to be asked.
+    pub(crate) fn expect(&self, asked: &Messages) {
+        let kept = &mut *lock(&self.0);
+        if kept.messages.len() == kept.new_from {
+            (kept.messages, kept.new_from) = (asked.clone(), asked.len());
+        }
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// How many messages there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).messages.len()
+    }
+
+    /// The conversation of an agent that was asked this, with what it has said before. `joined`
+    /// is the number of messages at which it came in, if it has not opened the conversation.
+    pub(crate) fn begin(&self, asked: &Messages, joined: Option<usize>) -> Messages {
+        let kept = &mut *lock(&self.0);
+        kept.messages = kept.messages();
+        kept.calls.clear();
+        let mut messages = asked.clone();
+        messages.extend(kept.messages.range(joined.unwrap_or(kept.new_from)).cloned());
+        if joined.is_none() {
+            (kept.messages, kept.new_from) = (messages.clone(), asked.len());
+        }
+        messages
+    }
+
+    /// Notes what was said.
+    pub(crate) fn push(&self, message: Message) {
+        lock(&self.0).messages.push(message);
+    }
+
+    /// Notes the whole of what was said.
+    pub(crate) fn set(&self, messages: Messages) {
+        let kept = &mut *lock(&self.0);
+        kept.messages = messages;
+        kept.calls.clear();
+    }
+
+    /// What the agent that opened it was asked; of a conversation that was saved, all of it.
+    pub(crate) fn asked(&self) -> Messages {
+        let kept = lock(&self.0);
+        kept.asked.clone().unwrap_or_else(|| kept.messages())
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn turn_of(&self) -> Option<Arc<str>> {
+        lock(&self.0).rest.turn_of.clone()
+    }
+
+    pub(crate) fn give_turn(&self, path: Arc<str>) {
+        lock(&self.0).rest.turn_of = Some(path);
+    }
+
+    /// These tool calls are made.
+    pub(crate) fn begin_turn<'a>(&self, calls: impl Iterator<Item = &'a Arc<str>>) {
+        lock(&self.0).calls = calls.map(|id| (id.clone(), Slot::Open)).collect();
+    }
+
+    /// Keeps what has become of a call. Once it is answered, what was said inside it is of no use.
+    pub(crate) fn keep(&self, call: usize, slot: Slot) {
+        let kept = &mut *lock(&self.0);
+        let Some((id, place)) = kept.calls.get_mut(call) else { return };
+        if !slot.answers().is_empty() {
+            kept.nested.retain(|held, _| !is_held_in(held, id));
+        }
+        *place = slot;
+    }
+
+    /// The turn is over. Returns what its calls were answered, and of that the answers of calls
+    /// that have begun and were dropped.
+    pub(crate) fn end_turn(&self) -> (Vec<Message>, Vec<Message>) {
+        let kept = &mut *lock(&self.0);
+        let mut calls = std::mem::take(&mut kept.calls);
+        let stopped = slot::stop(&mut calls, |id| kept.holds_in(id));
+        let said = slot::settle(&calls);
+        kept.messages.extend(said.iter().cloned());
+        (said, stopped)
+    }
+
+    /// The conversation that is held there.
+    pub(crate) fn held(&self, at: &str) -> Option<Self> {
+        lock(&self.0).nested.get(at).cloned()
+    }
+
+    /// Holds a conversation there.
+    pub(crate) fn hold(&self, at: String, record: Self) {
+        lock(&self.0).nested.insert(at, record);
+    }
+
+    /// Holds no conversation there any more.
+    pub(crate) fn release(&self, at: &str) {
+        lock(&self.0).nested.remove(at);
+    }
+
+    /// How much of it the caller's transcript has, and whether the agent has answered.
+    pub(crate) fn told(&self) -> (usize, bool) {
+        let kept = lock(&self.0);
+        (kept.rest.told, kept.rest.is_done)
+    }
+
+    /// Notes how much of it the caller's transcript has.
+    pub(crate) fn tell(&self, told: usize) {
+        lock(&self.0).rest.told = told;
+    }
+
+    /// The answer of an agent that had given it before the run that resumes, once.
+    pub(crate) fn take_answer(&self) -> Option<Messages> {
+        let kept = &mut *lock(&self.0);
+        if !kept.rest.is_done || std::mem::replace(&mut kept.is_over, true) {
+            return None;
+        }
+        Some(kept.messages.clone())
+    }
+
+    /// The agent that opened it has answered.
+    pub(crate) fn finish(&self, messages: Messages) {
+        let kept = &mut *lock(&self.0);
+        let told = kept.rest.told;
+        kept.messages = messages;
+        kept.calls.clear();
+        kept.nested.clear();
+        kept.rest = Rest { told, is_done: true, turn_of: Some("".into()), ..Rest::default() };
+        kept.is_over = true;
+    }
+
+    /// What is saved.
+    pub(crate) fn save(&self) -> Conversation {
+        let kept = lock(&self.0);
+        let nested = kept.nested.iter().map(|(key, it)| (key.clone(), it.save())).collect();
+        let messages = kept.messages();
+        let rest = Rest { length: messages.len(), ..kept.rest.clone() };
+        Conversation { messages, suspended: Suspended { rest, nested } }
+    }
+}
+
+/// An agent works on the conversation.
+#[derive(Debug)]
+pub(crate) struct Open(Record);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        lock(&self.0.0).is_open = false;
+    }
+}
