@@ -5,9 +5,12 @@ use std::ops::Range;
 
 /// `\u{C0}-\u{52F}` holds the Latin, Greek and Cyrillic letters and the marks that go on them.
 pub(super) const EMAIL: &str = concat!(
-    r"[a-zA-Z0-9\u{C0}-\u{52F}._%+'-]{1,64}@",
+    r"[a-zA-Z0-9\u{C0}-\u{52F}._%+'-]+@",
     r"(?:[a-zA-Z0-9\u{C0}-\u{52F}-]+\.)+[a-zA-Z\u{C0}-\u{52F}]{2,}",
 );
+
+/// As long as an address may be, in bytes: 64 before the sign and 255 behind it.
+pub(super) const EMAIL_LEN: usize = 320;
 
 /// The lengths that issuers use, and the groups in which cards are printed. Between groups stands
 /// a space or a hyphen of any kind.
@@ -67,6 +70,12 @@ pub(super) fn ipv6() -> String {
     }
     let forms = forms.join("|");
     format!(r"(?-u:\b{{start-half}})(?:{forms})(?:(?-u:\b{{end-half}})|:[0-9a-fA-F])")
+}
+
+/// What may be a placeholder for something of these kinds.
+pub(super) fn placeholder(kinds: &[String]) -> String {
+    let kinds: Vec<_> = kinds.iter().map(|kind| regex_syntax::escape(kind)).collect();
+    format!(r"\[(?:{})(?:-[1-9][0-9]{{0,9}})?\]", kinds.join("|"))
 }
 
 /// One word as a pattern. A letter of another alphabet has no boundary that an automaton sees.

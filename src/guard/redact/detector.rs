@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use super::built_in;
 
+/// How long a match is at most that a caller's function looks at, of which there may be as many
+/// as it has bytes.
+const CHECKED_LEN: usize = 512;
+
 /// What to look for: a kind of text, and the patterns that it has.
 ///
 /// ```
@@ -31,6 +35,8 @@ pub struct Detector {
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) pattern: Cow<'static, str>,
+    /// How many bytes a match has at most.
+    pub(super) max: usize,
     /// Whether a match may begin behind this text, of which a few characters are sure to be there.
     pub(super) begins: fn(&str) -> bool,
     /// Whether a match counts. Of the text behind it only what the pattern has read may matter.
@@ -43,7 +49,7 @@ impl Detector {
     /// `email`: addresses such as `jo@example.com`, with letters of the Latin, Greek and Cyrillic
     /// alphabets. Scripts that are written without spaces end an address.
     pub fn email() -> Self {
-        Self::of("email", vec![Source::new(built_in::EMAIL)])
+        Self::of("email", vec![Source::new(built_in::EMAIL).at_most(built_in::EMAIL_LEN)])
     }
 
     /// `card`: numbers of payment cards, together or in their usual groups, of which the last
@@ -94,7 +100,7 @@ impl Detector {
     }
 
     /// The same detector, for which only those matches count that pass `check`. Where it refuses
-    /// the longest match from one place on, shorter ones are tried.
+    /// the longest match from one place on, shorter ones are tried. Matches have 512 bytes at most.
     ///
     /// ```
     /// use tower_agent::guard::redact::{Detector, Redact};
@@ -109,6 +115,7 @@ impl Detector {
     pub fn with_check(mut self, check: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         let check = Arc::new(check);
         for source in &mut self.sources {
+            source.max = source.max.min(CHECKED_LEN);
             let (also, check) = (source.check.take(), check.clone());
             source.check = Some(Arc::new(move |text: &str, found: Range<usize>| {
                 also.as_ref().is_none_or(|also| also(text, found.clone())) && check(&text[found])
@@ -130,7 +137,11 @@ impl Detector {
 
 impl Source {
     fn new(pattern: impl Into<Cow<'static, str>>) -> Self {
-        Self { pattern: pattern.into(), begins: |_| true, check: None }
+        Self { pattern: pattern.into(), max: usize::MAX, begins: |_| true, check: None }
+    }
+
+    fn at_most(self, max: usize) -> Self {
+        Self { max, ..self }
     }
 
     fn beginning(self, begins: fn(&str) -> bool) -> Self {

@@ -31,7 +31,7 @@ struct Call {
 
 impl RedactMapper {
     pub(super) fn new(hider: Hider) -> Self {
-        let scanner = hider.redact.scanner();
+        let scanner = hider.scanner();
         Self { hider, scanner, open: Open::Nothing, calls: Vec::new() }
     }
 

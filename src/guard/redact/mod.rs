@@ -67,6 +67,7 @@ mod mapper;
 mod scanner;
 mod table;
 mod vault;
+mod walk;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -74,7 +75,7 @@ use std::sync::Arc;
 
 pub use self::detector::{Detector, DetectorError};
 
-use self::scanner::{Rules, Scanner};
+use self::scanner::{IsPlaceholder, Rules, Scanner};
 use self::vault::Vault;
 use crate::tool::ToolRequest;
 
@@ -205,10 +206,6 @@ impl Redact {
     fn is_numbered(&self) -> bool {
         matches!(self.replacement, Replacement::Numbered)
     }
-
-    fn scanner(&self) -> Scanner {
-        Scanner::new(self.rules.clone(), self.max_len)
-    }
 }
 
 impl fmt::Debug for Redact {
@@ -239,10 +236,26 @@ impl Hider {
         }
     }
 
+    fn scanner(&self) -> Scanner {
+        let (rules, vault) = (self.redact.rules.clone(), self.vault.clone());
+        let is_placeholder: IsPlaceholder = match (&self.redact.replacement, vault) {
+            (Replacement::Numbered, Some(vault)) => Arc::new(move |text| vault.has(text)),
+            (Replacement::Kind, _) => {
+                let rules = rules.clone();
+                Arc::new(move |text| {
+                    let kind = text.get(1..text.len() - 1);
+                    rules.kinds().iter().any(|known| Some(known.as_str()) == kind)
+                })
+            }
+            _ => Arc::new(|_| false),
+        };
+        Scanner::new(rules, self.redact.max_len, is_placeholder)
+    }
+
     /// The text as it may be seen; `None` if that is as it is.
     fn text(&self, text: &str) -> Option<String> {
         let (mut hidden, mut has_found) = (String::new(), false);
-        let mut scanner = self.redact.scanner();
+        let mut scanner = self.scanner();
         let replace = &mut |kind: &str, found: &str, out: &mut String| {
             has_found = true;
             out.push_str(&self.placeholder(kind, found));

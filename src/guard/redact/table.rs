@@ -115,6 +115,12 @@ impl Table {
         self.starts[before.map_or(256, usize::from)]
     }
 
+    /// Whether a match may begin with this byte, whatever stands before it.
+    pub(super) fn may_begin(&self, first: u8) -> bool {
+        let begins = |start: &u32| !self.facts(self.next(*start, first)).is_hopeless();
+        self.starts.iter().any(begins)
+    }
+
     pub(super) fn next(&self, state: u32, byte: u8) -> u32 {
         let class = usize::from(self.classes[usize::from(byte)]);
         self.next[state as usize * self.stride + class]

@@ -46,6 +46,11 @@ impl Vault {
         placeholder.clone()
     }
 
+    /// Whether this is a placeholder for something.
+    pub(super) fn has(&self, placeholder: &str) -> bool {
+        self.inner().originals.contains_key(placeholder)
+    }
+
     /// Gives none of the placeholders that stand in a text to anything new.
     pub(super) fn reserve(&self, kinds: &[String], text: &str) {
         for (_, inside) in brackets(text) {
