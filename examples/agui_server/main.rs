@@ -8,7 +8,8 @@
 //! callback decides on the way, and the session's state; it asks you before a file is deleted, and
 //! has a tool of its own.
 //!
-//! It listens on 127.0.0.1, on port 3000 or that of `PORT`. The model is a few rules; with
+//! It listens on 127.0.0.1, on port 3000 or that of `PORT`, and refuses what is meant for another
+//! host or comes from another page. The model is a few rules; with
 //! `OPENAI_API_KEY`, and `OPENAI_BASE_URL` for a server other than OpenAI's, it is the one named by
 //! `OPENAI_MODEL`.
 

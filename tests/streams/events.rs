@@ -271,3 +271,28 @@ async fn any_service_around_an_agent_is_streamed_too() {
     assert_eq!(words(&events).last().unwrap(), "finished");
     assert_eq!(response.unwrap().text(), "done");
 }
+
+#[tokio::test]
+async fn a_note_says_which_call_of_a_turn_it_is_about() {
+    let model = ScriptedModel::new([
+        Turn::tool("echo", json!(1)).and_tool("echo", json!(2)),
+        Turn::text("done"),
+    ]);
+    let agent = Agent::builder(model).tool(echo()).on_tool(Nosy).build().unwrap();
+
+    let (events, response) = read(agent.stream("?")).await;
+
+    let noted: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Callback(note) if note.callback.ends_with("Nosy") => {
+                note.tool_call_id.as_deref()
+            }
+            _ => None,
+        })
+        .collect();
+    let response = response.unwrap();
+    let calls = response.new_messages().flat_map(|message| message.tool_calls());
+    assert_eq!(noted, calls.map(|call| &*call.id).collect::<Vec<_>>());
+    assert_eq!(noted.len(), 2);
+}

@@ -60,6 +60,28 @@ export const steps = {
     await next.kill();
   },
 
+  async "a server that freezes is told, in the middle of an answer and before it"() {
+    const server = await startServer();
+    const person = await Person.at(server.url);
+    await person.page.clock.install();
+    await person.page.reload();
+    await person.ask(QUESTIONS.story);
+    await has(person.at("message-assistant"), "doorman");
+    server.freeze();
+    await person.page.clock.fastForward(44_000);
+    await person.status("running");
+    await person.page.clock.fastForward(2_000);
+    await isTold(person, "The server has been silent for 45 seconds. It may have stopped.");
+    const request = person.page.waitForRequest("**/agent");
+    await person.at("try-again").click();
+    await request;
+    await person.status("running");
+    await person.page.clock.fastForward(46_000);
+    await isTold(person, "The server has been silent for 45 seconds.");
+    await person.page.close();
+    await server.kill();
+  },
+
   async "a connection that is cut is told, and the question asked again"() {
     await Promise.all(["cut", "end"].map(async (how) => {
       const proxy = await startProxy(base);

@@ -21,6 +21,8 @@ export async function startServer(port = 0) {
   return {
     url,
     port: Number(new URL(url).port),
+    /** It is there, and does nothing more. */
+    freeze: () => child.kill("SIGSTOP"),
     async kill() {
       child.kill("SIGKILL");
       await once(child, "exit");
