@@ -107,7 +107,10 @@ export const steps = {
     assert.equal(await me.at("timeline-entry").count(), 0);
     assert.equal(await me.at("state").textContent(), "{}");
   },
+};
 
+/** Each has a page of its own. */
+export const apart = {
   async "reads well in the dark and on a phone"() {
     for (const [name, options] of [
       ["8-dark", { colorScheme: "dark" }],
@@ -120,7 +123,7 @@ export const steps = {
       const overflow = await other.page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(overflow <= 0, `${name}: the page is ${overflow} px too wide`);
       await other.look(name);
-      await other.page.close();
+      await other.leave();
     }
   },
 };

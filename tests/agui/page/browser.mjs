@@ -38,8 +38,8 @@ export const browser = await chromium.launch({
 
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** What the browser complained of. A step that breaks something takes its complaints. */
-export const complaints = [];
+/** Everybody who has a page open. */
+export const people = new Set();
 
 export const has = (locator, text) => locator.filter({ hasText: text }).last().waitFor();
 
@@ -47,17 +47,38 @@ export class Person {
   static async at(url, options) {
     const page = await browser.newPage({ viewport: { width: 1280, height: 860 }, ...options });
     page.setDefaultTimeout(PATIENCE);
-    page.on("console", (message) => {
-      if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()}`);
-    });
-    page.on("pageerror", (error) => complaints.push(`exception: ${error.stack}`));
+    const person = new Person(page);
     const { "x-frame-options": framing } = (await page.goto(url)).headers();
     assert.equal(framing, "DENY", "nobody else's page may show this one in a frame");
-    return new Person(page);
+    return person;
   }
 
   constructor(page) {
     this.page = page;
+    // What the browser complained of. A step that breaks something takes its complaints.
+    this.complaints = [];
+    page.on("console", (message) => {
+      if (["error", "warning"].includes(message.type())) this.complaints.push(`${message.type()}: ${message.text()}`);
+    });
+    page.on("pageerror", (error) => this.complaints.push(`exception: ${error.stack}`));
+    people.add(this);
+  }
+
+  /** The browser's own report of what a step has broken. */
+  wasTold(of) {
+    const [first, ...more] = this.complaints.splice(0);
+    assert.match(first, of);
+    assert.deepEqual(more, []);
+  }
+
+  isContent() {
+    assert.deepEqual(this.complaints, [], "the browser has nothing to complain of");
+  }
+
+  async leave() {
+    this.isContent();
+    people.delete(this);
+    await this.page.close();
   }
 
   at(id) {
