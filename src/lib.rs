@@ -129,6 +129,7 @@
 
 mod boxed;
 mod call;
+mod caught;
 mod context;
 mod error;
 mod extensions;

@@ -10,6 +10,7 @@ const FLOORS: [&[&str]; 5] = [
     &[
         "boxed",
         "call",
+        "caught",
         "context",
         "error",
         "extensions",

@@ -106,7 +106,10 @@ impl ShowTool {
             Ok(future) => CatchPanic::new(future).await,
             Err(panic) => Err(panic),
         };
-        let failed = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
+        let failed = |panic| {
+            let message = format!("`tool_result_messages` panicked: {panic}");
+            Error::new(ErrorKind::Callback, message)
+        };
         let shown = shown.unwrap_or_else(|panic| Err(failed(panic)));
         let shown = shown.map_err(|error| error.by(|| "tool_result_messages".into(), "after"))?;
         let Some(mut shown) = shown else { return Ok(vec![default]) };

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +12,17 @@ use crate::lock::lock;
 #[derive(Default)]
 pub(super) struct Latch {
     closed: AtomicBool,
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    all: Vec<Entry>,
+    by_call: HashMap<Call, usize>,
+    /// The first that refuses every other call, or every call of another turn: by turn, for the
+    /// interrupts of tool calls.
+    first: Option<usize>,
+    turns: Vec<(u32, usize)>,
 }
 
 struct Entry {
@@ -22,7 +33,7 @@ struct Entry {
 }
 
 /// One call of an agent.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub(super) kind: CallKind,
     pub(super) turn: u32,
@@ -31,40 +42,54 @@ pub(super) struct Call {
 
 impl Latch {
     pub(super) fn set(&self, call: Call, error: &Error, answered: bool) {
-        let mut entries = lock(&self.entries);
-        if !entries.iter().any(|entry| entry.call == call) {
-            entries.push(Entry { call, error: error.clone(), answered });
-            self.closed.store(true, Ordering::Release);
+        let mut guard = lock(&self.entries);
+        let entries = &mut *guard;
+        if entries.by_call.contains_key(&call) {
+            return;
         }
+        let at = entries.all.len();
+        if call.kind == CallKind::Tool && error.kind() == ErrorKind::Interrupted {
+            if !entries.turns.iter().any(|(turn, _)| *turn == call.turn) {
+                entries.turns.push((call.turn, at));
+            }
+        } else {
+            entries.first.get_or_insert(at);
+        }
+        entries.by_call.insert(call.clone(), at);
+        entries.all.push(Entry { call, error: error.clone(), answered });
+        self.closed.store(true, Ordering::Release);
     }
 
     /// Before a call: anything that was latched refuses it, but for an interrupt raised by
     /// another tool call of the same turn.
     pub(super) fn refusal(&self, call: &Call) -> Option<Error> {
-        self.find(|entry| {
-            let beside = call.kind == CallKind::Tool
-                && entry.call.kind == CallKind::Tool
-                && entry.call.turn == call.turn
-                && entry.call.tool != call.tool
-                && entry.error.kind() == ErrorKind::Interrupted;
-            !beside
+        self.find(|entries| {
+            let is_tool = call.kind == CallKind::Tool;
+            let mut others = entries.turns.iter();
+            let other = others.find(|(turn, _)| !is_tool || *turn != call.turn);
+            let own = || entries.by_call.get(call).copied();
+            entries.first.or(other.map(|(_, at)| *at)).or_else(own)
         })
     }
 
     /// After a call: what it raised itself, or for an agent what anything in it raised.
     pub(super) fn ending(&self, call: &Call) -> Option<Error> {
-        self.find(|entry| call.kind == CallKind::Agent || entry.call == *call)
+        self.find(|entries| match call.kind {
+            CallKind::Agent => Some(0),
+            _ => entries.by_call.get(call).copied(),
+        })
     }
 
     /// Whether a call waits for somebody before it can be answered.
     pub(super) fn waits(&self, call: &Call) -> bool {
-        let waits = |entry: &Entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted;
-        self.find(|entry| entry.call == *call && waits(entry)).is_some()
+        let entries = lock(&self.entries);
+        let own = entries.by_call.get(call).and_then(|&at| entries.all.get(at));
+        own.is_some_and(|it| !it.answered && it.error.kind() == ErrorKind::Interrupted)
     }
 
     pub(super) fn pending(&self) -> Vec<Pending> {
         let entries = lock(&self.entries);
-        let waits = entries.iter().flat_map(|entry| {
+        let waits = entries.all.iter().flat_map(|entry| {
             entry.error.pending().iter().cloned().map(|mut pending| {
                 if entry.call.kind == CallKind::Tool && pending.tool_call_id.is_none() {
                     pending.tool_call_id = entry.call.tool.as_deref().map(str::to_owned);
@@ -75,10 +100,11 @@ impl Latch {
         waits.collect()
     }
 
-    fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<Error> {
+    fn find(&self, place: impl Fn(&Entries) -> Option<usize>) -> Option<Error> {
         if !self.closed.load(Ordering::Acquire) {
             return None;
         }
-        lock(&self.entries).iter().find(|entry| wanted(entry)).map(|entry| entry.error.clone())
+        let entries = lock(&self.entries);
+        entries.all.get(place(&entries)?).map(|entry| entry.error.clone())
     }
 }

@@ -128,6 +128,12 @@ impl State {
         inner.now.clone()
     }
 
+    /// A stream is over that may have watched.
+    pub(crate) fn unwatch(&self, untold: &Arc<Untold>) {
+        let untold = Arc::as_ptr(untold);
+        lock(&self.0).watchers.retain(|watcher| watcher.as_ptr() != untold);
+    }
+
     /// What changed since the run began.
     #[must_use]
     pub fn delta(&self) -> StateDelta {

@@ -15,6 +15,7 @@ pub use self::messages::{Iter, Messages};
 pub use self::metadata::Metadata;
 pub use self::part::{Image, ImageSource, Part, Reasoning, Text};
 pub use self::provider_data::ProviderData;
+pub(crate) use self::tool_call::is_call_id;
 pub use self::tool_call::{ToolCall, ToolResult};
 pub use self::usage::Usage;
 

@@ -9,7 +9,8 @@ use super::{Part, ProviderData};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// The provider's name for this call; the result carries it back.
+    /// The provider's name for this call; the result carries it back. An agent gives a call of its
+    /// model another where it is empty, another call's of the same answer, or longer than 16 KiB.
     pub id: Arc<str>,
     /// The tool.
     pub name: Arc<str>,
@@ -58,6 +59,15 @@ impl ToolCall {
             value => value.to_string(),
         }
     }
+}
+
+/// How many bytes of a provider's id for a call are taken: some carry signatures in it. It stands
+/// in every event of the call.
+const MAX_CALL_ID: usize = 16 * 1024;
+
+/// Whether answers can be matched by this id.
+pub(crate) fn is_call_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_CALL_ID
 }
 
 /// What the model is shown of a tool's answer.

@@ -19,6 +19,7 @@ use crate::call::CallKind;
 use crate::callback::{
     Bundle, Callback, Carried, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer, noting_names,
 };
+use crate::caught::Caught;
 use crate::context::Place;
 use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
@@ -116,7 +117,7 @@ impl AgentBuilder {
             name: "agent".into(),
             description: "".into(),
             model: BoxModel::new(Carried::new(
-                Latched::new(Metered(model), None),
+                Latched::new(Caught::new(Metered(model)), None),
                 Place::Innermost,
             )),
             model_name: short_type_name::<S>(),

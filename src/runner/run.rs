@@ -18,7 +18,7 @@ use crate::call::{CallKind, Origin};
 use crate::callback::{Carried, Seam, ShowTool};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage};
+use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
 use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::panic::catch;
 use crate::request::Request;
@@ -340,18 +340,17 @@ pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
     Message::tool(ToolResult::new(call, [Part::text(why)]).failed())
 }
 
-/// Gives tool calls that have no id, or another's, one of their own: answers are matched by it.
+/// Gives tool calls that have no id, another's or an endless one, one of their own: answers are
+/// matched by it.
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    let taken = |(index, call): (usize, &ToolCall)| {
-        call.id.is_empty() || message.tool_calls().take(index).any(|other| other.id == call.id)
-    };
-    if !message.tool_calls().enumerate().any(taken) {
+    let mut seen = HashSet::new();
+    if message.tool_calls().all(|call| is_call_id(&call.id) && seen.insert(&call.id)) {
         return;
     }
     let mut seen = HashSet::new();
     for (index, part) in message.parts_mut().iter_mut().enumerate() {
         if let Part::ToolCall(call) = part
-            && (call.id.is_empty() || !seen.insert(call.id.clone()))
+            && (!is_call_id(&call.id) || !seen.insert(call.id.clone()))
         {
             call.id = format!("call_{turn}_{index}").into();
         }

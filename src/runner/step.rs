@@ -1,5 +1,7 @@
 //! What to do next: a pure function of the transcript.
 
+use std::collections::HashSet;
+
 use crate::message::{Message, Messages, Role, ToolCall};
 
 /// The next step of a run.
@@ -25,11 +27,10 @@ pub(super) fn next(messages: &Messages) -> Step {
         // Somebody has spoken since: calls they left open stay unanswered.
         return Step::Model;
     }
-    let answered = |call: &ToolCall| {
-        let mut answers = messages.range(last + 1).flat_map(Message::tool_results);
-        answers.any(|answer| answer.call_id == call.id)
-    };
-    let open: Vec<_> = said.tool_calls().filter(|call| !answered(call)).cloned().collect();
+    let answers = messages.range(last + 1).flat_map(Message::tool_results);
+    let answered: HashSet<&str> = answers.map(|answer| &*answer.call_id).collect();
+    let is_open = |call: &&ToolCall| !answered.contains(&*call.id);
+    let open: Vec<_> = said.tool_calls().filter(is_open).cloned().collect();
     match said.tool_calls().next() {
         None => Step::Done,
         Some(_) if open.is_empty() => Step::Model,

@@ -8,7 +8,7 @@ use super::mapper::Mappers;
 use super::out::Out;
 use super::{Delta, Sink};
 use crate::error::Result;
-use crate::message::Message;
+use crate::message::{Message, is_call_id};
 
 /// One attempt at a streamed answer: it passes deltas on and keeps the whole.
 ///
@@ -104,7 +104,7 @@ impl Reader {
     #[inline]
     fn name_apart(&self, said: &Draft, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta
-            && (id.is_empty() || said.has_call(id))
+            && (!is_call_id(id) || said.has_call(id))
         {
             *id = self.sink.call.look(|call| call.name_tool_call(self.number, *index));
         }

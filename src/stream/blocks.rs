@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::out::Out;
@@ -10,12 +11,15 @@ pub(super) struct Blocks {
     has_text: bool,
     reasoning: Option<Arc<str>>,
     reasonings: u32,
-    calls: Vec<(usize, Arc<str>)>,
+    calls: Vec<Arc<str>>,
+    /// The last of each index.
+    by_index: HashMap<usize, Arc<str>>,
 }
 
 impl Blocks {
     pub(super) fn new(message: Arc<str>) -> Self {
-        Self { message, has_text: false, reasoning: None, reasonings: 0, calls: Vec::new() }
+        let (has_text, reasoning, reasonings, calls, by_index) = Default::default();
+        Self { message, has_text, reasoning, reasonings, calls, by_index }
     }
 
     /// The events that a delta makes.
@@ -40,13 +44,12 @@ impl Blocks {
                 out.push(EventKind::ReasoningDelta { id, text });
             }
             Delta::ToolCall { index, id, name } => {
-                self.calls.push((index, id.clone()));
+                self.calls.push(id.clone());
+                self.by_index.insert(index, id.clone());
                 out.push(EventKind::ToolCallStart { id, name, message: self.message.clone() });
             }
             Delta::Arguments { index, json } => {
-                // The last, where two have begun with one index.
-                let call = self.calls.iter().rfind(|(call, _)| *call == index);
-                if let Some((_, id)) = call {
+                if let Some(id) = self.by_index.get(&index) {
                     out.push(EventKind::ToolCallDelta { id: id.clone(), json });
                 }
             }
@@ -76,6 +79,7 @@ impl Blocks {
         if std::mem::take(&mut self.has_text) {
             out.push(EventKind::TextEnd { message: self.message.clone() });
         }
-        self.calls.drain(..).for_each(|(_, id)| out.push(EventKind::ToolCallEnd { id }));
+        self.by_index.clear();
+        self.calls.drain(..).for_each(|id| out.push(EventKind::ToolCallEnd { id }));
     }
 }

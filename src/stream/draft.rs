@@ -1,3 +1,4 @@
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,7 +9,13 @@ use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
 
 /// What the deltas of an attempt add up to so far.
 #[derive(Debug, Default)]
-pub(super) struct Draft(Vec<Piece>);
+pub(super) struct Draft {
+    pieces: Vec<Piece>,
+    /// The ids of the tool calls.
+    calls: HashSet<Arc<str>>,
+    /// Where the last tool call of each index stands.
+    places: HashMap<usize, usize>,
+}
 
 #[derive(Debug)]
 enum Piece {
@@ -21,46 +28,47 @@ impl Draft {
     #[inline]
     pub(super) fn push(&mut self, delta: &Delta) -> Result<()> {
         match delta {
-            Delta::Text(more) => match self.0.last_mut() {
+            Delta::Text(more) => match self.pieces.last_mut() {
                 Some(Piece::Text(text)) => text.push_str(more),
-                _ => self.0.push(Piece::Text(more.clone())),
+                _ => self.pieces.push(Piece::Text(more.clone())),
             },
-            Delta::Reasoning(more) => match self.0.last_mut() {
+            Delta::Reasoning(more) => match self.pieces.last_mut() {
                 Some(Piece::Reasoning(text)) => text.push_str(more),
-                _ => self.0.push(Piece::Reasoning(more.clone())),
+                _ => self.pieces.push(Piece::Reasoning(more.clone())),
             },
-            Delta::ToolCall { index, id, name } => self.0.push(Piece::ToolCall {
-                index: *index,
-                id: id.clone(),
-                name: name.clone(),
-                arguments: String::new(),
-            }),
+            Delta::ToolCall { index, id, name } => {
+                let (index, id, name) = (*index, id.clone(), name.clone());
+                // The last, where two begin with one index.
+                self.places.insert(index, self.pieces.len());
+                self.calls.insert(id.clone());
+                let arguments = String::new();
+                self.pieces.push(Piece::ToolCall { index, id, name, arguments });
+            }
             Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
         }
         Ok(())
     }
 
     fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
-        // The last, where two have begun with one index.
-        let open = self.0.iter_mut().rev().find_map(|piece| match piece {
-            Piece::ToolCall { index, arguments, .. } if *index == wanted => Some(arguments),
-            _ => None,
-        });
-        open.ok_or_else(|| {
-            let message = format!("arguments for tool call {wanted}, which has not begun");
-            Error::new(ErrorKind::Protocol, message)
-        })
+        let place = self.places.get(&wanted).and_then(|&place| self.pieces.get_mut(place));
+        match place {
+            Some(Piece::ToolCall { arguments, .. }) => Ok(arguments),
+            _ => {
+                let message = format!("arguments for tool call {wanted}, which has not begun");
+                Err(Error::new(ErrorKind::Protocol, message))
+            }
+        }
     }
 
     /// Whether a tool call has this id.
-    pub(super) fn has_call(&self, wanted: &str) -> bool {
-        self.0.iter().any(|piece| matches!(piece, Piece::ToolCall { id, .. } if &**id == wanted))
+    pub(super) fn has_call(&self, id: &str) -> bool {
+        self.calls.contains(id)
     }
 
     /// The same in as few deltas as will do.
     pub(super) fn deltas(&self) -> Vec<Delta> {
-        let mut deltas = Vec::with_capacity(self.0.len());
-        for piece in &self.0 {
+        let mut deltas = Vec::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => deltas.push(Delta::Text(text.clone())),
                 Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
@@ -75,7 +83,7 @@ impl Draft {
     }
 
     pub(super) fn into_message(self) -> Message {
-        Message::new(Role::Assistant, self.0.into_iter().map(Part::from))
+        Message::new(Role::Assistant, self.pieces.into_iter().map(Part::from))
     }
 }
 

@@ -39,6 +39,7 @@ struct Run {
 impl Drop for Run {
     fn drop(&mut self) {
         self.queue.end();
+        self.state.unwatch(&self.untold);
     }
 }
 

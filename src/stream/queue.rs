@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -32,7 +32,9 @@ struct State {
     taken: usize,
     calls: Calls,
     /// Those that wait for room.
-    tellers: Vec<Waker>,
+    tellers: BTreeMap<u64, Waker>,
+    /// How many have waited.
+    waits: u64,
     reader: Option<Waker>,
     /// Nobody can tell anything any more.
     is_over: bool,
@@ -45,12 +47,14 @@ impl State {
         self.events.len() + self.taken <= capacity
     }
 
-    /// Those that have waited for room, if there is some now.
-    fn roomed(&mut self, capacity: usize) -> Vec<Waker> {
-        match self.has_room(capacity) {
-            true => std::mem::take(&mut self.tellers),
-            false => Vec::new(),
+    /// The one that has waited longest for room, if there is some now. It has told what it had to
+    /// before it waited, so it passes the word on: were all woken at once, all but a few would find
+    /// the queue full again.
+    fn next_teller(&mut self, capacity: usize) -> Option<Waker> {
+        if !self.has_room(capacity) {
+            return None;
         }
+        self.tellers.pop_first().map(|(_, teller)| teller)
     }
 }
 
@@ -100,20 +104,8 @@ impl Queue {
 
     /// Waits for room.
     pub(super) async fn room(&self) -> Result<()> {
-        poll_fn(|cx| {
-            let mut state = lock(&self.state);
-            if state.is_closed {
-                return Poll::Ready(Err(gone()));
-            }
-            if state.has_room(self.capacity) {
-                return Poll::Ready(Ok(()));
-            }
-            if !state.tellers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                state.tellers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await
+        let mut wait = Wait { queue: self, number: None };
+        poll_fn(|cx| wait.poll(cx)).await
     }
 
     /// The reader has read all that it took before, and takes all there is. It makes room when it
@@ -122,9 +114,9 @@ impl Queue {
         let mut state = lock(&self.state);
         std::mem::swap(&mut state.events, into);
         state.taken = into.len();
-        let tellers = state.roomed(self.capacity);
+        let teller = state.next_teller(self.capacity);
         drop(state);
-        tellers.into_iter().for_each(Waker::wake);
+        wake(teller);
     }
 
     /// The next event, once there is one; `None` when there can be none any more.
@@ -139,11 +131,11 @@ impl Queue {
             }
             next => Poll::Ready(next),
         };
-        let tellers = state.roomed(self.capacity);
+        let teller = state.next_teller(self.capacity);
         drop(state);
         // With a waker the task goes that it was for, and what that holds: maybe a sink of ours.
         drop(before);
-        tellers.into_iter().for_each(Waker::wake);
+        wake(teller);
         poll
     }
 
@@ -166,7 +158,52 @@ impl Queue {
             (std::mem::take(&mut state.events), std::mem::take(&mut state.tellers));
         drop(state);
         drop(events);
-        tellers.into_iter().for_each(Waker::wake);
+        tellers.into_iter().for_each(|(_, teller)| teller.wake());
+    }
+}
+
+/// One that waits for room.
+struct Wait<'a> {
+    queue: &'a Queue,
+    number: Option<u64>,
+}
+
+impl Wait<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut state = lock(&self.queue.state);
+        if state.is_closed {
+            return Poll::Ready(Err(gone()));
+        }
+        if state.has_room(self.queue.capacity) {
+            return Poll::Ready(Ok(()));
+        }
+        let number = *self.number.get_or_insert_with(|| {
+            state.waits += 1;
+            state.waits
+        });
+        let before = state.tellers.insert(number, cx.waker().clone());
+        drop(state);
+        // With a waker the task may go that it was for, and what that holds.
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut state = lock(&self.queue.state);
+        let own = state.tellers.remove(&number);
+        let next = state.next_teller(self.queue.capacity);
+        drop(state);
+        drop(own);
+        wake(next);
+    }
+}
+
+fn wake(teller: Option<Waker>) {
+    if let Some(teller) = teller {
+        teller.wake();
     }
 }
 

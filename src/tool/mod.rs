@@ -40,7 +40,6 @@
 //! ```
 
 mod arguments;
-mod catch_panic;
 mod declaration;
 mod function;
 mod output;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::catch_panic::CatchToolPanic;
 use super::function::{Function, IntoToolFuture};
 use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
+use crate::caught::Caught;
 use crate::latched::Latched;
 use crate::type_name::short_type_name;
 
@@ -82,7 +82,7 @@ impl Tool {
         let name = Some(declaration.name().into());
         Self {
             declaration: Arc::new(declaration),
-            service: BoxTool::new(Latched::new(CatchToolPanic(service), name)),
+            service: BoxTool::new(Latched::new(Caught::new(service), name)),
             layers: Vec::new(),
             inner_tools: BTreeSet::new(),
         }

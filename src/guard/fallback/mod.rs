@@ -15,6 +15,7 @@
 //! where it is: it is kept by provider, and no other reads it.
 //!
 //! The next model is asked after an error of a [retryable](crate::ErrorKind::is_retryable) kind,
+//! a panic of the model among them,
 //! whether or not a retry of the same model would have helped, and when the conversation was too
 //! long; [`fall_back_if`](Fallback::fall_back_if) says otherwise. Never after an ending, and not
 //! once something of the answer has been seen, unless

@@ -10,6 +10,7 @@ use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
 use super::super::when::When;
+use crate::caught::{self, Caught};
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use crate::request::Request;
@@ -19,7 +20,7 @@ use crate::request::Request;
 /// It is ready when the first model is; the others are waited for when they are asked.
 #[derive(Clone, Debug)]
 pub struct Fallback<S> {
-    first: S,
+    first: Caught<S>,
     plan: Arc<Plan>,
 }
 
@@ -39,7 +40,7 @@ impl<S> Fallback<S> {
             error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
         });
         Self {
-            first: model,
+            first: Caught::new(model),
             plan: Arc::new(Plan { others: Vec::new(), when, restart_streams: false }),
         }
     }
@@ -47,7 +48,7 @@ impl<S> Fallback<S> {
     /// Asks `model` if those before it have failed.
     #[must_use]
     pub fn or<M: ModelService>(mut self, model: M) -> Self {
-        self.plan().others.push(BoxModel::new(model));
+        self.plan().others.push(BoxModel::new(Caught::new(model)));
         self
     }
 
@@ -83,7 +84,7 @@ where
     type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.first.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        Service::<ModelRequest>::poll_ready(&mut self.first, cx)
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
@@ -105,7 +106,7 @@ pin_project! {
 pin_project! {
     #[project = Projected]
     enum State<F> {
-        First { #[pin] future: F },
+        First { #[pin] future: caught::ResponseFuture<F> },
         Other { #[pin] future: Oneshot<BoxModel, ModelRequest> },
     }
 }
@@ -121,9 +122,7 @@ where
         let mut this = self.project();
         loop {
             let result = match this.state.as_mut().project() {
-                Projected::First { future } => {
-                    ready!(future.poll(cx)).map_err(|error| Error::from(error.into()))
-                }
+                Projected::First { future } => ready!(future.poll(cx)),
                 Projected::Other { future } => ready!(future.poll(cx)),
             };
             match result {

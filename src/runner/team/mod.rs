@@ -15,7 +15,8 @@ pub use self::builder::TeamBuilder;
 use super::Agent;
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::context::RunContext;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::panic::catch;
 use crate::request::Request;
 
 /// The service at the bottom of a team's stack.
@@ -41,8 +42,13 @@ type Until = Box<dyn Fn(&AgentResponse) -> bool + Send + Sync>;
 
 impl Config {
     /// Whether a member that is done has ended the team.
-    fn is_over(&self, member: &RunContext, response: &AgentResponse) -> bool {
-        member.escalated() || self.until.as_ref().is_some_and(|until| until(response))
+    fn is_over(&self, member: &RunContext, response: &AgentResponse) -> Result<bool> {
+        if member.escalated() {
+            return Ok(true);
+        }
+        let Some(until) = &self.until else { return Ok(false) };
+        catch(|| until(response))
+            .map_err(|panic| Error::new(ErrorKind::Callback, format!("`until` panicked: {panic}")))
     }
 }
 

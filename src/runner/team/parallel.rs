@@ -51,7 +51,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         // An error drops the members beside it.
         let response = result?;
         waits |= !response.pending().is_empty();
-        let is_over = !waits && team.is_over(&context, &response);
+        let is_over = !waits && team.is_over(&context, &response)?;
         // Whoever has ended the team has the last word, and open calls stay last.
         turn.last = is_over || !response.pending().is_empty();
         turn.response = Some(response);

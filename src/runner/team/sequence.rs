@@ -26,7 +26,7 @@ pub(super) async fn run(
             let response = run.await?;
             tally.add(&response);
             context.record().set(tally.messages().clone());
-            if tally.waits() || team.is_over(&member, &response) {
+            if tally.waits() || team.is_over(&member, &response)? {
                 return Ok(tally.response(context, End::Stopped));
             }
         }
