@@ -177,8 +177,10 @@ async fn its_error_and_its_panic_are_told_to_the_model_and_the_tool_is_not_run_a
     fn panics(_: ToolAnswer) -> tower_agent::Result<Messages> {
         panic!("no ink")
     }
-    let cases: [(fn(ToolAnswer) -> _, _); 2] =
-        [(fails, "callback failed: no paper"), (panics, "callback failed: panicked: no ink")];
+    let cases: [(fn(ToolAnswer) -> _, _); 2] = [
+        (fails, "callback failed: no paper"),
+        (panics, "callback failed: `tool_result_messages` panicked: no ink"),
+    ];
     for (show, text) in cases {
         let calls = Seen::new();
         let counted = calls.clone();
