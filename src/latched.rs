@@ -14,7 +14,8 @@ use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
 
 /// A service at the bottom of a stack. An ending that it raises is latched there and then, before
-/// any layer around it could make the call again, and a call in a run that has ended is not made.
+/// any layer around it could make the call again, and a call in a run that has ended, or beyond
+/// its limit, is not made.
 ///
 /// It knows by what name it is called, so that it need not keep the request to say so.
 #[derive(Clone, Debug)]
@@ -43,7 +44,8 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        match request.context().refusal(R::CALL) {
+        let context = request.context();
+        match context.refusal(R::CALL).or_else(|| context.beyond_limit(R::CALL)) {
             Some(ended) => ResponseFuture::Refused { ended },
             None => ResponseFuture::Made {
                 call: R::CALL,

@@ -1185,7 +1185,7 @@ async fn callbacks_given_with_a_run_follow_the_agents_semantics() {
 }
 
 #[tokio::test]
-async fn what_holds_for_every_agent_stands_around_an_agents_own_callbacks() {
+async fn plugins_come_first_in_every_phase_of_a_model_call_and_stand_around_other_calls() {
     let trace = Trace::default();
     let module = |name| Module { name, trace: trace.clone() };
     let model = ScriptedModel::new([Turn::text("1")]);
@@ -1206,7 +1206,7 @@ async fn what_holds_for_every_agent_stands_around_an_agents_own_callbacks() {
     assert_eq!(
         trace.take(),
         "plugin:before_agent own:before_agent plugin:before_model own:before_model \
-         own:after_model plugin:after_model own:after_agent plugin:after_agent"
+         plugin:after_model own:after_model own:after_agent plugin:after_agent"
     );
 }
 

@@ -4,7 +4,7 @@ use super::Checkpoint;
 use crate::call::Origin;
 use crate::context::{RunContext, State, Suspended};
 use crate::error::Pending;
-use crate::message::{Iter, Message, Messages, Role, Usage};
+use crate::message::{Iter, Message, Messages, Part, Role, Usage};
 
 /// What an agent answers: what it said, what that took, and why it ended. Cloning is O(1).
 ///
@@ -51,6 +51,16 @@ pub enum End {
     Interrupted(Arc<[Pending]>),
     /// It made as many model calls as it may.
     Limit,
+}
+
+impl End {
+    /// Of an agent that something in it has ended.
+    pub(crate) fn in_run(context: &RunContext) -> Self {
+        match context.pending() {
+            pending if pending.is_empty() => Self::Ended,
+            pending => Self::Interrupted(pending.into()),
+        }
+    }
 }
 
 impl AgentResponse {
@@ -196,17 +206,20 @@ impl AgentResponse {
         }
     }
 
-    /// Places a callback's answer where the agent's last words were, or all that it said.
+    /// Places a callback's answer where the agent's last words were, or all that it said. A turn
+    /// whose calls wait stays, without its words.
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
+        let waits = replaced.waiting_turn();
         if std::mem::take(&mut self.is_bare) {
             let given = std::mem::take(&mut self.messages);
             let origin = self.origin;
             *self = replaced.clone();
             let ends_in_words =
                 self.new_messages().next_back().is_some_and(|last| last.role() == Role::Assistant);
-            let kept = match is_all {
-                true => self.new_from,
-                false => self.messages.len() - usize::from(ends_in_words),
+            let kept = match waits {
+                _ if is_all => self.new_from,
+                Some(at) => at.max(self.new_from),
+                None => self.messages.len() - usize::from(ends_in_words),
             };
             while self.messages.len() > kept {
                 self.messages.pop();
@@ -214,6 +227,39 @@ impl AgentResponse {
             self.messages.extend(given.iter().cloned());
             self.origin = origin;
         }
+        if let Some(at) = waits {
+            self.keep_waiting(replaced.messages.range(at));
+        }
+    }
+
+    /// Where the turn begins that has calls without an answer, if it is in this run that it waits.
+    fn waiting_turn(&self) -> Option<usize> {
+        if self.pending().is_empty() {
+            return None;
+        }
+        let is_said = |&index: &usize| self.messages[index].role() != Role::Tool;
+        let last = (self.new_from..self.messages.len()).rev().find(is_said)?;
+        let answered = |id: &Arc<str>| {
+            let mut answers = self.messages.range(last).flat_map(Message::tool_results);
+            answers.any(|answer| answer.call_id == *id)
+        };
+        self.messages[last].tool_calls().any(|call| !answered(&call.id)).then_some(last)
+    }
+
+    /// Ends with a turn that waits, unless it does so already.
+    fn keep_waiting(&mut self, turn: Iter<'_>) {
+        if self.waiting_turn().is_some() {
+            return;
+        }
+        while self.new_messages().next_back().is_some_and(|last| last.role() == Role::Tool) {
+            self.messages.pop();
+        }
+        self.messages.extend(turn.cloned().map(|mut message| {
+            if message.role() == Role::Assistant {
+                message.parts_mut().retain(|part| matches!(part, Part::ToolCall(_)));
+            }
+            message
+        }));
     }
 
     /// The same answer with its run's state, and the tokens that the agent has used in it.

@@ -8,7 +8,7 @@ use super::Callbacks;
 use super::ending::Begun;
 use super::phases::{Asked, Recovered};
 use super::semantics::{BandSemantics, Retries};
-use crate::call::Origin;
+use crate::call::{CallKind, Origin};
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::request::Request;
 
@@ -49,11 +49,14 @@ impl<R: Request> Begun<R> {
     {
         let (mut response, origin) = self.answer(inner).await?;
         self.request.mark(&mut response, None, origin);
-        match self.request.context().ending(R::CALL) {
-            Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending),
-            None if self.is_after_asked(origin) => self.after(&mut response, Asked::All).await?,
-            _ => self.after(&mut response, Asked::Guards).await?,
-        }
+        let ending = self.request.context().ending(R::CALL);
+        let asked = match &ending {
+            Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending.clone()),
+            Some(ending) if !self.is_after_asked_at(ending) => Asked::Guards,
+            _ if !self.is_after_asked(origin) => Asked::Guards,
+            _ => Asked::All,
+        };
+        self.after(&mut response, asked).await?;
         Ok(response)
     }
 
@@ -119,6 +122,12 @@ impl<R: Request> Begun<R> {
         }
     }
 
+    /// Whether `after` is asked although the call ends more than itself.
+    fn is_after_asked_at(&self, ending: &Error) -> bool {
+        let is_pause = R::CALL == CallKind::Agent && ending.kind() == ErrorKind::Interrupted;
+        is_pause && self.callbacks.semantics().after_pause
+    }
+
     fn max_retries(&self) -> u32 {
         match self.callbacks.semantics().retries.get(R::CALL) {
             Retries::AtMost(most) => most,
@@ -136,6 +145,12 @@ impl<R: Request> Begun<R> {
         context.latch(R::CALL, &error);
         match context.ending(R::CALL) {
             Some(ending) => Err(ending),
+            // No call was made that could be recovered.
+            None if error.kind() == ErrorKind::MaxIterations
+                && context.beyond_limit(R::CALL).is_some() =>
+            {
+                Err(error)
+            }
             None => Ok(error),
         }
     }

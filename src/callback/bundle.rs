@@ -13,8 +13,9 @@ use crate::tool::ToolRequest;
 /// An agent takes it as its own ([`bundle`](crate::AgentBuilder::bundle)), for itself and all
 /// agents that work for it ([`global`](crate::AgentBuilder::global)), or for one run
 /// ([`with_callbacks`](AgentRequest::with_callbacks)). Its callbacks follow the
-/// [semantics](crate::AgentBuilder::semantics) of that agent. An object that implements [`Hooks`]
-/// is one.
+/// [semantics](crate::AgentBuilder::semantics) of that agent: the one that they are registered
+/// with, or the one that is called; also in agents further down that follow others. An object that
+/// implements [`Hooks`] is a bundle.
 ///
 /// ```
 /// use tower_agent::{Bundle, before_model, before_tool};

@@ -4,21 +4,64 @@ use std::task::{Context, Poll};
 
 use tower::Service;
 
-use super::{CallbackService, Callbacks, future::ResponseFuture};
+use super::{CallbackService, Callbacks, Globals, Seam, future::ResponseFuture};
 use crate::context::Place;
 use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
 
-/// A service inside the callbacks that its run carries at one place, if it carries any.
+/// An agent's stack for one call, with the callbacks that its run carries for the whole tree.
+#[derive(Debug)]
+pub(crate) struct InTree<R: Request>(Seam<R>);
+
+impl<R: Request> InTree<R> {
+    pub(crate) fn new(stack: Seam<R>) -> Self {
+        Self(stack)
+    }
+}
+
+impl<R: Request> Clone for InTree<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<R: Request> Service<R> for InTree<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = ResponseFuture<<Seam<R> as Service<R>>::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let Some(tree) = request.context().carried::<Callbacks<R>>(Place::Outermost) else {
+            return ResponseFuture::passed(self.0.call(request));
+        };
+        let tree = tree.clone();
+        let unready = self.0.clone();
+        let ready = std::mem::replace(&mut self.0, unready);
+        let own = ready.callbacks().clone().in_run(request.context());
+        let semantics = own.semantics();
+        match semantics.globals.get(R::CALL) {
+            Globals::First if tree.semantics() == semantics => {
+                let mut first = ready.with_callbacks(tree.and(own));
+                ResponseFuture::passed(first.call(request))
+            }
+            _ => CallbackService::new(ready, tree).call(request),
+        }
+    }
+}
+
+/// A service inside the callbacks that were given with its run, if any were.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried<S> {
     inner: S,
-    place: Place,
 }
 
 impl<S> Carried<S> {
-    pub(crate) fn new(inner: S, place: Place) -> Self {
-        Self { inner, place }
+    pub(crate) fn new(inner: S) -> Self {
+        Self { inner }
     }
 }
 
@@ -39,7 +82,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        match request.context().carried::<Callbacks<R>>(self.place) {
+        match request.context().carried::<Callbacks<R>>(Place::Innermost) {
             None => ResponseFuture::passed(self.inner.call(request)),
             Some(callbacks) => {
                 let callbacks = callbacks.clone();

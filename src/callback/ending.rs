@@ -18,6 +18,7 @@ pub(super) struct Begun<R: Request> {
 
 impl<R: Request> Begun<R> {
     pub(super) fn new(request: R, callbacks: Callbacks<R>) -> Self {
+        let callbacks = callbacks.in_run(request.context());
         Self { request, callbacks, entered: 0, guards_entered: 0, ended: false }
     }
 

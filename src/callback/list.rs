@@ -7,6 +7,7 @@ use tower_layer::Layer;
 use super::ending::Begun;
 use super::phases::{Asked, Recovered};
 use super::{BandSemantics, Callback, CallbackService, NamedTool, Recovery, Shared};
+use crate::context::RunContext;
 use crate::error::{Error, Result};
 use crate::request::Request;
 
@@ -43,12 +44,18 @@ use crate::request::Request;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Callbacks<R: Request>(Option<Arc<List<R>>>);
+pub struct Callbacks<R: Request> {
+    list: Option<Arc<Vec<Shared<R>>>>,
+    follows: Follows,
+}
 
-struct List<R: Request> {
-    callbacks: Vec<Shared<R>>,
-    /// `None` until told.
-    semantics: Option<BandSemantics>,
+/// Whose semantics a list follows.
+#[derive(Clone, Copy)]
+enum Follows {
+    Default,
+    Own(BandSemantics),
+    /// Those of the agent in whose run the call is made.
+    Agent,
 }
 
 impl<R: Request> Callbacks<R> {
@@ -108,22 +115,45 @@ impl<R: Request> Callbacks<R> {
     /// The same list with other [semantics](BandSemantics).
     #[must_use]
     pub fn with_semantics(mut self, semantics: BandSemantics) -> Self {
-        self.list().semantics = Some(semantics);
+        self.follows = Follows::Own(semantics);
         self
     }
 
     /// The same list with these semantics, unless it has some of its own.
-    pub(super) fn or_semantics(mut self, semantics: BandSemantics) -> Self {
-        if self.0.as_ref().is_some_and(|list| list.semantics.is_none()) {
-            self.list().semantics = Some(semantics);
+    pub(super) fn or_semantics(self, semantics: BandSemantics) -> Self {
+        match self.follows {
+            Follows::Default => self.with_semantics(semantics),
+            _ => self,
         }
+    }
+
+    /// The same list with the semantics of the agent in whose run each call is made.
+    pub(super) fn with_agents_semantics(mut self) -> Self {
+        self.follows = Follows::Agent;
         self
     }
 
-    /// How it answers what frameworks answer differently.
+    /// The same list with the semantics that it follows in this run.
+    pub(super) fn in_run(self, context: &RunContext) -> Self {
+        let semantics = self.semantics_in(context);
+        self.with_semantics(semantics)
+    }
+
+    /// How it answers what frameworks answer differently: as set with
+    /// [`with_semantics`](Self::with_semantics). Defaults to [`BandSemantics::default`].
     #[must_use]
     pub fn semantics(&self) -> BandSemantics {
-        self.0.as_ref().and_then(|list| list.semantics).unwrap_or(BandSemantics::DEFAULT)
+        match self.follows {
+            Follows::Own(semantics) => semantics,
+            Follows::Default | Follows::Agent => BandSemantics::DEFAULT,
+        }
+    }
+
+    fn semantics_in(&self, context: &RunContext) -> BandSemantics {
+        match self.follows {
+            Follows::Agent => BandSemantics::of_agent(context),
+            Follows::Default | Follows::Own(_) => self.semantics(),
+        }
     }
 
     /// Asks the `before`s, without a service: the response in the call's place, if one gave any.
@@ -184,7 +214,7 @@ impl<R: Request> Callbacks<R> {
 
     /// Another list's callbacks after these; its semantics, too, where these have none of their own.
     pub(super) fn and(self, other: Self) -> Self {
-        if self.0.is_none() {
+        if self.is_empty() && matches!(self.follows, Follows::Default) {
             return other;
         }
         let mut all = self;
@@ -193,11 +223,7 @@ impl<R: Request> Callbacks<R> {
     }
 
     pub(super) fn as_slice(&self) -> &[Shared<R>] {
-        self.0.as_ref().map_or(&[], |list| &list.callbacks)
-    }
-
-    fn list(&mut self) -> &mut List<R> {
-        Arc::make_mut(self.0.get_or_insert_default())
+        self.list.as_ref().map_or(&[], |list| list)
     }
 }
 
@@ -211,7 +237,8 @@ impl<S, R: Request> Layer<S> for Callbacks<R> {
 
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
-        self.list().callbacks.extend(callbacks.into_iter().map(Callback::erase));
+        let list = Arc::make_mut(self.list.get_or_insert_default());
+        list.extend(callbacks.into_iter().map(Callback::erase));
     }
 }
 
@@ -225,25 +252,13 @@ impl<R: Request, C: Callback<R>> FromIterator<C> for Callbacks<R> {
 
 impl<R: Request> Default for Callbacks<R> {
     fn default() -> Self {
-        Self(None)
+        Self { list: None, follows: Follows::Default }
     }
 }
 
 impl<R: Request> Clone for Callbacks<R> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<R: Request> Default for List<R> {
-    fn default() -> Self {
-        Self { callbacks: Vec::new(), semantics: None }
-    }
-}
-
-impl<R: Request> Clone for List<R> {
-    fn clone(&self) -> Self {
-        Self { callbacks: self.callbacks.clone(), semantics: self.semantics }
+        Self { list: self.list.clone(), follows: self.follows }
     }
 }
 

@@ -70,7 +70,7 @@ use std::sync::Arc;
 pub use self::action::{Action, Outcome, Recovery};
 pub use self::any_call::*;
 pub use self::bundle::Bundle;
-pub(crate) use self::carried::Carried;
+pub(crate) use self::carried::{Carried, InTree};
 pub use self::constructors::*;
 pub use self::erased::Shared;
 pub use self::function::{
@@ -82,7 +82,8 @@ pub use self::list::Callbacks;
 pub use self::named::layer_names_tools;
 pub(crate) use self::named::{NamedTool, noting_names};
 pub use self::semantics::{
-    BandSemantics, ByCall, HookFailure, RespondIn, Retries, Several, SeveralAfter, SeveralOnError,
+    BandSemantics, ByCall, Globals, HookFailure, RespondIn, Retries, Several, SeveralAfter,
+    SeveralOnError,
 };
 pub use self::service::CallbackService;
 pub use self::stack::{Seam, Stack};

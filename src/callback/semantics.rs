@@ -1,4 +1,5 @@
 use crate::call::CallKind;
+use crate::context::{Place, RunContext};
 
 /// How a band answers the questions that agent frameworks answer differently, one field a
 /// question.
@@ -39,6 +40,28 @@ pub struct BandSemantics {
     pub retry_before: ByCall<bool>,
     /// How often the band's `on_error`s may have one call made again.
     pub retries: ByCall<Retries>,
+    /// Where callbacks of the whole [tree](crate::AgentBuilder::global) stand.
+    pub globals: ByCall<Globals>,
+    /// Whether `after_agent` is asked about an agent that pauses, because something in it was
+    /// interrupted. What it answers takes the place of words, and never of a call that waits.
+    pub after_pause: bool,
+}
+
+/// Where the callbacks of a [whole tree](crate::AgentBuilder::global) stand in each agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Globals {
+    /// Around everything that the agent has of its own. Their `before`s run first, and their
+    /// `after`s and `on_error`s last; a response of theirs in a `before` is all that they and
+    /// nothing of the agent's own see.
+    Around,
+    /// First in every phase, in one band with the agent's own: a response of theirs does to the
+    /// agent's own callbacks what one of an earlier callback of the band does.
+    ///
+    /// The band is the agent's first. A layer closes it as ever: callbacks registered behind one
+    /// are inside of it, and their `after`s run before those of the tree. Callbacks of the tree
+    /// that follow other semantics than the agent's own stand around it.
+    First,
 }
 
 /// What becomes of the rest of the `before`s when one responds.
@@ -163,7 +186,14 @@ impl BandSemantics {
         on_error: SeveralOnError::First,
         retry_before: ByCall::all(false),
         retries: ByCall::all(Retries::AtMost(Self::RETRIES)),
+        globals: ByCall::all(Globals::Around),
+        after_pause: false,
     };
+
+    /// Those of the agent in whose run a call is made; the default outside of an agent.
+    pub(crate) fn of_agent(context: &RunContext) -> Self {
+        context.carried(Place::Outermost).copied().unwrap_or(Self::DEFAULT)
+    }
 
     /// As potato_agent's callbacks.
     #[must_use]
@@ -183,6 +213,8 @@ impl BandSemantics {
         Self {
             after: SeveralAfter::First,
             after_before: ByCall::of(false, true, false, true),
+            globals: ByCall::all(Globals::First),
+            after_pause: true,
             ..Self::DEFAULT
         }
     }
@@ -200,6 +232,7 @@ impl BandSemantics {
                 Retries::AtMost(Self::RETRIES),
                 Retries::AtMost(Self::RETRIES),
             ),
+            globals: ByCall { model: Globals::First, ..Self::DEFAULT.globals },
             ..Self::DEFAULT
         }
     }
@@ -219,6 +252,7 @@ impl BandSemantics {
             after_before: ByCall::of(true, false, false, true),
             after_fallback: ByCall::all(false),
             on_error: SeveralOnError::LikeAfter,
+            globals: ByCall { agent: Globals::Around, ..ByCall::all(Globals::First) },
             ..Self::DEFAULT
         }
     }

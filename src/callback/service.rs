@@ -22,6 +22,15 @@ impl<S, R: Request> CallbackService<S, R> {
     pub fn new(inner: S, callbacks: Callbacks<R>) -> Self {
         Self { inner, callbacks }
     }
+
+    pub(super) fn callbacks(&self) -> &Callbacks<R> {
+        &self.callbacks
+    }
+
+    /// The same service inside other callbacks.
+    pub(super) fn with_callbacks(self, callbacks: Callbacks<R>) -> Self {
+        Self { callbacks, ..self }
+    }
 }
 
 impl<S, R> Service<R> for CallbackService<S, R>

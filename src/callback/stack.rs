@@ -120,13 +120,19 @@ impl<R: Request> Stack<R> {
         bands.flat_map(Callbacks::named_tools).collect()
     }
 
-    /// Puts `service` inside. The bands have these semantics.
-    pub fn around(self, service: Boxed<R>, semantics: BandSemantics) -> Seam<R> {
-        let mut service = service;
+    /// Puts `service` inside. The bands have these semantics; without any, those of the agent in
+    /// whose run a call is made, and the default outside of an agent.
+    pub fn around(self, service: Boxed<R>, semantics: impl Into<Option<BandSemantics>>) -> Seam<R> {
+        let (mut service, semantics) = (service, semantics.into());
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
-                Part::Band(callbacks) => band = callbacks.with_semantics(semantics),
+                Part::Band(callbacks) => {
+                    band = match semantics {
+                        Some(semantics) => callbacks.with_semantics(semantics),
+                        None => callbacks.with_agents_semantics(),
+                    }
+                }
                 Part::Layer { apply, .. } => {
                     service = apply(CallbackService::new(service, std::mem::take(&mut band)));
                 }

@@ -3,6 +3,7 @@
 mod carried;
 mod joined;
 mod latch;
+mod limit;
 mod record;
 mod run;
 mod slot;
@@ -46,6 +47,8 @@ pub struct RunContext {
     /// Which of the scope's texts were said before this turn, since the agent began.
     texts: Range<usize>,
     pub(crate) tool_call: Option<Arc<str>>,
+    /// The model call made with this handle is one more than the agent may make.
+    beyond_limit: bool,
 }
 
 /// Whose turn it is in a conversation that goes on.
@@ -84,7 +87,8 @@ impl RunContext {
     }
 
     fn of(scope: Scope, tool_call: Option<Arc<str>>) -> Self {
-        Self { scope: Arc::new(scope), iteration: 0, texts: 0..0, tool_call }
+        let (scope, texts) = (Arc::new(scope), 0..0);
+        Self { scope, iteration: 0, texts, tool_call, beyond_limit: false }
     }
 
     /// Names the run; unique unless the caller chose it.

@@ -13,7 +13,7 @@ use super::semantics::{AfterAgentRespond, Semantics};
 use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, Checkpoint, End};
 use crate::call::{CallKind, Origin};
-use crate::callback::{Bundle, Carried, Seam};
+use crate::callback::{Bundle, InTree};
 use crate::context::{self, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ModelService;
@@ -71,8 +71,9 @@ pub(super) struct Composed {
     /// The tools that guards of this agent may name.
     pub(super) known_tools: KnownTools,
     pub(super) global: Bundle,
-    pub(super) semantics: Semantics,
-    pub(super) stack: Carried<Seam<AgentRequest>>,
+    /// Those of the agent that contains it, if none.
+    pub(super) semantics: Option<Semantics>,
+    pub(super) stack: InTree<AgentRequest>,
     pub(super) explanation: Explanation,
 }
 
@@ -192,8 +193,11 @@ impl Composed {
         enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
     ) -> (AgentRequest, Option<Open>) {
         let mut carried = request.context().carries().clone();
-        let semantics = self.semantics;
-        self.global.clone().carry(&mut carried.global);
+        let semantics = Semantics::in_run(self.semantics, request.context());
+        if self.semantics.is_some() {
+            semantics.carry(&mut carried);
+        }
+        self.global.clone().or_semantics(semantics.band).carry(&mut carried.global);
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
             callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
         }
@@ -350,11 +354,7 @@ fn settle(
         let asked = asked.messages();
         AgentResponse::new(context.begin(asked)).since(asked.len())
     });
-    let end = match context.pending() {
-        pending if pending.is_empty() => End::Ended,
-        pending => End::Interrupted(pending.into()),
-    };
-    Ok(response.with_end(end).in_run(context))
+    Ok(response.with_end(End::in_run(context)).in_run(context))
 }
 
 impl fmt::Debug for Agent {

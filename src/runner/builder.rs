@@ -17,10 +17,10 @@ use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::call::CallKind;
 use crate::callback::{
-    Bundle, Callback, Carried, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer, noting_names,
+    Bundle, Callback, Carried, InTree, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer,
+    noting_names,
 };
 use crate::caught::Caught;
-use crate::context::Place;
 use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::tool::{BoxTool, InvalidTool, Tool, ToolRequest, ToolService, ToolSet};
@@ -45,7 +45,7 @@ pub struct AgentBuilder {
     settings: Settings,
     max_iterations: u32,
     tool_concurrency: usize,
-    semantics: Semantics,
+    semantics: Option<Semantics>,
     show_tool: Option<ShowTool>,
     global: Bundle,
     stop_when: Option<StopWhen>,
@@ -116,10 +116,7 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model: BoxModel::new(Carried::new(
-                Latched::new(Caught::new(Metered(model)), None),
-                Place::Innermost,
-            )),
+            model: BoxModel::new(Carried::new(Latched::new(Caught::new(Metered(model)), None))),
             model_name: short_type_name::<S>(),
             model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
@@ -129,7 +126,7 @@ impl AgentBuilder {
             settings: Settings::default(),
             max_iterations: 25,
             tool_concurrency: 8,
-            semantics: Semantics::default(),
+            semantics: None,
             show_tool: None,
             global: Bundle::new(),
             stop_when: None,
@@ -217,9 +214,11 @@ impl AgentBuilder {
         self
     }
 
-    /// How the agent answers what frameworks answer differently, for all its callbacks.
+    /// Sets how the agent answers what frameworks answer differently, for all its callbacks and
+    /// for the agents in it that have no semantics of their own. Defaults to the semantics of the
+    /// agent that contains this one, and to [`Semantics::default`] for one that is called itself.
     pub fn semantics(mut self, semantics: Semantics) -> Self {
-        self.semantics = semantics;
+        self.semantics = Some(semantics);
         self
     }
 
@@ -334,7 +333,8 @@ impl AgentBuilder {
     }
 
     /// Registers a bundle for this agent and all agents that work for it: sub-agents and agents as
-    /// tools. In each it stands around everything of the agent's own.
+    /// tools. In each it stands around everything of the agent's own, unless the
+    /// [semantics](crate::callback::Globals) put it first in every phase.
     pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self
@@ -371,34 +371,34 @@ impl AgentBuilder {
         for tool in self.tools {
             tool_set.insert(tool)?;
         }
-        let band = self.semantics.band;
-        let tools = BoxTool::new(Carried::new(tool_set.clone(), Place::Innermost));
+        let band = self.semantics.map(|semantics| semantics.band);
+        let tools = BoxTool::new(Carried::new(tool_set.clone()));
         let (tools, of_layers) = noting_names(|| self.tool_stack.around(tools, band));
         named.extend(of_layers);
         named_tools::check(named.iter().cloned(), &own)?;
         let mut brought = [named, of_tree].concat();
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         let config = Config {
-            model: Carried::new(self.model_stack.around(self.model, band), Place::Outermost),
-            tools: Carried::new(tools, Place::Outermost),
+            model: InTree::new(self.model_stack.around(self.model, band)),
+            tools: InTree::new(tools),
             tool_set,
             instructions: self.instructions,
             settings: Arc::new(self.settings),
             tool_concurrency: self.tool_concurrency,
-            semantics: self.semantics.run,
+            semantics: self.semantics,
             show_tool: self.show_tool,
             stop_when: self.stop_when,
             sub_agents: self.sub_agents,
         };
-        let inmost = BoxAgent::new(Carried::new(Loop(Arc::new(config)), Place::Innermost));
+        let inmost = BoxAgent::new(Carried::new(Loop(Arc::new(config))));
         Ok(Agent::new(Composed {
             name: self.name,
             description: self.description,
             max_iterations: self.max_iterations,
             known_tools: KnownTools { all, brought },
-            global: self.global.or_semantics(band),
+            global: self.global,
             semantics: self.semantics,
-            stack: Carried::new(self.agent_stack.around(inmost, band), Place::Outermost),
+            stack: InTree::new(self.agent_stack.around(inmost, band)),
             explanation,
         }))
     }

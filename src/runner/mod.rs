@@ -46,8 +46,8 @@ pub use self::builder::{AgentBuilder, BuildError};
 pub use self::explain::Explanation;
 pub use self::progress::Progress;
 pub use self::semantics::{
-    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics, Semantics,
-    ToolCalls, ToolFailure, UnknownTool,
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, RunSemantics,
+    Semantics, ToolCalls, ToolFailure, UnknownTool,
 };
 pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;

@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
-use super::semantics::{AfterModelRespond, AnsweredToolCalls, AtLimit, RunSemantics};
+use super::semantics::{
+    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, RunSemantics, Semantics,
+};
 use super::step::{self, Step};
 use super::transcript::Transcript;
 use super::transfer::{self, take_over};
@@ -15,7 +17,7 @@ use super::waiting::whose_turn;
 use super::{Agent, Progress};
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
-use crate::callback::{Carried, Seam, ShowTool};
+use crate::callback::{InTree, ShowTool};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
@@ -30,13 +32,14 @@ use crate::tool::{InvalidTool, ToolRequest, ToolSet};
 pub(super) struct Loop(pub(super) Arc<Config>);
 
 pub(super) struct Config {
-    pub(super) model: Carried<Seam<ModelRequest>>,
-    pub(super) tools: Carried<Seam<ToolRequest>>,
+    pub(super) model: InTree<ModelRequest>,
+    pub(super) tools: InTree<ToolRequest>,
     pub(super) tool_set: ToolSet,
     pub(super) instructions: Option<Arc<str>>,
     pub(super) settings: Arc<Settings>,
     pub(super) tool_concurrency: usize,
-    pub(super) semantics: RunSemantics,
+    /// Those of the agent that contains it, if none.
+    pub(super) semantics: Option<Semantics>,
     pub(super) show_tool: Option<ShowTool>,
     pub(super) stop_when: Option<StopWhen>,
     pub(super) sub_agents: Vec<Agent>,
@@ -63,6 +66,7 @@ impl Service<AgentRequest> for Loop {
 pub(super) struct Running<'a> {
     pub(super) config: &'a Config,
     request: AgentRequest,
+    pub(super) semantics: RunSemantics,
     /// The context of this pass of the loop.
     begun: RunContext,
     settings: Arc<Settings>,
@@ -97,6 +101,7 @@ impl<'a> Running<'a> {
         };
         Ok(Self {
             config,
+            semantics: Semantics::in_run(config.semantics, request.context()).run,
             settings,
             tools,
             transcript: Transcript::new(request.context(), request.messages()),
@@ -135,7 +140,7 @@ impl<'a> Running<'a> {
             };
             let done = match step {
                 Step::Done => Ok(Some(End::Finished)),
-                Step::Model if self.iterations >= self.context().max_iterations() => self.limit(),
+                Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
                 Step::Model => {
                     self.step = None;
                     self.ask().await
@@ -166,26 +171,35 @@ impl<'a> Running<'a> {
         take_over(agent, &self.request, self.transcript.messages(), self.iterations).await
     }
 
-    /// The conversation ends with an answer, but it is another agent's.
+    /// The conversation ends with an answer, but it is not this run's: every run gets one.
     fn is_to_speak(&self) -> bool {
-        self.request.takes_turn() && self.transcript.read(Messages::len) == self.new_from
+        self.transcript.read(Messages::len) == self.new_from
     }
 
     /// Asks the model. Its answer ends the run if a callback gave it to do so.
     async fn ask(&mut self) -> Result<Option<End>> {
+        let is_beyond_limit = self.is_beyond_limit();
         self.turn = self.begun.at_iteration(self.iterations);
         self.iterations += 1;
         let tools = self.tools.declarations().clone();
         let (messages, settings) = (self.transcript.messages(), self.settings.clone());
-        let mut request = ModelRequest::in_run(self.turn.clone(), messages, tools, settings);
+        let context = self.turn.clone().with_beyond_limit(is_beyond_limit);
+        let mut request = ModelRequest::in_run(context, messages, tools, settings);
         request.set_instructions(self.config.instructions.clone());
 
         let outlet = self.turn.outlet().cloned();
-        let response = match &outlet {
-            None => self.answer(request).await?,
-            Some(outlet) => self.show_answer(outlet, request).await?,
+        let result = match &outlet {
+            None => self.answer(request).await,
+            Some(outlet) => self.show_answer(outlet, request).await,
         };
-        Ok(self.ends_run(response.origin()).then_some(End::Finished))
+        match result {
+            Ok(response) => Ok(self.ends_run(response.origin()).then_some(End::Finished)),
+            Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
+                self.iterations -= 1;
+                self.limit()
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks the model, and shows whoever watches what it answers.
@@ -211,6 +225,7 @@ impl<'a> Running<'a> {
 
     /// The model's answer, as it is kept in the transcript.
     async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
+        let beyond_limit = request.context().beyond_limit(CallKind::Model);
         let result = self.config.model.clone().oneshot(request).await;
         let mut response = result.map_err(|error| {
             let error = error.in_call(|| self.turn.site(CallKind::Model, None));
@@ -222,6 +237,12 @@ impl<'a> Running<'a> {
         if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
         }
+        if let Some(refused) = beyond_limit
+            && response.message().tool_calls().next().is_some()
+        {
+            // Tools would need another call.
+            return Err(refused);
+        }
         self.turn.push_text(response.message());
         self.transcript.push(response.message().clone());
         Ok(response)
@@ -229,13 +250,13 @@ impl<'a> Running<'a> {
 
     /// Whether an answer ends the run, tool calls or not.
     fn ends_run(&self, origin: Origin) -> bool {
-        let semantics = self.config.semantics.after_model_respond;
+        let semantics = self.semantics.after_model_respond;
         origin == Origin::After && semantics == AfterModelRespond::EndRun
     }
 
     /// Whether an answer's tool calls are not run.
     fn is_final(&self, response: &ModelResponse) -> bool {
-        let semantics = self.config.semantics.answered_tool_calls;
+        let semantics = self.semantics.answered_tool_calls;
         response.is_given() && semantics == AnsweredToolCalls::Drop
     }
 
@@ -265,13 +286,18 @@ impl<'a> Running<'a> {
         Ok(stops.then_some(End::Stopped))
     }
 
+    fn is_beyond_limit(&self) -> bool {
+        self.iterations >= self.context().max_iterations()
+    }
+
+    fn asks_beyond_limit(&self) -> bool {
+        self.semantics.beyond_limit == BeyondLimit::AskBefore
+    }
+
     fn limit(&self) -> Result<Option<End>> {
-        match self.config.semantics.at_limit {
+        match self.semantics.at_limit {
             AtLimit::End => Ok(Some(End::Limit)),
-            AtLimit::Fail => {
-                let message = format!("{} model calls and no answer", self.iterations);
-                Err(Error::new(ErrorKind::MaxIterations, message))
-            }
+            AtLimit::Fail => Err(self.context().limit_reached(self.iterations)),
         }
     }
 
@@ -292,7 +318,8 @@ impl<'a> Running<'a> {
                 }
             }
         }
-        Ok(self.response(End::Ended))
+        let end = End::in_run(self.context());
+        Ok(self.response(end))
     }
 
     fn response(self, end: End) -> AgentResponse {

@@ -1,10 +1,18 @@
 use crate::callback::BandSemantics;
+use crate::context::{Carried, Place, RunContext};
 
 /// How an agent answers the questions that agent frameworks answer differently.
 ///
 /// `band` is about the callbacks of one call, `run` about the loop. The default is what the rest
 /// of the documentation describes; the constructors are what four frameworks do, so that callbacks
 /// written for one of them keep their meaning. What all of them do alike has no field.
+///
+/// An agent without semantics of its own takes those of the agent that contains it: a member those
+/// of its team, a sub-agent and an agent used as a tool those of its caller. That is settled in
+/// each run, so that one agent can be part of two trees. Callbacks of the whole
+/// [tree](crate::AgentBuilder::global) follow the semantics of the agent that they are registered
+/// with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the agent that
+/// is called; either may [bring its own](crate::Bundle::with_semantics).
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -31,6 +39,22 @@ pub struct Semantics {
     pub run: RunSemantics,
 }
 
+impl Semantics {
+    /// Those of an agent that has these of its own, called in this context.
+    pub(super) fn in_run(own: Option<Self>, context: &RunContext) -> Self {
+        own.unwrap_or_else(|| {
+            let run = context.carried(Place::Outermost).copied().unwrap_or_default();
+            Self { band: BandSemantics::of_agent(context), run }
+        })
+    }
+
+    /// For the agents called by the one that has them.
+    pub(super) fn carry(self, carried: &mut Carried) {
+        carried.global.insert(self.band);
+        carried.global.insert(self.run);
+    }
+}
+
 /// How the loop answers what frameworks answer differently, one field a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,6 +75,8 @@ pub struct RunSemantics {
     pub tool_calls: ToolCalls,
     /// The agent has made as many model calls as it may.
     pub at_limit: AtLimit,
+    /// The model call that is one more than the agent may make.
+    pub beyond_limit: BeyondLimit,
 }
 
 /// What becomes of tool calls in a model response that a callback gave in the model's place.
@@ -133,6 +159,18 @@ pub enum AtLimit {
     End,
 }
 
+/// What becomes of the model call that is one more than the agent may make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BeyondLimit {
+    /// No callback is asked about it.
+    #[default]
+    Refuse,
+    /// `before_model` is asked about it. An answer counts, unless it calls tools, which would need
+    /// another call. Without one the limit is reached; no `on_model_error` is asked about that.
+    AskBefore,
+}
+
 impl Semantics {
     /// As potato_agent: a response in `after_model` ends the run, and nowhere else does one count;
     /// a tool that fails ends the run; tools run one by one.
@@ -152,18 +190,24 @@ impl Semantics {
     }
 
     /// As Google ADK for Python: the first response wins in every hook; `after` is not asked about
-    /// a response that a `before` gave, except for tools; a tool that fails ends the run, but of
-    /// arguments that do not fit it the model is told.
+    /// a response that a `before` gave, except for tools; `after_agent` is asked at a pause too; a
+    /// tool that fails ends the run, but of arguments that do not fit it the model is told.
+    /// Callbacks of the whole tree are its plugins: they come first in every phase.
     #[must_use]
     pub fn adk_python() -> Self {
         Self {
             band: BandSemantics::adk_python(),
-            run: RunSemantics { tool_failure: ToolFailure::FailRun, ..RunSemantics::default() },
+            run: RunSemantics {
+                tool_failure: ToolFailure::FailRun,
+                beyond_limit: BeyondLimit::AskBefore,
+                ..RunSemantics::default()
+            },
         }
     }
 
     /// As ADK Elixir: `after`s compose; a response in the model's place is final; a retry of the
-    /// model asks `before_model` again; tools run one by one.
+    /// model asks `before_model` again; tools run one by one. Callbacks of the whole tree are its
+    /// plugins: they come first in every phase of model calls, and stand around tools and agents.
     #[must_use]
     pub fn adk_elixir() -> Self {
         Self {
@@ -179,6 +223,8 @@ impl Semantics {
 
     /// As trpc-agent-go without options: the first response wins in every hook; `after` is not
     /// asked about a response given before a tool or an agent; `on_error` is its error half.
+    /// Callbacks of the whole tree are its plugins: they come first in every phase of model and
+    /// tool calls, and stand around agents.
     #[must_use]
     pub fn trpc() -> Self {
         Self {

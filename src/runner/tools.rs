@@ -34,7 +34,7 @@ impl Running<'_> {
         for (index, call) in calls.iter().enumerate() {
             running.push(self.run_tool(index, call));
         }
-        let at_once = match self.config.semantics.tool_calls {
+        let at_once = match self.semantics.tool_calls {
             ToolCalls::Concurrent => self.config.tool_concurrency,
             ToolCalls::OneByOne => 1,
         };
@@ -62,7 +62,7 @@ impl Running<'_> {
             return Ok(Slot::Open);
         }
         let declaration = self.tools.declaration(&call.name).cloned();
-        if declaration.is_none() && self.config.semantics.unknown_tool == UnknownTool::TellModel {
+        if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
             return Ok(Slot::Answered(told(call, &self.tools.unknown(&call.name))));
         }
         let is_repeatable = declaration.as_ref().is_none_or(|it| it.effect() != Effect::Mutating);
@@ -96,7 +96,7 @@ impl Running<'_> {
     }
 
     fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {
-        let semantics = &self.config.semantics;
+        let semantics = &self.semantics;
         let is_unknown = self.tools.declaration(&call.name).is_none();
         match error.kind() {
             // One that is known may have failed for another that is not.

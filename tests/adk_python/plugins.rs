@@ -78,21 +78,62 @@ async fn plugins_registered_as_bundles_come_first_in_every_phase() {
 }
 
 #[tokio::test]
-async fn global_plugins_stand_around_the_agents_own_callbacks() {
+async fn plugins_of_the_whole_tree_come_first_in_every_phase_of_every_call() {
     let log = Log::default();
-    let agent = adk(&ScriptedModel::new([Turn::text("done")]))
-        .on_model(Note { name: "own", log: log.clone() })
+    let agent = adk(&works_once())
+        .bundle(notes(&log, "own"))
         .global(notes(&log, "p1"))
         .global(notes(&log, "p2"))
+        .tool(work(&log))
         .build()
         .unwrap();
 
     agent.run("?").await.unwrap();
 
-    let model: Vec<_> = log.take().into_iter().filter(|line| line.ends_with("model")).collect();
-    let inwards = ["p1", "p2", "own"].map(|name| format!("{name} before model"));
-    let outwards = ["own", "p1", "p2"].map(|name| format!("{name} after model"));
-    assert_eq!(model, [inwards, outwards].concat());
+    let log = log.take();
+    for (call, times) in [("agent", 1), ("model", 2), ("tool", 1)] {
+        let of_call: Vec<_> = log.iter().filter(|line| line.ends_with(call)).collect();
+        let phase = |phase: &str| ["p1", "p2", "own"].map(|name| format!("{name} {phase} {call}"));
+        let once = [phase("before"), phase("after")].concat();
+        assert_eq!(of_call, once.iter().cycle().take(6 * times).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn the_agents_own_after_tool_sees_what_a_plugin_of_the_whole_tree_answers_for_a_tool() {
+    let log = Log::default();
+    let plugin = before_tool(|_| Action::Respond(ToolResponse::new("from the plugin")));
+    let agent = adk(&works_once())
+        .global(Bundle::new().on_tool(plugin))
+        .on_tool(after_tool(|_, response| {
+            let text = response.value().as_str().unwrap_or_default();
+            Action::Respond(ToolResponse::new(format!("[{text}]")))
+        }))
+        .tool(work(&log))
+        .build()
+        .unwrap();
+
+    assert_eq!(told(&agent.run("?").await.unwrap()), ["[from the plugin]"]);
+    assert!(log.take().is_empty());
+}
+
+#[tokio::test]
+async fn a_plugin_of_the_whole_tree_recovers_a_failure_before_the_agents_own_callbacks_see_it() {
+    let log = Log::default();
+    let own = log.line("own");
+    let plugin = on_model_error(|_, _| Recovery::Fallback(model_says("from the plugin")));
+    let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
+    let agent = adk(&ScriptedModel::new([down]))
+        .on_model(on_model_error(move |_, _| {
+            own();
+            Recovery::Fallback(model_says("from the agent's own"))
+        }))
+        .global(Bundle::new().on_model(plugin))
+        .build()
+        .unwrap();
+
+    assert_eq!(said(&agent.run("?").await.unwrap()), ["from the plugin"]);
+    assert!(log.take().is_empty());
 }
 
 /// How a plugin is given to an agent.
@@ -211,9 +252,10 @@ async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_
             "global before agent",
             "global before model",
             "helper's own before model",
-            "helper's own after model",
             "global after model",
+            "helper's own after model",
             "global after agent",
+            "global after tool",
         ]
     );
 }

@@ -1,1 +1,5 @@
-//! Presets go down the tree of agents.
+//! Presets go down the tree of agents, and mean there what they mean at its root.
+
+mod endings;
+mod globals;
+mod tree;

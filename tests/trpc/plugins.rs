@@ -59,7 +59,7 @@ async fn plugins_given_first_to_an_agent_act_first_in_every_hook_as_one_chain() 
 }
 
 #[tokio::test]
-async fn global_plugins_stand_around_the_agents_own_and_those_of_the_run_inside() {
+async fn global_plugins_come_first_in_every_phase_and_stand_around_agents_alone() {
     let trace = Trace::default();
     let agent = agent(acts_once())
         .global(bundle("g1", &trace))
@@ -72,9 +72,12 @@ async fn global_plugins_stand_around_the_agents_own_and_those_of_the_run_inside(
     agent.run(AgentRequest::new("?").with_callbacks(bundle("run", &trace))).await.unwrap();
 
     let trace = trace.take();
-    for call in ["agent", "tool"] {
-        assert_eq!(of(&trace, call), "g1> g2> own> run> <run <own <g1 <g2", "{call}");
-    }
+    // Those of the run stand inside.
+    let around = "g1> g2> own> run> <run <own <g1 <g2";
+    let first = "g1> g2> own> run> <run <g1 <g2 <own";
+    assert_eq!(of(&trace, "agent"), around);
+    assert_eq!(of(&trace, "tool"), first);
+    assert_eq!(of(&trace, "model"), format!("{first} {first}"));
 }
 
 #[tokio::test]
@@ -148,7 +151,7 @@ async fn a_plugin_that_only_looks_keeps_no_other_from_looking() {
 }
 
 #[tokio::test]
-async fn a_plugin_replaces_what_the_agents_own_callbacks_made() {
+async fn what_a_plugin_replaces_the_agents_own_callbacks_are_not_asked_about() {
     let adds = |more: &'static str| {
         after_tool(move |_, response| {
             let text = response.value().as_str().unwrap_or("result");
@@ -162,7 +165,7 @@ async fn a_plugin_replaces_what_the_agents_own_callbacks_made() {
         .build()
         .unwrap();
 
-    assert_eq!(texts(&told(&agent.run("?").await.unwrap())), ["result own plugin"]);
+    assert_eq!(texts(&told(&agent.run("?").await.unwrap())), ["result plugin"]);
 }
 
 #[tokio::test]

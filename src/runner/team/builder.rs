@@ -5,8 +5,7 @@ use tower_layer::Layer;
 
 use super::{Config, Plan, Team, Until};
 use crate::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent};
-use crate::callback::{Bundle, Callback, Carried, Seam, Stack};
-use crate::context::Place;
+use crate::callback::{Bundle, Callback, Carried, InTree, Seam, Stack};
 use crate::runner::agent::{Agent, Composed};
 use crate::runner::builder::{BuildError, check_members, check_name};
 use crate::runner::explain::Explanation;
@@ -77,7 +76,7 @@ pub struct TeamBuilder {
     plan: Plan,
     members: Vec<Agent>,
     until: Option<Until>,
-    semantics: Semantics,
+    semantics: Option<Semantics>,
     global: Bundle,
     stack: Stack<AgentRequest>,
 }
@@ -102,7 +101,7 @@ impl TeamBuilder {
             plan,
             members: Vec::new(),
             until: None,
-            semantics: Semantics::default(),
+            semantics: None,
             global: Bundle::new(),
             stack: Stack::new(),
         }
@@ -157,16 +156,18 @@ impl TeamBuilder {
     }
 
     /// Registers a bundle for the team and all agents in it. In each it stands around everything
-    /// of the agent's own.
+    /// of the agent's own, unless the [semantics](crate::callback::Globals) put it first in every
+    /// phase.
     pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self
     }
 
-    /// How the team's own callbacks answer what frameworks answer differently. Members have
-    /// semantics of their own.
+    /// Sets how the team's callbacks answer what frameworks answer differently, and its members
+    /// that have no semantics of their own. Defaults to the semantics of the agent that contains
+    /// the team, and to [`Semantics::default`] for one that is called itself.
     pub fn semantics(mut self, semantics: Semantics) -> Self {
-        self.semantics = semantics;
+        self.semantics = Some(semantics);
         self
     }
 
@@ -190,17 +191,17 @@ impl TeamBuilder {
         let explanation = self.explain();
         let Self { name, description, plan, members, until, semantics, global, stack } = self;
         let team = Team(Arc::new(Config { plan, members, until }));
-        let inmost = BoxAgent::new(Carried::new(team, Place::Innermost));
-        let stack = stack.around(inmost, semantics.band);
+        let inmost = BoxAgent::new(Carried::new(team));
+        let stack = stack.around(inmost, semantics.map(|semantics| semantics.band));
         Ok(Agent::new(Composed {
             name,
             description,
             // Its members have limits of their own.
             max_iterations: u32::MAX,
             known_tools: KnownTools { all, ..KnownTools::default() },
-            global: global.or_semantics(semantics.band),
+            global,
             semantics,
-            stack: Carried::new(stack, Place::Outermost),
+            stack: InTree::new(stack),
             explanation,
         }))
     }

@@ -1,0 +1,224 @@
+//! Pauses, limits and late answers under each preset.
+
+use serde_json::{Value, json};
+use tower_agent::guard::approval::Approval;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, End, ErrorKind, Message,
+    ModelResponse, Recovery, Resolution, Semantics, Tool, ToolResult, after_agent, before_model,
+    on_model_error,
+};
+
+use crate::support::trace::Trace;
+
+fn says(text: &str) -> ModelResponse {
+    ModelResponse::new(Message::assistant(text))
+}
+
+fn pay(trace: &Trace) -> Tool {
+    let trace = trace.clone();
+    Tool::function("pay", "Pays.", move |_: Value| trace.push("paid"))
+}
+
+/// A cashier that pays once somebody has approved.
+fn cashier(trace: &Trace) -> AgentBuilder {
+    let asks = Turn::text("I pay.").and_tool("pay", json!({}));
+    Agent::builder(ScriptedModel::new([asks, Turn::text("Paid.")]))
+        .name("cashier")
+        .tool(pay(trace))
+        .on_tool(Approval::of_tools(["pay"]))
+}
+
+fn approved(checkpoint: Checkpoint) -> AgentRequest {
+    let yes = |id: &str| Resolution::resolved(id, json!({ "approved": true }));
+    let yes: Vec<_> = checkpoint.pending.iter().map(|pending| yes(&pending.id)).collect();
+    AgentRequest::resume(checkpoint).with_resolutions(yes)
+}
+
+/// Through another process, and back.
+fn kept(response: &AgentResponse) -> Checkpoint {
+    let saved = serde_json::to_string(&response.checkpoint()).unwrap();
+    serde_json::from_str(&saved).unwrap()
+}
+
+const PRESETS: [(fn() -> Semantics, bool); 5] = [
+    (Semantics::default, false),
+    (Semantics::potato, false),
+    (Semantics::adk_python, true),
+    (Semantics::adk_elixir, false),
+    (Semantics::trpc, false),
+];
+
+#[tokio::test]
+async fn after_agent_is_asked_at_a_pause_under_googles_adk_alone_and_again_when_it_is_done() {
+    for (semantics, asked_at_pause) in PRESETS {
+        let trace = Trace::default();
+        let (inner, outer) = (trace.clone(), trace.clone());
+        let note = move |response: &AgentResponse, trace: &Trace, name: &str| match response.end() {
+            End::Interrupted(pending) => trace.push(format!("{name} waits for {}", pending.len())),
+            end => trace.push(format!("{name} {end:?}")),
+        };
+        let member = cashier(&trace)
+            .on_agent(after_agent(move |_, response| note(response, &inner, "cashier")))
+            .build()
+            .unwrap();
+        let team = Agent::sequential("team")
+            .semantics(semantics())
+            .on_agent(after_agent(move |_, response| note(response, &outer, "team")))
+            .agent(member)
+            .build()
+            .unwrap();
+
+        let paused = team.run("?").await.unwrap();
+
+        assert_eq!(paused.pending().len(), 1);
+        let at_pause = if asked_at_pause { "cashier waits for 1 team waits for 1" } else { "" };
+        assert_eq!(trace.take(), at_pause, "{:?}", semantics());
+
+        let done = team.run(approved(kept(&paused))).await.unwrap();
+
+        assert_eq!(done.text(), "Paid.");
+        assert_eq!(trace.take(), "paid cashier Finished team Finished");
+    }
+}
+
+#[tokio::test]
+async fn after_agent_is_not_asked_where_the_invocation_was_ended() {
+    let trace = Trace::default();
+    let asked = trace.clone();
+    let agent = Agent::builder(ScriptedModel::new([]))
+        .semantics(Semantics::adk_python())
+        .on_model(before_model(|_| Err::<(), _>(tower_agent::Error::end_invocation())))
+        .on_agent(after_agent(move |_, _| asked.push("asked")))
+        .build()
+        .unwrap();
+
+    assert_eq!(agent.run("?").await.unwrap().end(), &End::Ended);
+    assert_eq!(trace.take(), "");
+}
+
+#[tokio::test]
+async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
+    let answers = |_: &AgentRequest, response: &AgentResponse| match response.pending() {
+        [] => Action::Continue,
+        _ => Action::Respond(AgentResponse::new([Message::assistant("Please wait.")])),
+    };
+    let edits = |_: &AgentRequest, response: &AgentResponse| match response.pending() {
+        [] => Action::Continue,
+        _ => Action::Respond(response.clone().with_message(Message::assistant("Please wait."))),
+    };
+    let google = Semantics::adk_python;
+    for streamed in [false, true] {
+        let trace = Trace::default();
+        let agents = [
+            cashier(&trace).semantics(google()).on_agent(after_agent(answers)),
+            cashier(&trace).semantics(google()).on_agent(after_agent(edits)),
+            // A guard is asked under every preset.
+            cashier(&trace).on_agent(after_agent(answers).guard()),
+            cashier(&trace).on_agent(after_agent(edits).guard()),
+            cashier(&trace)
+                .semantics(Semantics::adk_elixir())
+                .on_agent(after_agent(answers).guard()),
+        ];
+        for (index, agent) in agents.into_iter().enumerate() {
+            let agent = agent.build().unwrap();
+            let paused = match streamed {
+                false => agent.run("?").await.unwrap(),
+                true => agent.stream("?").response().await.unwrap(),
+            };
+
+            let said: Vec<_> = paused.new_messages().map(Message::text).collect();
+            assert_eq!(said, ["Please wait.", ""], "agent {index}");
+            let waits: Vec<_> = paused.new_messages().flat_map(Message::tool_calls).collect();
+            assert_eq!(waits.len(), 1, "agent {index}");
+
+            let done = agent.run(approved(kept(&paused))).await.unwrap();
+            assert_eq!((done.text().as_str(), trace.take().as_str()), ("Paid.", "paid"));
+        }
+    }
+}
+
+/// An agent with a limit of one model call, whose model would call for another one.
+fn limited(semantics: Semantics, trace: &Trace) -> AgentBuilder {
+    let model = ScriptedModel::new([Turn::tool("pay", json!({}))]);
+    Agent::builder(model).tool(pay(trace)).max_iterations(1).semantics(semantics)
+}
+
+#[tokio::test]
+async fn before_model_is_asked_about_the_call_that_the_limit_refuses_under_googles_adk_alone() {
+    for (semantics, asked) in PRESETS {
+        let trace = Trace::default();
+        let (before, on_error) = (trace.clone(), trace.clone());
+        let agent = limited(semantics(), &trace)
+            .on_model(before_model(move |_| before.push("before")))
+            .on_model(on_model_error(move |_, _| {
+                on_error.push("error");
+                Recovery::Fallback(says("recovered"))
+            }))
+            .build()
+            .unwrap();
+
+        let error = agent.run("?").await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::MaxIterations);
+        assert_eq!(error.message(), "1 model calls and no answer");
+        let told = if asked { "before paid before" } else { "before paid" };
+        assert_eq!(trace.take(), told, "{:?}", semantics());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_the_call_that_the_limit_refuses_counts_unless_it_calls_tools() {
+    for calls_tools in [false, true] {
+        let trace = Trace::default();
+        let agent = limited(Semantics::adk_python(), &trace)
+            .on_model(before_model(move |request| match request.messages().len() {
+                1 => Action::Continue,
+                _ if calls_tools => {
+                    let call = tower_agent::ToolCall::new("again", "pay", json!({}));
+                    let message = Message::assistant("More.");
+                    Action::Respond(ModelResponse::new(message.with(call.into())))
+                }
+                _ => Action::Respond(says("That is all.")),
+            }))
+            .build()
+            .unwrap();
+
+        match agent.run("?").await {
+            Ok(response) => assert!(!calls_tools && response.text() == "That is all."),
+            Err(error) => assert!(calls_tools && error.kind() == ErrorKind::MaxIterations),
+        }
+        assert_eq!(trace.take(), "paid");
+    }
+}
+
+/// A tool that takes long answers that it has begun; the run goes on, and what it came to is told
+/// in a later one.
+#[tokio::test]
+async fn a_later_answer_to_a_call_that_was_answered_asks_the_model_once_more() {
+    for (semantics, _) in PRESETS {
+        let model = ScriptedModel::new([
+            Turn::tool("report", json!({})),
+            Turn::text("It is being written."),
+            Turn::text("It is done."),
+            Turn::text("It is really done."),
+        ]);
+        let agent = Agent::builder(model.clone())
+            .semantics(semantics())
+            .tool(Tool::function("report", "Reports.", |_: Value| json!({ "status": "pending" })))
+            .build()
+            .unwrap();
+        let begun = agent.run("?").await.unwrap();
+        let call = begun.new_messages().flat_map(Message::tool_calls).next().unwrap().clone();
+        let mut messages = begun.messages().clone();
+
+        for answer in ["It is done.", "It is really done."] {
+            let late = ToolResult::new(&call, [tower_agent::Part::text("finished")]);
+            messages.push(Message::tool(late));
+            let response = agent.run(AgentRequest::conversation(messages)).await.unwrap();
+            assert_eq!((response.text().as_str(), response.iterations()), (answer, 1));
+            messages = response.messages().clone();
+        }
+        model.assert_done();
+    }
+}

@@ -1,0 +1,275 @@
+//! Where the callbacks of a whole tree stand under each preset.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tower::timeout::TimeoutLayer;
+use tower_agent::guard::approval::Approval;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentBuilder, Bundle, Callback, Message, ModelResponse, Request, Result,
+    Semantics, Tool, ToolResponse, after_model, after_tool, before_agent, before_model,
+    before_tool,
+};
+
+use crate::support::trace::Trace;
+
+/// Writes down which hook of it runs around which call.
+struct Note(&'static str, Trace);
+
+impl<R: Request> Callback<R> for Note {
+    async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
+        self.1.push(format!("{}:{}>", R::CALL, self.0));
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
+        self.1.push(format!("{}:<{}", R::CALL, self.0));
+        Ok(Action::Continue)
+    }
+
+    async fn on_error(
+        &self,
+        _: &mut R,
+        _: &tower_agent::Error,
+    ) -> Result<tower_agent::Recovery<R::Response>> {
+        self.1.push(format!("{}:!{}", R::CALL, self.0));
+        Ok(tower_agent::Recovery::Propagate)
+    }
+}
+
+fn notes(name: &'static str, trace: &Trace) -> Bundle {
+    let note = || Note(name, trace.clone());
+    Bundle::new().on_agent(note()).on_model(note()).on_tool(note())
+}
+
+fn work() -> Tool {
+    Tool::function("work", "Works.", |_: Value| "worked")
+}
+
+fn says(text: &str) -> ModelResponse {
+    ModelResponse::new(Message::assistant(text))
+}
+
+fn works_once() -> AgentBuilder {
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    Agent::builder(model).tool(work())
+}
+
+/// The words about calls of one kind, without its name, each once.
+fn of(trace: &str, call: &str) -> String {
+    let mut words: Vec<_> = trace.split(' ').filter_map(|it| it.strip_prefix(call)).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    words.retain(|word| seen.insert(*word));
+    words.join(" ")
+}
+
+const FIRST: &str = "a> b> own> <a <b <own";
+const AROUND: &str = "a> b> own> <own <a <b";
+
+#[tokio::test]
+async fn each_preset_has_them_where_its_plugins_are() {
+    let presets = [
+        (Semantics::default(), [AROUND, AROUND, AROUND]),
+        (Semantics::potato(), [AROUND, AROUND, AROUND]),
+        (Semantics::adk_python(), [FIRST, FIRST, FIRST]),
+        (Semantics::adk_elixir(), [AROUND, FIRST, AROUND]),
+        (Semantics::trpc(), [AROUND, FIRST, FIRST]),
+    ];
+    for (semantics, orders) in presets {
+        let trace = Trace::default();
+        let agent = works_once()
+            .semantics(semantics)
+            .bundle(notes("own", &trace))
+            .global(notes("a", &trace))
+            .global(notes("b", &trace))
+            .build()
+            .unwrap();
+
+        agent.run("?").await.unwrap();
+
+        let trace = trace.take();
+        for (call, order) in ["agent:", "model:", "tool:"].into_iter().zip(orders) {
+            assert_eq!(of(&trace, call), order, "{call} {semantics:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn they_come_first_in_agents_that_take_their_semantics_from_the_tree() {
+    let trace = Trace::default();
+    let model = ScriptedModel::new([Turn::text("hi")]);
+    let member = Agent::builder(model).name("member").bundle(notes("own", &trace));
+    let team = Agent::sequential("team")
+        .semantics(Semantics::adk_python())
+        .global(notes("a", &trace))
+        .agent(member.build().unwrap())
+        .build()
+        .unwrap();
+
+    team.run("?").await.unwrap();
+
+    assert_eq!(
+        trace.take(),
+        "agent:a> agent:a> agent:own> model:a> model:own> model:<a model:<own agent:<a agent:<own \
+         agent:<a"
+    );
+}
+
+#[tokio::test]
+async fn where_an_agent_follows_other_semantics_they_stand_around_it() {
+    let (adk, default) = (Semantics::adk_python(), Semantics::default());
+    for (tree, own) in [(adk, default), (default, adk)] {
+        let trace = Trace::default();
+        let model = ScriptedModel::new([Turn::text("hi")]);
+        let member = Agent::builder(model).name("member").on_model(Note("own", trace.clone()));
+        let team = Agent::sequential("team")
+            .semantics(tree)
+            .global(Bundle::new().on_model(Note("a", trace.clone())))
+            .agent(member.semantics(own).build().unwrap())
+            .build()
+            .unwrap();
+
+        team.run("?").await.unwrap();
+
+        assert_eq!(trace.take(), "model:a> model:own> model:<own model:<a");
+    }
+}
+
+#[tokio::test]
+async fn an_error_reaches_them_before_the_agents_own() {
+    for (semantics, order) in
+        [(Semantics::adk_python(), "!a !own"), (Semantics::default(), "!own !a")]
+    {
+        let trace = Trace::default();
+        let down = Turn::error(tower_agent::Error::new(tower_agent::ErrorKind::Provider, "down"));
+        let agent = Agent::builder(ScriptedModel::new([down]))
+            .semantics(semantics)
+            .on_model(Note("own", trace.clone()))
+            .global(Bundle::new().on_model(Note("a", trace.clone())))
+            .build()
+            .unwrap();
+
+        agent.run("?").await.unwrap_err();
+
+        let words = trace.take().replace("model:", "");
+        assert_eq!(words, format!("a> own> {order}"));
+    }
+}
+
+/// A layer closes their band, as it closes every other.
+#[tokio::test]
+async fn callbacks_behind_a_layer_are_inside_of_theirs() {
+    let trace = Trace::default();
+    let agent = works_once()
+        .semantics(Semantics::adk_python())
+        .global(notes("a", &trace))
+        .on_model(Note("own", trace.clone()))
+        .model_layer(TimeoutLayer::new(Duration::from_secs(9)))
+        .on_model(Note("inside", trace.clone()))
+        .tool_layer(TimeoutLayer::new(Duration::from_secs(9)))
+        .on_tool(Note("inside", trace.clone()))
+        .build()
+        .unwrap();
+
+    agent.run("?").await.unwrap();
+
+    let trace = trace.take();
+    assert_eq!(of(&trace, "model:"), "a> own> inside> <inside <a <own");
+    assert_eq!(of(&trace, "tool:"), "a> inside> <inside <a");
+}
+
+#[tokio::test]
+async fn what_they_answer_before_a_call_is_the_agents_own_to_see_where_a_plugins_is() {
+    // Whether the agent's own `after` is asked about what they answer before a model, and a tool.
+    let presets = [
+        (Semantics::default(), false, false),
+        (Semantics::adk_python(), false, true),
+        (Semantics::adk_elixir(), false, false),
+        (Semantics::trpc(), true, false),
+    ];
+    for (semantics, model_seen, tool_seen) in presets {
+        let trace = Trace::default();
+        let (model, tool) = (trace.clone(), trace.clone());
+        let agent = Agent::builder(ScriptedModel::new([Turn::tool("work", json!({}))]))
+            .semantics(semantics)
+            .tool(work())
+            .on_model(after_model(move |_, response| model.push(response.message().text())))
+            .on_tool(after_tool(move |_, _| tool.push("tool")))
+            .global(
+                Bundle::new()
+                    .on_model(before_model(|request| match request.messages().len() {
+                        1 => Action::Continue,
+                        _ => Action::Respond(says("given")),
+                    }))
+                    .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("given")))),
+            )
+            .build()
+            .unwrap();
+
+        assert_eq!(agent.run("?").await.unwrap().text(), "given");
+
+        let trace = trace.take();
+        let seen = |word| trace.split(' ').any(|seen| seen == word);
+        assert_eq!((seen("given"), seen("tool")), (model_seen, tool_seen), "{semantics:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_of_the_agent_is_asked_whatever_they_answer_after_a_call() {
+    for semantics in [Semantics::adk_python(), Semantics::trpc()] {
+        let hides = after_model(|_, response| {
+            let text = response.message().text().replace("secret", "[hidden]");
+            Action::Respond(says(&text))
+        });
+        let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+            .semantics(semantics)
+            .on_model(hides.guard())
+            .global(
+                Bundle::new()
+                    .on_model(after_model(|_, _| Action::Respond(says("the secret is 5")))),
+            )
+            .build()
+            .unwrap();
+
+        assert_eq!(agent.run("?").await.unwrap().text(), "the [hidden] is 5");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_for_the_whole_tree_is_asked_whatever_the_agents_own_callbacks_decide() {
+    for semantics in [Semantics::default(), Semantics::adk_python(), Semantics::trpc()] {
+        let trace = Trace::default();
+        let ran = trace.clone();
+        let pays = Tool::function("pay", "Pays.", move |_: Value| ran.push("paid"));
+        let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::text("done")]);
+        let agent = Agent::builder(model)
+            .semantics(semantics)
+            .tool(pays)
+            .on_tool(before_tool(|_| Action::SkipRest))
+            .global(Bundle::new().on_tool(Approval::of_tools(["pay"])))
+            .build()
+            .unwrap();
+
+        let response = agent.run("?").await.unwrap();
+
+        assert_eq!((response.pending().len(), trace.take()), (1, String::new()), "{semantics:?}");
+    }
+}
+
+#[tokio::test]
+async fn their_answer_for_an_agent_keeps_its_own_before_out() {
+    for semantics in [Semantics::adk_python(), Semantics::trpc(), Semantics::default()] {
+        let trace = Trace::default();
+        let answer = || tower_agent::AgentResponse::new([Message::assistant("given")]);
+        let agent = Agent::builder(ScriptedModel::new([]))
+            .semantics(semantics)
+            .on_agent(Note("own", trace.clone()))
+            .global(Bundle::new().on_agent(before_agent(move |_| Action::Respond(answer()))))
+            .build()
+            .unwrap();
+
+        assert_eq!(agent.run("?").await.unwrap().text(), "given");
+        assert_eq!(trace.take(), "");
+    }
+}
