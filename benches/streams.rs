@@ -7,6 +7,7 @@
 mod support;
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures::StreamExt;
 use tower::service_fn;
@@ -46,14 +47,17 @@ fn mapped(mappers: usize) -> Agent {
     builder.build().unwrap()
 }
 
+/// Each in a thread of its own.
 fn input() -> RunAgentInput {
-    RunAgentInput::new("thread", "run", [Message::user("m1", "Talk.")])
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    let thread = format!("thread {}", THREADS.fetch_add(1, Relaxed));
+    RunAgentInput::new(thread, "run", [Message::user("m1", "Talk.")])
 }
 
 /// Reads a run to its end; how many bytes a front end is sent.
 fn served(server: &AgUi, bytes: &mut Vec<u8>) -> usize {
     finish(async {
-        let mut run = server.run(input()).unwrap();
+        let mut run = server.run(input()).await.unwrap();
         let (mut writer, mut sent) = (sse::Writer::new(), 0);
         while let Some(event) = run.next().await {
             writer.write(&event, bytes).unwrap();
@@ -134,9 +138,11 @@ fn side_by_side() {
     for streams in STREAMS {
         let server = &server;
         race.enter(streams.to_string(), move || {
-            let run = |_| (server.run(input()).unwrap(), sse::Writer::new());
-            let mut runs: Vec<_> = (0..streams).map(run).collect();
             finish(async {
+                let mut runs = Vec::with_capacity(streams);
+                for _ in 0..streams {
+                    runs.push((server.run(input()).await.unwrap(), sse::Writer::new()));
+                }
                 let mut bytes = Vec::with_capacity(1 << 10);
                 while !runs.is_empty() {
                     let mut left = Vec::with_capacity(runs.len());

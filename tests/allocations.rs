@@ -162,7 +162,7 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
             .build()
             .unwrap();
         let input = RunAgentInput::new("t", "r", [agui::Message::user("u", "Who?")]);
-        let run = AgUi::new(agent).run(input).unwrap();
+        let run = finish(AgUi::new(agent).run(input)).unwrap();
         finish(run.take(after).count())
     };
     let all = serve(usize::MAX);

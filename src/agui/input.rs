@@ -4,49 +4,51 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{
-    Context, InputError, ResumeEntry, ResumeStatus, RunAgentInput, client_tool, conversation,
-};
+use super::{Context, InputError, ResumeEntry, RunAgentInput, client_tool};
 use crate::agent::AgentRequest;
 use crate::callback::{Bundle, before_model};
 use crate::context::State;
-use crate::error::Resolution;
+use crate::tool::ToolSet;
 
-/// The conversation, the state, the front end's own tools, what it wants the agent to know, and
-/// its answers to what the last run waits for. The forwarded properties are the application's.
-///
-/// # Errors
-///
-/// A message has a part that no model can read, the state or a tool's schema is no object, two
-/// tools have one name, or one interrupt is answered twice.
-impl TryFrom<&RunAgentInput> for AgentRequest {
-    type Error = InputError;
+/// What an input says beside the conversation: the state, the front end's own tools, and what it
+/// wants the agent to know. The forwarded properties are the application's.
+pub(super) struct Said {
+    state: State,
+    tools: ToolSet,
+    told: Option<String>,
+}
 
-    fn try_from(input: &RunAgentInput) -> Result<Self, InputError> {
-        let tools = client_tool::tools(&input.tools)?;
+impl Said {
+    /// Reads an input.
+    ///
+    /// # Errors
+    ///
+    /// The state or a tool's schema is no object, two tools have one name, one interrupt is
+    /// answered twice, or a name is too long.
+    pub(super) fn read(input: &RunAgentInput) -> Result<Self, InputError> {
+        for (path, name) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
+            if name.len() > LONGEST_NAME {
+                let why = format!("the name is longer than {LONGEST_NAME} bytes");
+                return Err(InputError::new(path, why));
+            }
+        }
         answered_once(&input.resume)?;
-        let mut request = Self::conversation(conversation::read(&input.messages)?)
-            .with_run_id(input.run_id.clone())
-            .with_resolutions(input.resume.iter().map(Resolution::from))
-            .with_state(state(input.state.as_ref())?)
-            .with_tools(tools);
-        if let Some(told) = told(&input.context) {
-            let tell = before_model(move |request| request.add_instructions(&told));
-            request = request.with_callbacks(Bundle::new().on_model(tell));
-        }
-        Ok(request)
+        let tools = client_tool::tools(&input.tools)?;
+        Ok(Self { state: state(input.state.as_ref())?, tools, told: told(&input.context) })
+    }
+
+    /// The request that says it, too.
+    pub(super) fn ask(self, request: AgentRequest, input: &RunAgentInput) -> AgentRequest {
+        let request =
+            request.with_run_id(input.run_id.clone()).with_state(self.state).with_tools(self.tools);
+        let Some(told) = self.told else { return request };
+        let tell = before_model(move |request| request.add_instructions(&told));
+        request.with_callbacks(Bundle::new().on_model(tell))
     }
 }
 
-impl From<&ResumeEntry> for Resolution {
-    fn from(entry: &ResumeEntry) -> Self {
-        let id = &*entry.interrupt_id;
-        match entry.status {
-            ResumeStatus::Cancelled => Self::cancelled(id),
-            ResumeStatus::Resolved => Self::resolved(id, entry.payload.clone().unwrap_or_default()),
-        }
-    }
-}
+/// It stands in every event.
+const LONGEST_NAME: usize = 1024;
 
 fn state(state: Option<&Value>) -> Result<State, InputError> {
     match state {

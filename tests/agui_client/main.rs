@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tower::ServiceExt;
 use tower_agent::Semantics;
-use tower_agent::agui::AgUi;
+use tower_agent::agui::threads::{MemoryThreads, SealKey};
+use tower_agent::agui::{AgUi, AgUiBuilder};
 
 use self::support::process::is_installed;
 
@@ -54,14 +55,16 @@ impl Drop for Run {
     }
 }
 
-fn app() -> Router {
+/// Every scenario, under every preset: each request has a server of its own, and what keeps the
+/// threads is shared.
+fn app(kept: impl Fn(AgUiBuilder) -> AgUiBuilder + Clone + Send + Sync + 'static) -> Router {
     let active = Active::default();
     let counted = active.clone();
     let scenario = async move |Segments((preset, name)): Segments<(String, String)>,
                                request: Request| {
         let agent = scenarios::agent(&name, semantics(&preset));
         let agent = scenarios::counted(agent, counted);
-        AgUi::builder(agent)
+        kept(AgUi::builder(agent))
             .semantics(semantics(&preset).band)
             .build()
             .oneshot(request)
@@ -72,19 +75,19 @@ fn app() -> Router {
     Router::new().route("/scenarios/{preset}/{name}", post(scenario)).route("/runs", get(runs))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_official_client_finds_nothing_wrong_with_any_preset() {
+async fn client(app: Router, presets: &[&str], expected: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agui");
     if !is_installed("@ag-ui/client", &folder.join("node_modules/@ag-ui/client"), ".ci/agui") {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let server = tokio::spawn(async move { axum::serve(listener, app()).await });
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
 
     let output = Command::new("node")
         .arg(folder.join("client.mjs"))
         .arg(base)
+        .args(presets)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
@@ -94,6 +97,20 @@ async fn the_official_client_finds_nothing_wrong_with_any_preset() {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{complained}");
-    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 5 * 14 + 6, "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), expected, "{said}");
     server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_official_client_finds_nothing_wrong_with_any_preset() {
+    let threads = Arc::new(MemoryThreads::new());
+    client(app(move |server| server.threads(threads.clone())), &[], 5 * 14 + 6).await;
+}
+
+/// It sends back what is sealed, where it was told to keep it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_official_client_carries_sealed_threads() {
+    let key = SealKey::new([7; 32]);
+    let app = app(move |server| server.stateless(key.clone()));
+    client(app, &["default"], 14 + 6).await;
 }

@@ -226,11 +226,11 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
         async move {
             let run = format!("r{number}");
             let input = json!({
-                "threadId": "t", "runId": run,
+                "threadId": run, "runId": run,
                 "messages": [{ "id": "u", "role": "user", "content": run }],
             });
             let events = send(served, post(input.to_string())).await.events().await;
-            rules::check("t", &run, &events).unwrap();
+            rules::check(&run, &run, &events).unwrap();
             let said: String = events.iter().filter_map(|it| it["delta"].as_str()).collect();
             assert_eq!(said, format!("You said {run}."));
             let custom = events.iter().find(|it| it["type"] == "CUSTOM").unwrap();

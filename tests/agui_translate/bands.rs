@@ -219,7 +219,7 @@ async fn hooks_may_wait_and_events_keep_their_order() {
     let server = says([Turn::text("one two three")]).on_translate(waits).on_translate(adds).build();
     let plain = says([Turn::text("one two three")]).build();
     let start = tokio::time::Instant::now();
-    let events: Vec<_> = server.run(input()).unwrap().collect().await;
+    let events: Vec<_> = super::started(&server, input()).collect().await;
     assert!(start.elapsed() > Duration::from_secs(100));
     assert_eq!(text(&events), "one two three");
     assert!(customs(&events).len() > 1);
@@ -339,7 +339,7 @@ fn on_end_is_told_of_a_failure_and_of_a_run_that_is_dropped() {
     ends.lock().unwrap().clear();
     let waits = before_translate(|_| std::future::pending::<()>());
     let server = greeter().on_translate(Ends(ends.clone())).on_translate(waits).build();
-    let mut events = server.run(input()).unwrap();
+    let mut events = super::started(&server, input());
     assert!(events.next().now_or_never().is_none());
     assert!(ends.lock().unwrap().is_empty());
     drop(events);

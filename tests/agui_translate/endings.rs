@@ -19,7 +19,7 @@ use super::{customs, error, input, names, presets, run, text};
 fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
     let watched = Watched::default();
     let server = change(AgUi::builder(watched.agent().build().unwrap())).build();
-    let mut events = server.run(input()).unwrap();
+    let mut events = super::started(&server, input());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut sent = Vec::new();
     loop {
@@ -347,7 +347,7 @@ fn dropping_the_stream_drops_the_model() {
     let server = AgUi::builder(watched.agent().build().unwrap())
         .on_translate(before_translate(|_| {}))
         .build();
-    let mut events = server.run(input()).unwrap();
+    let mut events = super::started(&server, input());
     while watched.deltas() < 3 {
         assert!(events.next().now_or_never().flatten().is_some());
     }
@@ -362,7 +362,7 @@ fn a_stream_that_is_not_read_stops_the_model() {
     let server = AgUi::builder(watched.agent().build().unwrap())
         .on_translate(before_translate(|_| {}))
         .build();
-    let mut events = server.run(input()).unwrap();
+    let mut events = super::started(&server, input());
     for _ in 0..10 {
         assert!(events.next().now_or_never().flatten().is_some());
     }

@@ -2,14 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tower_agent::agui::{
-    AgUi, Content, ContentPart, Context, Event, Message, PartSource, ResumeEntry, RunAgentInput,
-    before_translate,
+    AgUi, Content, ContentPart, Context, Conversation, Event, EventKind, Message, PartSource,
+    ResumeEntry, RunAgentInput, RunOutcome, before_translate,
 };
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, Answer, ModelRequest, Part, Request, Role, before_agent, before_model,
+    Action, Agent, Answer, Error, ModelRequest, Part, Pending, Request, Role, Tool, ToolRequest,
+    before_agent, before_model,
 };
 
 use super::{customs, input, names, run};
@@ -90,23 +92,35 @@ fn the_front_ends_tools_are_declared_to_the_model() {
 
 #[test]
 fn resume_entries_are_the_runs_resolutions() {
-    let resume = json!([
-        { "interruptId": "i1", "status": "resolved", "payload": { "approved": true } },
-        { "interruptId": "i2", "status": "cancelled" },
-    ]);
-    let mut input = input();
-    input.resume = serde_json::from_value::<Vec<ResumeEntry>>(resume).unwrap();
     let seen = Arc::<Mutex<Vec<Answer>>>::default();
     let found = seen.clone();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
-        .on_model(before_model(move |request| {
-            let found_one = |id| request.context().resolution(id).map(|it| it.outcome.clone());
-            let all = ["i1", "i2", "i3"].into_iter().filter_map(found_one);
-            found.lock().unwrap().extend(all);
-        }))
-        .build()
-        .unwrap();
-    run(&AgUi::new(agent), input);
+    let ask = Tool::function_with("ask", "", move |name: String, call: ToolRequest| {
+        let answer = call.context().resolution(&name).map(|it| it.outcome.clone());
+        if let Some(answer) = &answer {
+            found.lock().unwrap().push(answer.clone());
+        }
+        let question = Pending::new(name, "question");
+        async move { answer.map(|_| "answered").ok_or_else(|| Error::interrupt(question)) }
+    });
+    let asks = ["i1", "i2", "i3"].map(|name| json!({ "value": name }));
+    let asks = asks.into_iter().fold(None, |turn: Option<Turn>, it| match turn {
+        None => Some(Turn::tool("ask", it)),
+        Some(turn) => Some(turn.and_tool("ask", it)),
+    });
+    let model = ScriptedModel::new([asks.unwrap(), Turn::text("hi")]);
+    let server = AgUi::new(Agent::builder(model).tool(ask).build().unwrap());
+    let sent = run(&server, input());
+    let EventKind::RunFinished(finished) = &sent.last().unwrap().kind else { panic!("{sent:?}") };
+    let Some(RunOutcome::Interrupt { interrupts }) = &finished.outcome else { panic!("{sent:?}") };
+    let resume = json!([
+        { "interruptId": interrupts[0].id, "status": "resolved", "payload": { "approved": true } },
+        { "interruptId": interrupts[1].id, "status": "cancelled" },
+    ]);
+    let mut front_end = Conversation::new(input().messages);
+    sent.iter().for_each(|event| front_end.apply(event));
+    let mut next = RunAgentInput::new("t", "r", front_end.messages().to_vec());
+    next.resume = serde_json::from_value::<Vec<ResumeEntry>>(resume).unwrap();
+    run(&server, next);
     let expected = [Answer::Resolved(json!({ "approved": true })), Answer::Cancelled];
     assert_eq!(*seen.lock().unwrap(), expected);
 }
@@ -116,7 +130,7 @@ fn a_state_that_is_no_object_is_refused_and_says_where() {
     for state in [json!([1]), json!("x"), json!(1), json!(true)] {
         let mut input = input();
         input.state = Some(state.clone());
-        let error = super::greeter().build().run(input).unwrap_err();
+        let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();
         assert_eq!(error.path(), "state", "{state}");
         assert!(!error.is_syntax());
     }
@@ -136,14 +150,14 @@ fn a_part_that_no_model_reads_and_two_tools_of_one_name_are_refused() {
             { "type": "audio", "source": { "type": "data", "value": "QQ==", "mimeType": "audio/wav" } },
         ] }],
     }));
-    let error = super::greeter().build().run(input).unwrap_err();
+    let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();
     assert_eq!(error.path(), "messages[0].content[1]");
 
     let tool = json!({ "name": "paint", "description": "" });
     let input = parse(json!({
         "threadId": "t", "runId": "r", "messages": [], "tools": [tool, tool],
     }));
-    let error = super::greeter().build().run(input).unwrap_err();
+    let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();
     assert_eq!(error.path(), "tools");
     assert!(error.message().contains("paint"), "{error}");
 }

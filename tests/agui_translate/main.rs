@@ -20,7 +20,9 @@ mod watched;
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use tower_agent::agui::{AgUi, AgUiBuilder, Event, EventKind, Message, RunAgentInput, RunError};
+use tower_agent::agui::{
+    AgUi, AgUiBuilder, AgUiRun, Event, EventKind, Message, RunAgentInput, RunError,
+};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BandSemantics, Semantics};
 
@@ -29,9 +31,14 @@ fn input() -> RunAgentInput {
     RunAgentInput::new("t", "r", [Message::user("u", "Hello")])
 }
 
+/// A run of a server that keeps its threads in memory.
+fn started(server: &AgUi, input: RunAgentInput) -> AgUiRun {
+    server.run(input).now_or_never().unwrap().unwrap()
+}
+
 /// What a front end is sent, checked by the protocol's rules. Nothing in it waits for time.
 fn run(server: &AgUi, input: RunAgentInput) -> Vec<Event> {
-    let events = server.run(input).unwrap().collect::<Vec<_>>();
+    let events = started(server, input).collect::<Vec<_>>();
     let events = events.now_or_never().expect("the run goes on without waiting");
     rules::check("t", "r", &wire(&events)).unwrap();
     events

@@ -77,7 +77,7 @@ fn an_early_terminal_ends_the_run_and_the_agent() {
         let watched = Watched::default();
         let server = AgUi::builder(watched.agent().build().unwrap());
         let server = instead(server, is_delta, [end.clone()]).build();
-        let mut events = server.run(input()).unwrap();
+        let mut events = super::started(&server, input());
         let mut sent = Vec::new();
         while let Some(event) = events.next().now_or_never().expect("it goes on") {
             sent.push(event);

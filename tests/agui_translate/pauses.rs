@@ -13,7 +13,7 @@ use tower_agent::guard::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, Pending, Semantics, Tool, ToolRequest};
 
-use super::{input, names, presets, run, wire};
+use super::{input, names, presets, run, started, wire};
 
 fn outcome(sent: &[Event]) -> RunOutcome {
     match &sent.last().unwrap().kind {
@@ -97,15 +97,17 @@ fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
     let model = ScriptedModel::new([asks(1), asks(2), Turn::text("Done.")]);
     let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
     let mut input = input();
-    for (turn, id) in ["agent/c", "agent/r1-0-c"].into_iter().enumerate() {
+    for (turn, call) in ["c", "r1-0-c"].into_iter().enumerate() {
         input.run_id = format!("r{turn}").into();
-        let sent: Vec<_> = server.run(input.clone()).unwrap().collect().now_or_never().unwrap();
+        let sent: Vec<_> = started(&server, input.clone()).collect().now_or_never().unwrap();
         let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
-        assert_eq!(interrupts.iter().map(|it| &*it.id).collect::<Vec<_>>(), [id]);
+        let [interrupt] = &interrupts[..] else { panic!("{interrupts:?}") };
+        assert_eq!(interrupt.tool_call_id.as_deref(), Some(call));
         assert_eq!(paid.load(SeqCst), turn);
         input = next(&sent, &input);
-        let answer =
-            json!({ "interruptId": id, "status": "resolved", "payload": { "approved": true } });
+        let answer = json!({
+            "interruptId": interrupt.id, "status": "resolved", "payload": { "approved": true },
+        });
         input.resume.push(serde_json::from_value(answer).unwrap());
     }
     let sent = run(&server, input);
@@ -129,14 +131,18 @@ fn what_an_interrupt_carries_reaches_the_front_end() {
     };
     let model = ScriptedModel::new([Turn::tool("ask", json!({}))]);
     let sent = run(&AgUi::new(Agent::builder(model).tool(ask).build().unwrap()), input());
+    let outcome = wire(&sent).last().unwrap()["outcome"].clone();
+    let id = outcome["interrupts"][0]["id"].clone();
+    // Nobody can guess it.
+    assert!(!id.as_str().unwrap().contains("q1"), "{id}");
     let expected = json!({
         "type": "interrupt",
         "interrupts": [{
-            "id": "q1", "reason": "question", "message": "Who are you?", "toolCallId": "call_1",
+            "id": id, "reason": "question", "message": "Who are you?", "toolCallId": "call_1",
             "responseSchema": schema, "metadata": { "payload": "a word" },
         }],
     });
-    assert_eq!(wire(&sent).last().unwrap()["outcome"], expected);
+    assert_eq!(outcome, expected);
 }
 
 #[test]

@@ -478,6 +478,19 @@ impl Transcript {
     }
 }
 
+/// What is sent; each question is called by another name every time.
+fn with_questions_numbered(events: &[Event]) -> Vec<Value> {
+    let mut wire = wire(events);
+    let Some(last) = wire.last() else { return wire };
+    let interrupts = last["outcome"]["interrupts"].as_array().cloned().unwrap_or_default();
+    for (number, interrupt) in interrupts.iter().enumerate() {
+        let id = interrupt["id"].to_string();
+        let text = Value::Array(wire).to_string().replace(&id, &format!("\"q{number}\""));
+        wire = serde_json::from_str(&text).unwrap();
+    }
+    wire
+}
+
 /// Reads a run of an agent whose response is kept.
 pub fn watch(
     asked: &Asked,
@@ -494,7 +507,7 @@ pub fn watch(
             Ok::<_, BoxError>(response)
         }
     });
-    let events = read(change(AgUi::builder(service)).build().run(asked.input()).unwrap())?;
+    let events = read(super::started(&change(AgUi::builder(service)).build(), asked.input()))?;
     let response = kept.lock().unwrap().take();
     Ok((events, response))
 }
@@ -512,7 +525,7 @@ proptest! {
         let (_, band, _) = presets()[preset];
         let server = AgUi::builder(asked.agent()).semantics(band);
         let server = meddlers.into_iter().fold(server, |server, meddler| meddler.stand(server));
-        let events = read(server.build().run(asked.input()).unwrap())?;
+        let events = read(super::started(&server.build(), asked.input()))?;
         obeys(&events, by_schema)?;
     }
 }
@@ -536,7 +549,7 @@ proptest! {
             looks.into_iter().fold(server.semantics(band), |server, look| look.stand(server))
         })?;
         obeys(&events, by_schema)?;
-        prop_assert_eq!(wire(&events), wire(&plain));
+        prop_assert_eq!(with_questions_numbered(&events), with_questions_numbered(&plain));
         let ends_well = events.last().unwrap().kind.name() == "RUN_FINISHED";
         prop_assert_eq!(response.is_some(), ends_well);
         if let Some(response) = response {

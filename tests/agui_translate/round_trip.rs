@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tower_agent::agui::threads::{MemoryThreads, SealKey};
 use tower_agent::agui::{AgUi, Conversation, Event, RunAgentInput, conversation};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, Messages, ModelRequest, ModelResponse, Part,
@@ -103,15 +104,20 @@ fn part(place: (usize, usize, usize), piece: &Piece) -> Part {
     }
 }
 
+/// What models are asked, one after the other.
+type Asked = Arc<Mutex<Vec<Messages>>>;
+
 /// Does what the script says, then is done.
-fn agent(run: usize, script: &[Vec<Piece>]) -> Agent {
+fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
     let message = |(turn, pieces): (usize, &Vec<Piece>)| {
         let parts = pieces.iter().enumerate().map(|(index, it)| part((run, turn, index), it));
         Message::new(Role::Assistant, parts)
     };
     let messages: VecDeque<_> = script.iter().enumerate().map(message).collect();
     let left = Arc::new(Mutex::new(messages));
-    let model = tower::service_fn(move |_: ModelRequest| {
+    let asked = asked.clone();
+    let model = tower::service_fn(move |request: ModelRequest| {
+        asked.lock().unwrap().push(request.messages().clone());
         let next = left.lock().unwrap().pop_front();
         async move {
             Ok::<_, Error>(next.map_or_else(|| ModelResponse::text("end"), ModelResponse::new))
@@ -139,8 +145,11 @@ proptest! {
             prop::collection::vec(prop::collection::vec(piece(), 1..5), 0..4),
             1..4,
         ),
+        sealed in any::<bool>(),
     ) {
         let mut here = Messages::new();
+        let threads = Arc::new(MemoryThreads::new());
+        let key = SealKey::new([1; 32]);
         let mut input = RunAgentInput::new("t", "r", []);
         for (run, script) in runs.iter().enumerate() {
             here.push(Message::user("Go on."));
@@ -149,13 +158,22 @@ proptest! {
             input = RunAgentInput::new("t", format!("run{run}"), front_end);
 
             let request = AgentRequest::conversation(here.clone());
-            let response = futures::FutureExt::now_or_never(agent(run, script).run(request));
+            let (asked_here, asked_there) = (Asked::default(), Asked::default());
+            let local = agent(run, script, &asked_here).run(request);
+            let response = futures::FutureExt::now_or_never(local);
             here = response.unwrap().unwrap().messages().clone();
-            let server = AgUi::new(agent(run, script)).run(input.clone()).unwrap();
+            let server = AgUi::builder(agent(run, script, &asked_there));
+            let server = match sealed {
+                true => server.stateless(key.clone()).build(),
+                false => server.threads(threads.clone()).build(),
+            };
+            let server = super::started(&server, input.clone());
             let events = futures::StreamExt::collect::<Vec<_>>(server);
             let events = futures::FutureExt::now_or_never(events).unwrap();
             input = held(&input, &events);
 
+            // To the last part: nothing is lost on the way.
+            prop_assert_eq!(&*asked_there.lock().unwrap(), &*asked_here.lock().unwrap());
             let read = conversation::read(&input.messages);
             prop_assert!(read.is_ok(), "{read:?}");
             prop_assert_eq!(said(read.unwrap().iter()), said(here.iter()), "{:#?}", events);

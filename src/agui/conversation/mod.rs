@@ -27,6 +27,7 @@ mod write;
 
 pub use self::client::Conversation;
 pub use self::read::read;
+pub(super) use self::read::{parts, tool_answer};
 pub use self::write::write;
 pub(super) use self::write::{content, encrypted, failure};
 

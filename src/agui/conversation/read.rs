@@ -7,7 +7,11 @@ use super::{FOREIGN, IS_ERROR};
 use crate::agui::wire::{self, Content, ContentPart, InputError, MessageKind, PartSource};
 use crate::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 
-/// The front end's messages as ours: see the [module](crate::agui::conversation).
+/// Takes the front end's messages for what was said, calls and answers of tools included: nothing
+/// proves that a model or a tool said it. An agent that runs such a conversation runs its open calls.
+/// A [server](crate::agui::AgUi) does not: see [who may say what](crate::agui#who-may-say-what).
+///
+/// What becomes what stands in the [module](crate::agui::conversation).
 ///
 /// ```
 /// use tower_agent::agui::{Message, conversation};
@@ -70,20 +74,13 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 last = Some((&message.id, read.len()));
                 read.push(Message::new(Role::Assistant, said));
             }
-            MessageKind::Tool { tool_call_id, content, error } => {
+            MessageKind::Tool { tool_call_id, .. } => {
                 let call = calls.get(tool_call_id).ok_or_else(|| {
                     let why = format!("no message before asks for the call `{tool_call_id}`");
                     InputError::new(place("toolCallId"), why)
                 })?;
-                let mut said = parts(content, place)?;
-                let silent = said.iter().all(|part| part.as_text().is_some_and(str::is_empty));
-                if let (true, Some(error)) = (silent, error) {
-                    said = vec![Part::text(error)];
-                }
+                let (said, is_failed) = tool_answer(message, place)?;
                 let result = ToolResult::new(call, said);
-                let metadata = message.metadata.as_ref();
-                let told = metadata.and_then(|it| it.get(IS_ERROR)?.as_bool());
-                let is_failed = error.is_some() || told == Some(true);
                 let result = if is_failed { result.failed() } else { result };
                 read.push(Message::tool(result));
             }
@@ -100,7 +97,27 @@ fn is_thought_of(id: &str, message: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-fn parts(content: &Content, place: impl Fn(&str) -> String) -> Result<Vec<Part>, InputError> {
+/// What a tool has answered, and whether it has failed. Nothing of any other message.
+pub(in crate::agui) fn tool_answer(
+    message: &wire::Message,
+    place: impl Fn(&str) -> String,
+) -> Result<(Vec<Part>, bool), InputError> {
+    let MessageKind::Tool { content, error, .. } = &message.kind else {
+        return Ok((Vec::new(), false));
+    };
+    let mut said = parts(content, place)?;
+    let silent = said.iter().all(|part| part.as_text().is_some_and(str::is_empty));
+    if let (true, Some(error)) = (silent, error) {
+        said = vec![Part::text(error)];
+    }
+    let told = message.metadata.as_ref().and_then(|it| it.get(IS_ERROR)?.as_bool());
+    Ok((said, error.is_some() || told == Some(true)))
+}
+
+pub(in crate::agui) fn parts(
+    content: &Content,
+    place: impl Fn(&str) -> String,
+) -> Result<Vec<Part>, InputError> {
     let parts = match content {
         Content::Text(text) => return Ok(vec![Part::text(text)]),
         Content::Parts(parts) => parts,

@@ -1,11 +1,13 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tower::Service;
 use tower_layer::Layer;
 
-use super::{AgUi, Limits};
+use super::{AgUi, Limits, PrincipalOf};
 use crate::agent::BoxAgent;
+use crate::agui::threads::{BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::agui::translate::{Translate, TranslateRequest, TranslateResponse};
 use crate::boxed::Boxed;
 use crate::callback::{BandSemantics, Callback, Seam, Stack};
@@ -18,6 +20,9 @@ pub struct AgUiBuilder {
     stack: Stack<TranslateRequest>,
     semantics: BandSemantics,
     limits: Limits,
+    keeping: Option<Keeping>,
+    name: Arc<str>,
+    principal: Option<PrincipalOf>,
 }
 
 impl AgUiBuilder {
@@ -26,7 +31,15 @@ impl AgUiBuilder {
             agent,
             stack: Stack::new(),
             semantics: BandSemantics::default(),
-            limits: Limits { body: 4 << 20, nesting: 64, keep_alive: Duration::from_secs(15) },
+            limits: Limits {
+                body: 4 << 20,
+                nesting: 64,
+                keep_alive: Duration::from_secs(15),
+                abandoned_after: Duration::from_secs(15 * 60),
+            },
+            keeping: None,
+            name: "".into(),
+            principal: None,
         }
     }
 
@@ -82,12 +95,102 @@ impl AgUiBuilder {
         self
     }
 
+    /// Sets where threads are kept. Defaults to [`MemoryThreads::new`].
+    ///
+    /// Servers that share a store need a [name](Self::name) each, unless they serve one agent.
+    pub fn threads(mut self, store: impl ThreadStore) -> Self {
+        self.keeping = Some(Keeping::Store(BoxStore::new(store)));
+        self
+    }
+
+    /// Keeps no threads: an answer to a question can be used once more in every other process that
+    /// has the key, and in this one after a restart or 100,000 later answers.
+    ///
+    /// The front end keeps each thread, sealed with the key, in the `encryptedValue` of its first
+    /// message, and sends it with every request. It can neither read nor change it, nor use it in
+    /// another thread, for another principal or with a server of another [name](Self::name). It
+    /// can go back to an earlier one, as it can with an edit, and ask two servers to go on from the
+    /// same. What it has of a run that broke off before its end is what it tells: a tool
+    /// whose answer is lost with the connection may be called again.
+    ///
+    /// A sealed thread is somewhat larger than the conversation, and counts towards
+    /// [`max_body_size`](Self::max_body_size).
+    ///
+    /// ```
+    /// use tower_agent::agui::{AgUi, threads::SealKey};
+    /// # use tower_agent::{Agent, testing::ScriptedModel};
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// # let secret = [7; 32];
+    /// let server = AgUi::builder(agent).stateless(SealKey::new(secret)).build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stateless(mut self, keys: impl Into<SealKeys>) -> Self {
+        self.keeping = Some(Keeping::sealed(keys.into()));
+        self
+    }
+
+    /// Sets the name under which threads are kept and sealed. Defaults to `""`.
+    ///
+    /// Servers of several agents that share a store or a key need different names: an approval
+    /// that one has asked for is then of no use with another.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets how to tell who sends a request, such as by what a layer for authentication has put
+    /// into its extensions. Without it, any sender who knows the name of a thread speaks in it.
+    ///
+    /// A thread belongs to the principal that has begun it: to any other it is as unknown as one
+    /// that never was. Where the function returns `None`, the request is refused with 401.
+    ///
+    /// ```
+    /// use tower_agent::agui::AgUi;
+    /// # use tower_agent::{Agent, testing::ScriptedModel};
+    ///
+    /// /// Put there by a layer that has checked a token.
+    /// #[derive(Clone)]
+    /// struct User(String);
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent)
+    ///     .principal(|parts| Some(parts.extensions.get::<User>()?.0.clone()))
+    ///     .build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn principal<P: Into<Arc<str>>>(
+        mut self,
+        of: impl Fn(&http::request::Parts) -> Option<P> + Send + Sync + 'static,
+    ) -> Self {
+        self.principal = Some(Arc::new(move |parts| of(parts).map(Into::into)));
+        self
+    }
+
+    /// Sets how long after it last saved something a run counts as dead, as when its process was
+    /// killed. Defaults to 15 minutes.
+    ///
+    /// Until then other runs of its thread are refused. After that a run may take over: calls that
+    /// have no answer are not made, and a late answer of the first run is not kept.
+    pub fn abandoned_after(mut self, time: Duration) -> Self {
+        self.limits.abandoned_after = time;
+        self
+    }
+
     /// Composes the service.
     #[must_use]
     pub fn build(self) -> AgUi {
-        let Self { agent, stack, semantics, limits } = self;
+        let Self { agent, stack, semantics, limits, keeping, name, principal } = self;
+        let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
+        let keeping = keeping.unwrap_or_else(in_memory);
         let stack = (!stack.is_empty()).then(|| stack.around(Boxed::new(Translate), semantics));
-        AgUi { agent, stack, limits }
+        AgUi { agent, stack, limits, keeping, name, principal }
     }
 }
 

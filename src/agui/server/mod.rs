@@ -16,16 +16,20 @@
 //! # Refusals
 //!
 //! What cannot be run is answered before anything has run, as JSON:
-//! `{"error":{"message":"..","path":".."}}`, `path` where it is known.
+//! `{"error":{"message":"..","path":"..","code":".."}}`, `path` and the
+//! [code](crate::agui::InputErrorKind::code) where they are known.
 //!
 //! | status | because |
 //! |---|---|
 //! | 400 | the body is no JSON, or nested too deeply |
+//! | 401 | [`principal`](AgUiBuilder::principal) knows nobody who sends it |
 //! | 405 | the method is not `POST` |
 //! | 406 | the front end does not accept `text/event-stream` |
+//! | 409 | another run works on the thread, or the question that is answered is not open |
 //! | 413 | the body is too large |
 //! | 415 | the body's type is not `application/json` |
-//! | 422 | the JSON is not what the protocol asks for |
+//! | 422 | the JSON is not what the protocol asks for, or says what [only the server may say](crate::agui#who-may-say-what) |
+//! | 503 | the thread store fails |
 
 mod body;
 mod builder;
@@ -46,12 +50,13 @@ pub use self::builder::AgUiBuilder;
 
 use self::read::read;
 use self::reply::Refusal;
+use super::input::Said;
+use super::threads::{self, Keeping, ThreadKey};
 use super::translate::TranslateRequest;
 use super::{AgUiRun, InputError, RunAgentInput};
-use crate::agent::{AgentRequest, AgentService, BoxAgent};
+use crate::agent::{AgentService, BoxAgent};
 use crate::callback::Seam;
 use crate::error::BoxError;
-use crate::runner::RunStream;
 
 /// An agent, as an HTTP service that speaks AG-UI.
 ///
@@ -92,13 +97,20 @@ pub struct AgUi {
     /// `None` if nothing stands around the translation.
     stack: Option<Seam<TranslateRequest>>,
     limits: Limits,
+    keeping: Keeping,
+    name: Arc<str>,
+    principal: Option<PrincipalOf>,
 }
+
+/// Says who speaks in a request.
+type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Option<Arc<str>> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     body: usize,
     nesting: usize,
     keep_alive: Duration,
+    abandoned_after: Duration,
 }
 
 impl AgUi {
@@ -112,21 +124,49 @@ impl AgUi {
         AgUiBuilder::new(BoxAgent::new(agent))
     }
 
-    /// Runs the agent for a front end that is connected in another way.
+    /// Runs the agent for a front end that is connected in another way, and that nobody is known
+    /// to speak through: see [`run_for`](Self::run_for).
     ///
     /// # Errors
     ///
-    /// The input asks for what cannot be: a message that no model can read, a state or a tool's
-    /// schema that is no object, two tools of one name, two answers to one interrupt.
-    pub fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
-        let request = AgentRequest::try_from(&input)?;
-        Ok(self.start(Arc::new(input), request))
+    /// The input is [refused](crate::agui#who-may-say-what), or asks for what cannot be: a message
+    /// that no model can read, a state or a tool's schema that is no object, two tools of one
+    /// name, two answers to one interrupt. Nothing has run.
+    pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
+        self.start(input, None, None).await
     }
 
-    fn start(&self, input: Arc<RunAgentInput>, mut request: AgentRequest) -> AgUiRun {
-        request.extensions_mut().insert(input.clone());
-        let agent = RunStream::named(self.agent.clone(), request, name(&input));
-        AgUiRun::new(agent, input, self.stack.clone())
+    /// Runs the agent for a front end that is connected in another way, for this principal.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub async fn run_for(
+        &self,
+        principal: impl Into<Arc<str>>,
+        input: RunAgentInput,
+    ) -> Result<AgUiRun, InputError> {
+        self.start(input, Some(principal.into()), None).await
+    }
+
+    async fn start(
+        &self,
+        mut input: RunAgentInput,
+        principal: Option<Arc<str>>,
+        parts: Option<http::request::Parts>,
+    ) -> Result<AgUiRun, InputError> {
+        let said = Said::read(&input)?;
+        let (server, thread) = (self.name.clone(), input.thread_id.clone());
+        let key = ThreadKey { server, principal, thread };
+        let abandoned_after = self.limits.abandoned_after;
+        let mut begun = threads::begin(&self.keeping, key, &mut input, abandoned_after).await?;
+        begun.request = said.ask(begun.request, &input);
+        let input = Arc::new(input);
+        begun.request.extensions_mut().insert(input.clone());
+        if let Some(parts) = parts {
+            begun.request.extensions_mut().insert(parts);
+        }
+        Ok(AgUiRun::new(self.agent.clone(), begun, input, self.stack.clone()))
     }
 
     async fn answer<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
@@ -136,29 +176,14 @@ impl AgUi {
     {
         let (parts, body) = request.into_parts();
         reply::check(&parts)?;
+        let principal = match &self.principal {
+            None => None,
+            Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
+        };
         let body = read(body, self.limits).await?;
         let input = RunAgentInput::from_json(&body)?;
-        let mut request = AgentRequest::try_from(&input)?;
-        request.extensions_mut().insert(parts);
-        let run = self.start(Arc::new(input), request);
+        let run = self.start(input, principal, Some(parts)).await?;
         Ok(reply::events(EventBody::new(run, self.limits.keep_alive)))
-    }
-}
-
-/// What the messages of a run are named after: the run, or where the front end has messages of an
-/// earlier one by that name, one more of it. It would add to those.
-fn name(input: &RunAgentInput) -> Arc<str> {
-    let run = &input.run_id;
-    let earlier = input.messages.iter().filter_map(|message| {
-        let rest = message.id.strip_prefix(&**run)?;
-        match rest.strip_prefix('.') {
-            Some(rest) => rest.split('-').next()?.parse::<u64>().ok(),
-            None => rest.starts_with('-').then_some(0),
-        }
-    });
-    match earlier.max() {
-        None => run.clone(),
-        Some(number) => format!("{run}.{}", number.saturating_add(1)).into(),
     }
 }
 

@@ -8,7 +8,7 @@ use http_body_util::{Either, Full};
 use serde_json::{Map, Value, json};
 
 use super::{Body, EventBody};
-use crate::agui::{InputError, sse};
+use crate::agui::{InputError, InputErrorKind, sse};
 
 /// A request that is not run, and why.
 #[derive(Debug)]
@@ -16,16 +16,18 @@ pub(super) struct Refusal {
     status: StatusCode,
     message: String,
     path: Option<String>,
+    code: Option<&'static str>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), path: None }
+        Self { status, message: message.into(), path: None, code: None }
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
         let mut error = Map::from_iter([("message".to_owned(), json!(self.message))]);
         error.extend(self.path.map(|path| ("path".to_owned(), Value::String(path))));
+        error.extend(self.code.map(|code| ("code".to_owned(), json!(code))));
         let body = Bytes::from(json!({ "error": error }).to_string());
         let mut response = Response::new(Either::Left(Full::new(body)));
         *response.status_mut() = self.status;
@@ -40,14 +42,21 @@ impl Refusal {
 
 impl From<InputError> for Refusal {
     fn from(error: InputError) -> Self {
-        // The JSON itself is broken, or what it says is.
-        let status = match error.is_syntax() {
-            true => StatusCode::BAD_REQUEST,
-            false => StatusCode::UNPROCESSABLE_ENTITY,
+        let status = match error.kind() {
+            InputErrorKind::Syntax => StatusCode::BAD_REQUEST,
+            InputErrorKind::Invalid | InputErrorKind::NotYours => StatusCode::UNPROCESSABLE_ENTITY,
+            InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
+            InputErrorKind::Store => StatusCode::SERVICE_UNAVAILABLE,
         };
+        let code = Some(error.kind().code());
         let path = Some(error.path().to_owned()).filter(|path| path != ".");
-        Self { path, ..Self::new(status, error.message()) }
+        Self { path, code, ..Self::new(status, error.message()) }
     }
+}
+
+/// Nobody is known to send the request.
+pub(super) fn unknown() -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, "it is not known who sends this request")
 }
 
 /// Whether the head of a request is one that can be answered.

@@ -8,29 +8,34 @@ use crate::error::Pending;
 use crate::lock::lock;
 use crate::stream::Invocation;
 
-/// What tool calls are called on the wire. Models name their calls within one conversation; a
-/// front end sees those of all subagents side by side.
+/// What tool calls and questions are called on the wire. Models name their calls within one
+/// conversation; a front end sees those of all subagents side by side.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<Known>);
+pub(in crate::agui) struct Names(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The calls of earlier runs of the conversation: the latest of each name.
+    earlier: HashMap<Arc<str>, Arc<str>>,
     /// In whose conversation a call of this name came first.
     first: HashMap<Arc<str>, Arc<str>>,
     /// The latest call of an agent by this name, where the front end has an earlier one.
     renamed: HashMap<(Arc<str>, Arc<str>), Arc<str>>,
-    /// What waits, by its own id.
-    waits: HashMap<String, Waiting>,
-}
-
-/// What waits, as it is called on the wire.
-#[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) id: String,
-    pub(super) call: Option<Arc<str>>,
+    /// What the front end was told, by the message that asks and the call's own name.
+    told: HashMap<(Arc<str>, Arc<str>), Arc<str>>,
+    /// The calls that wait, by the question's own name.
+    waits: HashMap<String, Arc<str>>,
+    /// The questions, by their own names.
+    interrupts: HashMap<String, Arc<str>>,
 }
 
 impl Names {
+    /// The conversation has these calls by now: the model's name and that on the wire.
+    pub(super) fn new(earlier: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
+        let earlier = earlier.into_iter().collect();
+        Self(Mutex::new(Known { earlier, ..Known::default() }))
+    }
+
     /// The message asks for a call. By its own name, unless another conversation has had a call
     /// of that name before, or the front end has one from an earlier message: it would take the
     /// two for one, and models do count from the start again.
@@ -38,27 +43,33 @@ impl Names {
         &self,
         by: &Invocation,
         id: &Arc<str>,
-        message: &str,
+        message: &Arc<str>,
         shown: &Conversation,
     ) -> Arc<str> {
         let key = (by.id.clone(), id.clone());
         lock(&self.0).renamed.remove(&key);
-        let name = self.call(by, id);
-        if !shown.asks_elsewhere(&name, message) {
-            return name;
+        let mut name = self.call(by, id);
+        if shown.asks_elsewhere(&name, message) {
+            name = format!("{message}-{id}").into();
+            lock(&self.0).renamed.insert(key, name.clone());
         }
-        let name: Arc<str> = format!("{message}-{id}").into();
-        lock(&self.0).renamed.insert(key, name.clone());
+        lock(&self.0).told.insert((message.clone(), id.clone()), name.clone());
         name
     }
 
     /// What the call that an agent makes is called.
-    pub(super) fn call(&self, by: &Invocation, id: &Arc<str>) -> Arc<str> {
+    pub(in crate::agui) fn call(&self, by: &Invocation, id: &Arc<str>) -> Arc<str> {
         let known = &mut *lock(&self.0);
         if let Some(name) = known.renamed.get(&(by.id.clone(), id.clone())) {
             return name.clone();
         }
-        let conversation = &by.conversation().id;
+        let conversation = by.conversation();
+        if conversation.number <= 1
+            && let Some(name) = known.earlier.get(id)
+        {
+            return name.clone();
+        }
+        let conversation = &conversation.id;
         let first = known.first.entry(id.clone()).or_insert_with(|| conversation.clone());
         match first == conversation {
             true => id.clone(),
@@ -66,24 +77,36 @@ impl Names {
         }
     }
 
+    /// What the front end was told that the call of a message is called.
+    pub(in crate::agui) fn told(&self, message: Option<&Arc<str>>, id: &Arc<str>) -> Arc<str> {
+        let told = message.and_then(|message| {
+            let key = (message.clone(), id.clone());
+            lock(&self.0).told.get(&key).cloned()
+        });
+        told.unwrap_or_else(|| id.clone())
+    }
+
     /// An agent waits for this. Those around it wait for the same, and come later.
     pub(super) fn waits(&self, agent: &Invocation, pending: &Pending) {
         let Some(own) = pending.tool_call_id.as_deref() else { return };
         let call = self.call(agent, &own.into());
-        // A call of the conversation itself comes back by its name on the wire, and is then waited
-        // for by that; one of a subagent is made anew.
-        let path = pending.id.strip_suffix(own).filter(|_| agent.conversation().number <= 1);
-        let id = path.map_or_else(|| pending.id.clone(), |path| format!("{path}{call}"));
-        let waiting = Waiting { id, call: Some(call) };
-        lock(&self.0).waits.entry(pending.id.clone()).or_insert(waiting);
+        lock(&self.0).waits.entry(pending.id.clone()).or_insert(call);
     }
 
-    /// How this is called on the wire.
-    pub(super) fn waiting(&self, pending: &Pending) -> Waiting {
+    /// The call that waits for this.
+    pub(super) fn waiting(&self, pending: &Pending) -> Option<Arc<str>> {
         let known = lock(&self.0).waits.get(&pending.id).cloned();
-        known.unwrap_or_else(|| Waiting {
-            id: pending.id.clone(),
-            call: pending.tool_call_id.as_deref().map(Into::into),
-        })
+        known.or_else(|| pending.tool_call_id.as_deref().map(Into::into))
+    }
+
+    /// What a question is called: nobody can guess it, and it is another one each time.
+    pub(in crate::agui) fn interrupt(&self, pending: &str) -> Arc<str> {
+        let interrupts = &mut lock(&self.0).interrupts;
+        if let Some(name) = interrupts.get(pending) {
+            return name.clone();
+        }
+        let name: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        interrupts.insert(pending.to_owned(), name.clone());
+        name
     }
 }

@@ -27,15 +27,20 @@ pub(in crate::agui) struct TranslateRun {
     pub(in crate::agui) context: RunContext,
     /// The messages as the front end has them.
     pub(in crate::agui) shown: Mutex<Conversation>,
-    pub(super) names: Names,
+    pub(in crate::agui) names: Names,
     /// The state is told whole from here on.
     pub(super) tells_whole_state: AtomicBool,
 }
 
 impl TranslateRun {
-    pub(in crate::agui) fn new(input: Arc<RunAgentInput>, context: RunContext) -> Self {
+    /// `calls` are those of the conversation: the model's name and that on the wire.
+    pub(in crate::agui) fn new(
+        input: Arc<RunAgentInput>,
+        context: RunContext,
+        calls: Vec<(Arc<str>, Arc<str>)>,
+    ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
-        let (names, tells_whole_state) = Default::default();
+        let (names, tells_whole_state) = (Names::new(calls), AtomicBool::default());
         Self { input, context, shown, names, tells_whole_state }
     }
 

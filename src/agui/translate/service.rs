@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use serde_json::{Map, Value, json};
 use tower::Service;
 
-use super::names::Waiting;
 use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
 use crate::agui::EventKind as Sent;
@@ -79,7 +78,7 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
         EventKind::AgentEntered => out.extend(entered(&invocation, run)),
         EventKind::AgentLeft { pending, error } => {
             pending.iter().for_each(|pending| run.names.waits(&invocation, pending));
-            out.extend(left(&invocation, &pending, error));
+            out.extend(left(&invocation, &pending, error, run));
         }
         EventKind::StepStarted { iteration } => {
             out.push(Event::step_started(step(&invocation, iteration)));
@@ -175,12 +174,12 @@ fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
     let is_client = |pending: &&Pending| pending.reason == client_tool::REASON;
     // Earlier front ends refuse the list, and find the calls without it.
     let calls = pending.iter().filter(|it| is_client(it) && run.speaks_1_0());
-    let calls = calls.filter_map(|it| run.names.waiting(it).call);
+    let calls = calls.filter_map(|it| run.names.waiting(it));
     let pending_tool_call_ids = calls.collect();
-    let interrupt = |pending| {
+    let interrupt = |pending: &Pending| {
         let mut interrupt = Interrupt::from(pending);
-        let Waiting { id, call } = run.names.waiting(pending);
-        (interrupt.id, interrupt.tool_call_id) = (id.into(), call);
+        interrupt.id = run.names.interrupt(&pending.id);
+        interrupt.tool_call_id = run.names.waiting(pending);
         interrupt
     };
     let interrupts: Vec<_> = pending.iter().filter(|it| !is_client(it)).map(interrupt).collect();
@@ -201,7 +200,12 @@ fn entered(invocation: &Invocation, run: &TranslateRun) -> Option<Event> {
     Some(started.into())
 }
 
-fn left(invocation: &Invocation, pending: &[Pending], error: Option<Error>) -> Option<Event> {
+fn left(
+    invocation: &Invocation,
+    pending: &[Pending],
+    error: Option<Error>,
+    run: &TranslateRun,
+) -> Option<Event> {
     invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
     let subagent_run_id = invocation.id.clone();
     let left = match error {
@@ -214,7 +218,7 @@ fn left(invocation: &Invocation, pending: &[Pending], error: Option<Error>) -> O
             subagent_run_id,
             result: None,
             outcome: (!pending.is_empty()).then(|| SubagentOutcome::Suspended {
-                interrupt_ids: pending.iter().map(|pending| pending.id.as_str().into()).collect(),
+                interrupt_ids: pending.iter().map(|it| run.names.interrupt(&it.id)).collect(),
             }),
         },
     };

@@ -153,47 +153,95 @@ pub enum ResumeStatus {
     Cancelled,
 }
 
-/// A request that cannot be understood: where in it, and why.
+/// A request that is not run: where in it, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid run input at `{path}`: {message}")]
 pub struct InputError {
     path: String,
     message: String,
-    is_syntax: bool,
+    kind: InputErrorKind,
+}
+
+/// Why an input is not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InputErrorKind {
+    /// It is no JSON.
+    Syntax,
+    /// It is not what the protocol asks for, or asks for what cannot be.
+    Invalid,
+    /// It says what only the server may say.
+    NotYours,
+    /// It answers a question that is not open.
+    NotOpen,
+    /// Another run works on the thread.
+    Busy,
+    /// The thread cannot be loaded or saved.
+    Store,
+}
+
+impl InputErrorKind {
+    /// Returns a word for programs, such as `not_open`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Syntax => "syntax",
+            Self::Invalid => "invalid",
+            Self::NotYours => "not_yours",
+            Self::NotOpen => "not_open",
+            Self::Busy => "busy",
+            Self::Store => "store",
+        }
+    }
 }
 
 impl InputError {
     pub(in crate::agui) fn new(path: impl Into<String>, message: impl ToString) -> Self {
-        Self { path: path.into(), message: message.to_string(), is_syntax: false }
+        let kind = InputErrorKind::Invalid;
+        Self { path: path.into(), message: message.to_string(), kind }
+    }
+
+    /// The same, of this kind.
+    pub(in crate::agui) fn of(self, kind: InputErrorKind) -> Self {
+        Self { kind, ..self }
     }
 
     fn json(path: impl Into<String>, error: &serde_json::Error) -> Self {
-        let is_syntax = error.is_syntax() || error.is_eof();
+        let kind = match error.is_syntax() || error.is_eof() {
+            true => InputErrorKind::Syntax,
+            false => InputErrorKind::Invalid,
+        };
         // Where a key is broken, the place is that of the object.
         let path: String = path.into();
         let path = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
         let path = if path.is_empty() { "." } else { path };
-        Self { is_syntax, ..Self::new(path, error) }
+        Self::new(path, error).of(kind)
     }
 
     fn no_text(error: Utf8Error) -> Self {
         let message = format!("the JSON is not UTF-8: {error}");
-        Self { is_syntax: true, ..Self::new(".", message) }
+        Self::new(".", message).of(InputErrorKind::Syntax)
     }
 
-    /// Whether it is no JSON at all.
+    /// Returns whether it is no JSON at all.
     #[must_use]
     pub fn is_syntax(&self) -> bool {
-        self.is_syntax
+        self.kind == InputErrorKind::Syntax
     }
 
-    /// Where, such as `messages[2].content[0].type`.
+    /// Returns why, for programs.
+    #[must_use]
+    pub fn kind(&self) -> InputErrorKind {
+        self.kind
+    }
+
+    /// Returns where, such as `messages[2].content[0].type`; `.` for the whole.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Why.
+    /// Returns why, for people.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

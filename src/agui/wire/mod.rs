@@ -14,7 +14,9 @@ mod skip;
 
 pub use self::content::{Content, ContentPart, MediaPart, PartSource, TextPart};
 pub use self::event::Event;
-pub use self::input::{Context, InputError, ResumeEntry, ResumeStatus, RunAgentInput, Tool};
+pub use self::input::{
+    Context, InputError, InputErrorKind, ResumeEntry, ResumeStatus, RunAgentInput, Tool,
+};
 pub use self::kind::{EncryptedEntity, EventKind, ReasoningRole, TextRole};
 pub use self::message::{FunctionCall, Message, MessageKind, ToolCall};
 pub use self::run::{

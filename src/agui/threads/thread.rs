@@ -1,0 +1,191 @@
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Checkpoint;
+use crate::error::Resolution;
+use crate::message::{Message, Messages};
+
+/// What the server knows of one thread: what was said in it, what it was asked, and what it waits
+/// for.
+///
+/// A [store](super::ThreadStore) keeps it as it is: it serialises, and nothing in it is for a
+/// front end to see.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    pub(super) version: u64,
+    /// All that was ever said, in the order of time. Branches share what comes before them.
+    pub(super) log: Vec<Arc<Entry>>,
+    /// What of it the latest run has gone on from and added.
+    pub(super) head: Vec<usize>,
+    /// Where the latest run has stopped, without its messages.
+    pub(super) rest: Checkpoint,
+    pub(super) open: Vec<Open>,
+    /// What the latest run was answered, until it has come to a good end.
+    pub(super) answered: Vec<Answered>,
+    /// What the messages of its runs are named after.
+    pub(super) runs: Vec<Arc<str>>,
+    /// What the latest run has said begins here.
+    pub(super) run_from: usize,
+    /// The latest run failed, or its front end went away: what it did may not have been told.
+    pub(super) is_cut: bool,
+    /// A run works on it, and was last heard of then: seconds since 1970.
+    pub(super) running: Option<u64>,
+}
+
+/// One message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Its name on the wire. None, if the front end does not know of it.
+    pub(super) id: Option<Arc<str>>,
+    pub(super) speaker: Speaker,
+    /// What a model is shown of it; nothing of what has no place in the conversation.
+    pub(super) message: Option<Message>,
+    /// The calls that it asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) calls: Vec<Asked>,
+    /// The message whose call it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) answers: Option<usize>,
+    #[serde(skip)]
+    size: OnceLock<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum Speaker {
+    User,
+    System,
+    Assistant,
+    Tool,
+}
+
+/// A call that the server has handed out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// The model's name for it.
+    pub(super) id: Arc<str>,
+    /// Its name on the wire.
+    pub(super) wire: Arc<str>,
+    /// The front end answers it.
+    pub(super) is_client: bool,
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Open {
+    /// Its name on the wire, which nobody can guess.
+    pub(super) id: Arc<str>,
+    /// The [`Pending::id`](crate::Pending::id).
+    pub(super) pending: String,
+}
+
+/// A question that has had its answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Answered {
+    pub(super) id: Arc<str>,
+    pub(super) answer: Resolution,
+}
+
+impl Thread {
+    /// Counts how often it was saved: 1 for the first time.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether it waits for a person.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether a run works on it.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub(super) fn entry(&self, index: usize) -> Option<&Entry> {
+        self.log.get(index).map(|entry| &**entry)
+    }
+
+    pub(super) fn push(&mut self, entry: Entry) -> usize {
+        self.log.push(Arc::new(entry));
+        self.log.len() - 1
+    }
+
+    /// What a model is shown of these.
+    pub(super) fn messages(&self, of: &[usize]) -> Messages {
+        let messages = of.iter().filter_map(|index| self.entry(*index)?.message.clone());
+        messages.collect()
+    }
+
+    /// The latest answer to a call.
+    pub(super) fn answer_to(&self, asks: usize, call: &str) -> Option<usize> {
+        let is_its = |entry: &Entry| {
+            let mut results = entry.message.iter().flat_map(Message::tool_results);
+            entry.answers == Some(asks) && results.any(|result| *result.call_id == *call)
+        };
+        (0..self.log.len()).rev().find(|index| self.entry(*index).is_some_and(is_its))
+    }
+
+    /// About how much memory it takes, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.log.iter().map(|entry| entry.size()).sum()
+    }
+}
+
+fn size(message: &Message) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Nothing in a message fails to serialise; if it did, it would count as what was written.
+    let _ = serde_json::to_writer(&mut count, message);
+    count.0
+}
+
+impl Entry {
+    pub(super) fn new(
+        id: Option<Arc<str>>,
+        speaker: Speaker,
+        message: impl Into<Option<Message>>,
+    ) -> Self {
+        Self {
+            id,
+            speaker,
+            message: message.into(),
+            calls: Vec::new(),
+            answers: None,
+            size: OnceLock::new(),
+        }
+    }
+
+    /// The same, which asks for these calls.
+    pub(super) fn asking(self, calls: Vec<Asked>) -> Self {
+        Self { calls, ..self }
+    }
+
+    /// The same, which answers a call of this message.
+    pub(super) fn answering(self, answers: Option<usize>) -> Self {
+        Self { answers, ..self }
+    }
+
+    fn size(&self) -> usize {
+        const ENTRY: usize = 256;
+        *self.size.get_or_init(|| ENTRY + self.message.as_ref().map_or(0, size))
+    }
+
+    /// Whether it asks for a tool of the server's.
+    pub(super) fn asks_server(&self) -> bool {
+        self.calls.iter().any(|call| !call.is_client)
+    }
+}
