@@ -56,8 +56,15 @@ impl<R: Request> Begun<R> {
             _ if !self.is_after_asked(origin) => Asked::Guards,
             _ => Asked::All,
         };
-        self.after(&mut response, asked).await?;
-        Ok(response)
+        let asked = self.after(&mut response, asked).await;
+        if let Err(error) = &asked
+            && R::CALL == CallKind::Agent
+            && ending.is_some()
+        {
+            // The ending stands, but nobody is to see the answer.
+            self.request.context().withhold(error);
+        }
+        asked.map(|()| response)
     }
 
     /// What the call is answered with before any `after` is asked, and by whom.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -89,15 +89,22 @@ impl Latch {
 
     pub(super) fn pending(&self) -> Vec<Pending> {
         let entries = lock(&self.entries);
-        let waits = entries.all.iter().flat_map(|entry| {
-            entry.error.pending().iter().cloned().map(|mut pending| {
-                if entry.call.kind == CallKind::Tool && pending.tool_call_id.is_none() {
-                    pending.tool_call_id = entry.call.tool.as_deref().map(str::to_owned);
+        let mut waits = Vec::new();
+        let mut ids = HashSet::new();
+        for Entry { call, error, .. } in &entries.all {
+            for pending in error.pending() {
+                // What comes out of the agent's own layers was raised inside of them.
+                if !ids.insert(&pending.id) && call.kind == CallKind::Agent {
+                    continue;
                 }
-                pending
-            })
-        });
-        waits.collect()
+                let mut pending = pending.clone();
+                if call.kind == CallKind::Tool && pending.tool_call_id.is_none() {
+                    pending.tool_call_id = call.tool.as_deref().map(str::to_owned);
+                }
+                waits.push(pending);
+            }
+        }
+        waits
     }
 
     fn find(&self, place: impl Fn(&Entries) -> Option<usize>) -> Option<Error> {

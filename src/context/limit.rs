@@ -13,6 +13,11 @@ impl RunContext {
         (self.beyond_limit && kind == CallKind::Model).then(|| self.limit_reached(self.iteration))
     }
 
+    /// Fails an agent that was ended, so that its answer is not given.
+    pub(crate) fn withhold(&self, error: &Error) {
+        drop(self.scope.withheld.set(error.clone()));
+    }
+
     /// The error of an agent that has made as many model calls as it may.
     pub(crate) fn limit_reached(&self, made: u32) -> Error {
         Error::new(ErrorKind::MaxIterations, format!("{made} model calls and no answer"))

@@ -72,6 +72,8 @@ pub(super) struct Scope {
     pub(super) path: Arc<str>,
     pub(super) max_iterations: u32,
     pub(super) latch: Latch,
+    /// Why the answer of an agent that was ended is not given.
+    pub(super) withheld: OnceLock<Error>,
     pub(super) carried: Carried,
     /// Where to tell what happens, if somebody watches.
     pub(super) outlet: Option<Outlet>,
@@ -158,6 +160,7 @@ impl Scope {
             path,
             max_iterations: 0,
             latch: Latch::default(),
+            withheld: OnceLock::new(),
             carried: Carried::default(),
             outlet: None,
             token,
@@ -302,7 +305,8 @@ impl Scope {
     }
 
     pub(super) fn ending(&self, call: &Call) -> Option<Error> {
-        self.aborted(call).or_else(|| self.latch.ending(call))
+        let withheld = || self.withheld.get().filter(|_| call.kind == CallKind::Agent).cloned();
+        self.aborted(call).or_else(withheld).or_else(|| self.latch.ending(call))
     }
 
     fn aborted(&self, call: &Call) -> Option<Error> {

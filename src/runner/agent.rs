@@ -347,7 +347,7 @@ fn settle(
         context.latch(CallKind::Agent, error);
     }
     let Some(ending) = context.ending(CallKind::Agent) else { return result };
-    if ending.kind() == ErrorKind::Aborted {
+    if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
         return Err(ending);
     }
     let response = result.unwrap_or_else(|_| {

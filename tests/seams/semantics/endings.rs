@@ -1,12 +1,13 @@
 //! Pauses, limits and late answers under each preset.
 
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use tower_agent::guard::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, End, ErrorKind, Message,
-    ModelResponse, Recovery, Resolution, Semantics, Tool, ToolResult, after_agent, before_model,
-    on_model_error,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Bundle, Checkpoint, End, Error,
+    ErrorKind, Message, ModelResponse, Recovery, Resolution, Semantics, Tool, ToolResult,
+    after_agent, before_model, on_model_error,
 };
 
 use crate::support::trace::Trace;
@@ -136,6 +137,53 @@ async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
             assert_eq!((done.text().as_str(), trace.take().as_str()), ("Paid.", "paid"));
         }
     }
+}
+
+#[tokio::test]
+async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the_same() {
+    for streamed in [false, true] {
+        let trace = Trace::default();
+        let fails = || {
+            after_agent(|_, response: &AgentResponse| match response.pending() {
+                [] => Ok(()),
+                _ => Err(Error::new(ErrorKind::Other, "not to be seen")),
+            })
+        };
+        let agents = [
+            cashier(&trace).semantics(Semantics::adk_python()).on_agent(fails()),
+            cashier(&trace).on_agent(fails().guard()),
+            cashier(&trace).global(Bundle::new().on_agent(fails().guard())),
+        ];
+        for (index, agent) in agents.into_iter().enumerate() {
+            let agent = agent.build().unwrap();
+            let error = match streamed {
+                false => agent.run("?").await.unwrap_err(),
+                true => agent.stream("?").response().await.unwrap_err(),
+            };
+            assert_eq!(error.message(), "not to be seen", "agent {index}");
+
+            let checkpoint = error.checkpoint().unwrap().clone();
+            assert_eq!(checkpoint.pending.len(), 1, "agent {index}");
+            let done = agent.run(approved(checkpoint)).await.unwrap();
+            assert_eq!((done.text().as_str(), trace.take().as_str()), ("Paid.", "paid"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_fails_a_paused_agent_leaves_one_question() {
+    let trace = Trace::default();
+    let fails = tower::layer::layer_fn(|seam: tower_agent::callback::Seam<AgentRequest>| {
+        seam.and_then(async |_| Err::<AgentResponse, _>(Error::new(ErrorKind::Other, "down")))
+    });
+    let agent =
+        cashier(&trace).on_agent(after_agent(|_, _| ())).agent_layer(fails).build().unwrap();
+
+    let paused = agent.run("?").await.unwrap();
+
+    assert_eq!(paused.pending().len(), 1);
+    let call = paused.new_messages().flat_map(Message::tool_calls).next().unwrap();
+    assert_eq!(paused.pending()[0].tool_call_id.as_deref(), Some(&*call.id));
 }
 
 /// An agent with a limit of one model call, whose model would call for another one.
