@@ -234,7 +234,7 @@ impl<R: Request> Begun<R> {
         let decision = decision.unwrap_or_else(|error| Decision::Failed(error.clone()));
         let (callback, call) = (name(callback), R::CALL);
         let name = self.request.name().map(Into::into);
-        let tool_call_id = self.request.context().tool_call.clone();
+        let tool_call_id = self.request.context().shared_tool_call_id();
         let note = CallbackNote { callback, hook, call, name, tool_call_id, decision };
         let note = EventKind::Callback(Arc::new(note));
         match hook {

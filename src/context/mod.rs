@@ -26,7 +26,7 @@ pub use self::state::{State, StateDelta};
 pub use self::values::{ValueTypeError, Values};
 
 use self::latch::Call;
-use self::run::{Given, RecordPlace, Scope};
+use self::run::{CallName, Given, RecordPlace, Scope};
 use crate::call::CallKind;
 use crate::error::{CallSite, Error, Pending, Resolution};
 use crate::message::{Message, Messages, Part, Usage};
@@ -46,7 +46,7 @@ pub struct RunContext {
     iteration: u32,
     /// Which of the scope's texts were said before this turn, since the agent began.
     texts: Range<usize>,
-    pub(crate) tool_call: Option<Arc<str>>,
+    tool_call: Option<CallName>,
     /// The model call made with this handle is one more than the agent may make.
     beyond_limit: bool,
 }
@@ -86,7 +86,7 @@ impl RunContext {
         (Self { scope: Arc::new(scope), ..self.clone() }, events)
     }
 
-    fn of(scope: Scope, tool_call: Option<Arc<str>>) -> Self {
+    fn of(scope: Scope, tool_call: Option<CallName>) -> Self {
         let (scope, texts) = (Arc::new(scope), 0..0);
         Self { scope, iteration: 0, texts, tool_call, beyond_limit: false }
     }
@@ -136,12 +136,18 @@ impl RunContext {
     /// The provider's name for the tool call that this is, or is made in.
     #[must_use]
     pub fn tool_call_id(&self) -> Option<&str> {
-        self.tool_call.as_deref()
+        self.tool_call.as_ref().map(|call| &*call.id)
+    }
+
+    /// The same, to keep.
+    pub(crate) fn shared_tool_call_id(&self) -> Option<Arc<str>> {
+        self.tool_call.as_ref().map(|call| call.id.clone())
     }
 
     /// Names this call in the whole tree: the agents and the tool calls that it is made in, from
     /// the root, such as `boss/call_1/worker/call_7`. A run that resumes gives a call the same
-    /// name again.
+    /// name again, and no other call of the conversation has it: where a provider gives an id for
+    /// the third time, the call is `call_7#3`.
     #[must_use]
     pub fn call_path(&self) -> String {
         self.scope.call_path(self.tool_call.as_ref())
@@ -323,6 +329,7 @@ impl RunContext {
             && let Some(scope) = Arc::get_mut(&mut self.scope)
         {
             let tool_call = self.tool_call.clone();
+            let tool_call = tool_call.map(|call| call.id);
             scope.outlet = Some(outlet.enter(scope.path.clone(), tool_call, goes_on));
         }
         self
@@ -347,7 +354,8 @@ impl RunContext {
 
     /// The handle for a tool call of this turn.
     pub(crate) fn in_tool_call(&self, id: &Arc<str>) -> Self {
-        Self { tool_call: Some(id.clone()), ..self.clone() }
+        let call = CallName { id: id.clone(), name: self.record().name_call(id) };
+        Self { tool_call: Some(call), ..self.clone() }
     }
 
     /// Keeps what the model said for later turns.
@@ -423,7 +431,7 @@ impl RunContext {
     /// with others in this team.
     pub(crate) fn holds(&self, agent: &str) -> String {
         match &self.tool_call {
-            Some(call) if !self.scope.is_in(call) => format!("{call}/{agent}"),
+            Some(call) if !self.scope.is_in(call) => format!("{}/{agent}", call.name),
             _ => self.scope.place.below(agent).to_string(),
         }
     }
@@ -451,7 +459,8 @@ impl RunContext {
     }
 
     fn call(&self, kind: CallKind) -> Call {
-        Call { kind, turn: self.iteration, tool: self.tool_call.clone() }
+        let tool = self.shared_tool_call_id();
+        Call { kind, turn: self.iteration, tool }
     }
 
     /// Remembers an error that ends more than the call it comes from.
@@ -490,7 +499,7 @@ impl fmt::Debug for RunContext {
             .field("run_id", &self.run_id())
             .field("path", &self.path())
             .field("iteration", &self.iteration)
-            .field("tool_call_id", &self.tool_call)
+            .field("tool_call_id", &self.tool_call_id())
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! What is kept of a conversation while agents work on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ struct Kept {
     /// The calls of the turn that is under way, in the model's order, by their ids.
     calls: Vec<(Arc<str>, Slot)>,
     nested: BTreeMap<String, Record>,
+    /// How often each call id has been given; counted when first asked for.
+    ids: Option<HashMap<Arc<str>, u32>>,
     /// What it was made from.
     origin: Option<Arc<Conversation>>,
     /// How many runs there were before.
@@ -47,10 +49,34 @@ impl Kept {
         messages
     }
 
+    /// Names a call of the last turn, in the whole conversation: some providers give one id to calls
+    /// of several turns.
+    fn name_call(&mut self, id: &Arc<str>) -> Arc<str> {
+        let ids = self.ids.get_or_insert_with(|| {
+            let mut ids = HashMap::new();
+            self.messages.iter().for_each(|message| count(message, &mut ids));
+            ids
+        });
+        let number = ids.get(id).copied().unwrap_or(1);
+        if number < 2 && !id.contains(['/', '#']) {
+            return id.clone();
+        }
+        // Apart from the steps of a path, and from another's number.
+        let mut name = id.replace('%', "%25").replace('/', "%2F").replace('#', "%23");
+        if number > 1 {
+            name.push_str(&format!("#{number}"));
+        }
+        name.into()
+    }
+
     /// Whether an agent works in this call.
     fn holds_in(&self, call: &str) -> bool {
         self.nested.keys().any(|held| is_held_in(held, call))
     }
+}
+
+fn count(message: &Message, ids: &mut HashMap<Arc<str>, u32>) {
+    message.tool_calls().for_each(|call| *ids.entry(call.id.clone()).or_default() += 1);
 }
 
 /// Whether a conversation is that of an agent that works in this call.
@@ -212,6 +238,7 @@ impl Record {
         let kept = &mut *lock(&self.0);
         kept.messages = kept.messages();
         kept.calls.clear();
+        kept.ids = None;
         let mut messages = asked.clone();
         messages.extend(kept.messages.range(joined.unwrap_or(kept.new_from)).cloned());
         if joined.is_none() {
@@ -222,12 +249,24 @@ impl Record {
 
     /// Notes what was said.
     pub(crate) fn push(&self, message: Message) {
-        lock(&self.0).messages.push(message);
+        let kept = &mut *lock(&self.0);
+        if let Some(ids) = &mut kept.ids {
+            count(&message, ids);
+        }
+        kept.messages.push(message);
+    }
+
+    /// Names a call of the last turn, in the whole conversation.
+    pub(crate) fn name_call(&self, id: &Arc<str>) -> Arc<str> {
+        lock(&self.0).name_call(id)
     }
 
     /// Notes the whole of what was said.
     pub(crate) fn set(&self, messages: Messages) {
         let kept = &mut *lock(&self.0);
+        if kept.messages.len() != messages.len() {
+            kept.ids = None;
+        }
         kept.messages = messages;
         kept.calls.clear();
     }
@@ -249,7 +288,23 @@ impl Record {
 
     /// These tool calls are made.
     pub(crate) fn begin_turn<'a>(&self, calls: impl Iterator<Item = &'a Arc<str>>) {
-        lock(&self.0).calls = calls.map(|id| (id.clone(), Slot::Open)).collect();
+        let kept = &mut *lock(&self.0);
+        kept.calls = calls.map(|id| (kept.name_call(id), Slot::Open)).collect();
+    }
+
+    /// Keeps that a call has failed its run, with this for an answer, and returns what it is
+    /// answered. A call in which an agent works is not: it goes on when the run is resumed.
+    pub(crate) fn fail(&self, call: usize, answer: Message) -> Vec<Message> {
+        let kept = &mut *lock(&self.0);
+        let Some((id, slot)) = kept.calls.get(call) else { return Vec::new() };
+        let slot = match slot.answers() {
+            [] if kept.holds_in(id) => Slot::Open,
+            [] => Slot::Answered(answer),
+            _ => slot.clone(),
+        };
+        let answers = slot.answers().to_vec();
+        kept.calls[call].1 = slot;
+        answers
     }
 
     /// Keeps what has become of a call. Once it is answered, what was said inside it is of no use.
@@ -312,7 +367,7 @@ impl Record {
     pub(crate) fn finish(&self, messages: Messages) {
         let kept = &mut *lock(&self.0);
         let told = kept.rest.told;
-        kept.messages = messages;
+        (kept.messages, kept.ids) = (messages, None);
         kept.calls.clear();
         kept.nested.clear();
         kept.rest = Rest { told, is_done: true, turn_of: Some("".into()), ..Rest::default() };

@@ -46,6 +46,15 @@ impl Run {
     }
 }
 
+/// Names a tool call.
+#[derive(Clone, Debug)]
+pub(super) struct CallName {
+    /// As the provider does.
+    pub(super) id: Arc<str>,
+    /// In the whole conversation.
+    pub(super) name: Arc<str>,
+}
+
 /// Where an agent writes down what is said.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
@@ -87,7 +96,7 @@ pub(super) struct Scope {
     pub(super) place: RecordPlace,
     parent: Option<Arc<Scope>>,
     /// The tool call that the agent was called in.
-    caller: Option<Arc<str>>,
+    caller: Option<CallName>,
     usage: Mutex<Usage>,
     /// The answers that have a text.
     texts: Mutex<Vec<Message>>,
@@ -119,7 +128,7 @@ impl Scope {
 
     pub(super) fn child(
         parent: &Arc<Self>,
-        caller: Option<Arc<str>>,
+        caller: Option<CallName>,
         agent: &str,
         max_iterations: u32,
         carried: Carried,
@@ -133,7 +142,7 @@ impl Scope {
     }
 
     /// A part of a run that is not yet another agent's.
-    pub(super) fn part(parent: &Arc<Self>, caller: Option<Arc<str>>) -> Self {
+    pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
         let Self { max_iterations, ref carried, ref outlet, .. } = **parent;
         let (carried, outlet) = (carried.clone(), outlet.clone());
         let within = Self::within(parent, parent.path.clone());
@@ -203,19 +212,18 @@ impl Scope {
     }
 
     /// Names a call of this agent, by the agents and the tool calls that it is made in.
-    pub(super) fn call_path(&self, tool: Option<&Arc<str>>) -> String {
+    pub(super) fn call_path(&self, tool: Option<&CallName>) -> String {
         let mut path = match &self.parent {
             Some(parent) => parent.call_path(self.caller.as_ref()),
             None => String::new(),
         };
         // What an agent does outside of its own tool calls is still done in its caller's.
-        let own =
-            tool.filter(|&tool| !self.caller.as_ref().is_some_and(|it| Arc::ptr_eq(it, tool)));
+        let own = tool.filter(|tool| !self.is_in(tool));
         // Its caller's own place, watched.
         let is_caller = self.parent.as_ref().is_some_and(|parent| parent.path == self.path);
         let agent = self.path.rsplit('/').next();
         let agent = agent.filter(|agent| !agent.is_empty() && !is_caller);
-        for step in agent.into_iter().chain(own.map(|tool| &**tool)) {
+        for step in agent.into_iter().chain(own.map(|tool| &*tool.name)) {
             if !path.is_empty() {
                 path.push('/');
             }
@@ -225,8 +233,8 @@ impl Scope {
     }
 
     /// Whether the agent was called in this very tool call.
-    pub(super) fn is_in(&self, call: &Arc<str>) -> bool {
-        self.caller.as_ref().is_some_and(|caller| Arc::ptr_eq(caller, call))
+    pub(super) fn is_in(&self, call: &CallName) -> bool {
+        self.caller.as_ref().is_some_and(|caller| Arc::ptr_eq(&caller.name, &call.name))
     }
 
     /// Whether no agent works above this one.

@@ -44,16 +44,33 @@ impl Running<'_> {
 
     /// Keeps a call's answer, and then tells it.
     async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
-        let answered = self.answer_call(index, call).await;
-        let slot = answered.as_ref().cloned().unwrap_or_default();
-        self.transcript.keep(index, slot);
-        let slot = answered?;
+        let slot = match self.answer_call(index, call).await {
+            Ok(slot) => slot,
+            Err(error) => return Err(self.fail(index, call, error)),
+        };
+        self.transcript.keep(index, slot.clone());
         if let Some(outlet) = self.turn.outlet() {
             for message in slot.answers() {
                 outlet.tell_answer(message).await;
             }
         }
         Ok(())
+    }
+
+    /// Keeps that a call has failed the run. It is made again by a run that resumes if that does no
+    /// harm; else its failure is its answer.
+    fn fail(&self, index: usize, call: &ToolCall, error: Error) -> Error {
+        let declaration = self.tools.declaration(&call.name);
+        let is_repeatable = declaration.is_some_and(|it| it.effect() != Effect::Mutating);
+        if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
+            self.transcript.keep(index, Slot::Open);
+        } else {
+            let answers = self.transcript.fail(index, told(call, &error));
+            if let Some(outlet) = self.turn.outlet() {
+                answers.iter().for_each(|answer| outlet.note_answer(answer));
+            }
+        }
+        error
     }
 
     async fn answer_call(&self, index: usize, call: &ToolCall) -> Result<Slot> {
@@ -76,11 +93,22 @@ impl Running<'_> {
         }
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| self.failed(call, error));
-        self.survived()?;
+        if let Err(abort) = self.survived() {
+            // It has answered, whatever else ends the run.
+            if let Ok(response) = &result {
+                self.transcript.keep(index, Slot::Answered(shown_by_default(call, response)));
+            }
+            return Err(abort);
+        }
         match result {
             // A layer may have made an answer of what the call waits for.
             Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
-            Ok(response) => self.show(call, response).await,
+            Ok(response) => {
+                if self.config.show_tool.is_some() {
+                    self.transcript.keep(index, Slot::Answered(shown_by_default(call, &response)));
+                }
+                self.show(call, response).await
+            }
             Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(call, &error) => Err(error),
             Err(error) => Ok(Slot::Answered(told(call, &error))),
@@ -108,11 +136,9 @@ impl Running<'_> {
 
     /// The messages that show a tool's answer, made once, after every callback and layer.
     async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Slot> {
-        let result = ToolResult::new(call, response.parts());
-        let result = if response.is_error() { result.failed() } else { result };
-        let default = Message::tool(result);
+        let default = shown_by_default(call, &response);
         let Some(show) = &self.config.show_tool else { return Ok(Slot::Answered(default)) };
-        let shown_by_default = Slot::Answered(default.clone());
+        let by_default = Slot::Answered(default.clone());
         let answer = ToolAnswer {
             call: call.clone(),
             arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
@@ -124,11 +150,16 @@ impl Running<'_> {
         self.survived()?;
         match shown {
             // The run ends; the tool has run.
-            Err(error) if error.is_ending() => Ok(shown_by_default),
+            Err(error) if error.is_ending() => Ok(by_default),
             Err(error) => Ok(Slot::Answered(told(call, &error))),
             Ok(several) => Ok(Slot::Several(several)),
         }
     }
+}
+
+fn shown_by_default(call: &ToolCall, response: &ToolResponse) -> Message {
+    let result = ToolResult::new(call, response.parts());
+    Message::tool(if response.is_error() { result.failed() } else { result })
 }
 
 /// What the model is told of a failure.

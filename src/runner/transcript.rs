@@ -47,6 +47,12 @@ impl Transcript {
         self.record.keep(call, slot);
     }
 
+    /// Keeps that a call has failed the run, with this for an answer unless it has one or can go
+    /// on. Returns what it is answered.
+    pub(super) fn fail(&self, call: usize, answer: Message) -> Vec<Message> {
+        self.record.fail(call, answer)
+    }
+
     /// The turn is over. Returns the answers of the calls that have begun and were dropped.
     pub(super) fn end_turn(&self) -> Vec<Message> {
         let (said, stopped) = self.record.end_turn();

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use tower_agent::guard::retry::RetryLayer;
+use tower_agent::runner::ToolFailure;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Checkpoint, Error, ErrorKind, Message, ModelRequest, Request, Tool,
-    before_model, wrap_model,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Message, ModelRequest,
+    Request, Semantics, Tool, after_tool, before_model, wrap_model,
 };
+use tower_layer::Layer;
 
 /// How often something was paid.
 #[derive(Clone, Default)]
@@ -150,4 +155,246 @@ async fn every_ending_has_a_checkpoint_and_the_next_turn_goes_on_from_it() {
         assert!(checkpoint.pending.is_empty());
     }
     assert_eq!(checkpoint.messages[4], Message::user("Well?"));
+}
+
+/// The text of a message, or of the answers in it.
+fn said_in(message: &Message) -> String {
+    let answers: String = message.tool_results().map(|answer| answer.text()).collect();
+    message.text() + &answers
+}
+
+fn agent(name: &str, model: &ScriptedModel, tools: impl IntoIterator<Item = Tool>) -> Agent {
+    Agent::builder(model.clone()).name(name).tools(tools).build().unwrap()
+}
+
+async fn resume(agent: &Agent, error: &Error) -> AgentResponse {
+    agent.run(AgentRequest::resume(of(error))).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_team_goes_on_with_the_member_that_failed() {
+    let paid = Paid::default();
+    let first = ScriptedModel::new([Turn::text("begun")]);
+    let second = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let third = ScriptedModel::new([Turn::text("end")]);
+    let team = Agent::sequential("team")
+        .agents([
+            agent("first", &first, [paid.tool()]),
+            agent("second", &second, [paid.tool()]),
+            agent("third", &third, []),
+        ])
+        .build()
+        .unwrap();
+
+    let error = team.run("Pay.").await.unwrap_err();
+    let response = resume(&team, &error).await;
+
+    assert_eq!((response.text(), paid.times()), ("end".into(), 1));
+    let said: Vec<_> = response.messages().iter().map(said_in).collect();
+    assert_eq!(said, ["Pay.", "begun", "", "paid", "Paid.", "end"]);
+    [first, second, third].iter().for_each(ScriptedModel::assert_done);
+}
+
+#[tokio::test]
+async fn a_sub_agent_that_took_over_goes_on_where_it_failed() {
+    let paid = Paid::default();
+    let desk = ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
+    let billing = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let desk = Agent::builder(desk)
+        .name("desk")
+        .sub_agent(agent("billing", &billing, [paid.tool()]))
+        .build()
+        .unwrap();
+
+    let error = desk.run("Pay.").await.unwrap_err();
+    let response = resume(&desk, &error).await;
+
+    assert_eq!((response.text(), paid.times()), ("Paid.".into(), 1));
+    billing.assert_done();
+}
+
+#[tokio::test]
+async fn an_agent_as_a_tool_goes_on_where_it_failed() {
+    let paid = Paid::default();
+    let worker = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let ask = Turn::tool("worker", json!({ "request": "Pay." }));
+    let boss = ScriptedModel::new([ask, Turn::text("Done.")]);
+    let mut semantics = Semantics::default();
+    semantics.run.tool_failure = ToolFailure::FailRun;
+    let boss = Agent::builder(boss)
+        .tool(agent("worker", &worker, [paid.tool()]).into_tool("Works."))
+        .semantics(semantics)
+        .build()
+        .unwrap();
+
+    let error = boss.run("Pay.").await.unwrap_err();
+    let response = resume(&boss, &error).await;
+
+    assert_eq!((response.text(), paid.times()), ("Done.".into(), 1));
+    worker.assert_done();
+    let answers: Vec<_> = response.messages().iter().flat_map(Message::tool_results).collect();
+    assert_eq!((answers.len(), answers[0].text()), (1, "Paid.".into()));
+}
+
+#[tokio::test]
+async fn an_agent_as_a_tool_that_a_cancellation_dropped_goes_on_there() {
+    let paid = Paid::default();
+    let worker = ScriptedModel::new([pays(), Turn::pending(), Turn::text("Paid.")]);
+    let ask = Turn::tool("worker", json!({ "request": "Pay." }));
+    let boss = ScriptedModel::new([ask, Turn::text("Done.")]);
+    let boss = agent("boss", &boss, [agent("worker", &worker, [paid.tool()]).into_tool("Works.")]);
+
+    let mut run = boss.stream("Pay.");
+    while let Some(event) = run.next().await {
+        if matches!(&event.kind, EventKind::ToolResult { name, .. } if &**name == "pay") {
+            break;
+        }
+    }
+    while worker.requests().len() < 2 {
+        run.next().now_or_never();
+    }
+    let checkpoint = saved(&run.checkpoint());
+    drop(run);
+    let response = boss.run(AgentRequest::resume(checkpoint)).await.unwrap();
+
+    assert_eq!((response.text(), paid.times()), ("Done.".into(), 1));
+    worker.assert_done();
+}
+
+#[tokio::test]
+async fn members_side_by_side_go_on_where_one_failed_and_the_others_were_dropped() {
+    let paid = Paid::default();
+    let done = ScriptedModel::new([Turn::text("a")]);
+    let fails = ScriptedModel::new([pays(), down(), Turn::text("b")]);
+    let dropped = ScriptedModel::new([pays(), Turn::pending(), Turn::text("c")]);
+    let fan = Agent::parallel("fan")
+        .agents([
+            agent("a", &done, []),
+            agent("c", &dropped, [paid.tool()]),
+            agent("b", &fails, [paid.tool()]),
+        ])
+        .build()
+        .unwrap();
+
+    let error = fan.run("Pay.").await.unwrap_err();
+    assert_eq!(paid.times(), 2);
+    let response = resume(&fan, &error).await;
+
+    assert_eq!(paid.times(), 2);
+    [done, fails, dropped].iter().for_each(ScriptedModel::assert_done);
+    let mut said: Vec<_> = response.messages().iter().map(said_in).collect();
+    said.sort();
+    assert_eq!(said, ["", "", "Pay.", "a", "b", "c", "paid", "paid"]);
+}
+
+/// Makes a failed call again, whatever it was, as somebody's own policy would.
+#[derive(Clone)]
+struct Again;
+
+impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
+    type Future = std::future::Ready<()>;
+
+    fn retry(&mut self, _: &mut R, result: &mut Result<T, Error>) -> Option<Self::Future> {
+        result.is_err().then(|| std::future::ready(()))
+    }
+
+    fn clone_request(&mut self, request: &R) -> Option<R> {
+        Some(request.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_of_an_agent_goes_on_and_does_not_pay_twice() {
+    let model = || ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let paid = Paid::default();
+    let ours =
+        Agent::builder(model()).tool(paid.tool()).agent_layer(RetryLayer::new()).build().unwrap();
+    let theirs = Agent::builder(model())
+        .tool(paid.tool())
+        .agent_layer(tower::retry::RetryLayer::new(Again))
+        .build()
+        .unwrap();
+    for (times, agent) in [ours, theirs].into_iter().enumerate() {
+        let response = agent.run("Pay.").await.unwrap();
+        assert_eq!((response.text(), paid.times()), ("Paid.".into(), times + 1));
+        assert_eq!(response.messages().len(), 4);
+    }
+
+    let plain = Agent::builder(model()).tool(paid.tool()).build().unwrap();
+    let around = tower::retry::RetryLayer::new(Again).layer(plain);
+    let response = around.oneshot("Pay.".into()).await.unwrap();
+    assert_eq!((response.text(), paid.times()), ("Paid.".into(), 3));
+
+    let team = Agent::sequential("team")
+        .agent(agent("payer", &model(), [paid.tool()]))
+        .agent_layer(RetryLayer::new())
+        .build()
+        .unwrap();
+    assert_eq!((team.run("Pay.").await.unwrap().text(), paid.times()), ("Paid.".into(), 4));
+
+    let worker = agent("worker", &model(), [paid.tool()]).into_tool("Works.");
+    let worker = worker.layer(tower::retry::RetryLayer::new(Again));
+    let ask = Turn::tool("worker", json!({ "request": "Pay." }));
+    let boss = agent("boss", &ScriptedModel::new([ask, Turn::text("Done.")]), [worker]);
+    assert_eq!((boss.run("Pay.").await.unwrap().text(), paid.times()), ("Done.".into(), 5));
+}
+
+#[tokio::test]
+async fn a_call_that_has_answered_is_begun_anew_when_it_is_made_again() {
+    let model = ScriptedModel::new([Turn::text("one"), Turn::text("two")]);
+    let agent = Agent::builder(model).build().unwrap();
+    let request = AgentRequest::new("?");
+    assert_eq!(agent.run(request.clone()).await.unwrap().messages().len(), 2);
+    let second = agent.run(request).await.unwrap();
+    assert_eq!((second.text(), second.messages().len()), ("two".into(), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_inside_the_agent_keeps_what_was_done() {
+    let paid = Paid::default();
+    let model = ScriptedModel::new([pays(), Turn::pending(), Turn::text("Paid.")]);
+    let agent = Agent::builder(model)
+        .tool(paid.tool())
+        .agent_layer(tower::timeout::TimeoutLayer::new(Duration::from_secs(1)))
+        .build()
+        .unwrap();
+
+    let error = agent.run("Pay.").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!((resume(&agent, &error).await.text(), paid.times()), ("Paid.".into(), 1));
+}
+
+#[tokio::test]
+async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
+    let mut semantics = Semantics::default();
+    semantics.run.tool_failure = ToolFailure::FailRun;
+    let paid = Paid::default();
+    let model = ScriptedModel::new([pays(), Turn::text("Hm.")]);
+    let agent = Agent::builder(model.clone())
+        .tool(paid.tool())
+        .on_tool(after_tool(|_, _| Err::<(), _>(Error::from("the ledger is down"))))
+        .semantics(semantics)
+        .build()
+        .unwrap();
+    let error = agent.run("Pay.").await.unwrap_err();
+    let response = resume(&agent, &error).await;
+    assert_eq!((response.text(), paid.times()), ("Hm.".into(), 1));
+    let told = said_in(&model.requests()[1].messages()[2]);
+    assert!(told.contains("the ledger is down"), "{told}");
+
+    let token = CancellationToken::new();
+    let (cancel, paid) = (token.clone(), Paid::default());
+    let times = paid.clone();
+    let slow = Tool::function("pay", "Pays.", move |_: Value| {
+        times.0.fetch_add(1, Ordering::SeqCst);
+        cancel.cancel();
+        std::future::pending::<&'static str>()
+    });
+    let model = ScriptedModel::new([pays(), Turn::text("Hm.")]);
+    let agent = Agent::builder(model.clone()).tool(slow).build().unwrap();
+    let error = agent.run(AgentRequest::new("Pay.").with_cancellation(token)).await.unwrap_err();
+    let response = resume(&agent, &error).await;
+    assert_eq!((response.text(), paid.times()), ("Hm.".into(), 1));
+    let told = said_in(&model.requests()[1].messages()[2]);
+    assert!(told.contains("stopped"), "{told}");
 }

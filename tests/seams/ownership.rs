@@ -1,1 +1,293 @@
 //! A call belongs to the agent that made it.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Message, ModelResponse, Part,
+    Pending, Request, Resolution, Role, RunContext, State, Tool, ToolCall, ToolRequest,
+    before_agent,
+};
+
+/// Who has wiped what.
+#[derive(Clone, Default)]
+struct Wiped(Arc<Mutex<Vec<String>>>);
+
+impl Wiped {
+    fn tool(&self, by: &'static str) -> Tool {
+        let wiped = self.clone();
+        Tool::function("wipe", "Wipes.", move |what: Value| {
+            wiped.0.lock().unwrap().push(format!("{by} {what}"));
+            "wiped"
+        })
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn yes(response: &AgentResponse) -> Vec<Resolution> {
+    let ids = response.pending().iter().map(|pending| &pending.id);
+    ids.map(|id| Resolution::resolved(id, Decision::Approve)).collect()
+}
+
+async fn resume(agent: &Agent, paused: &AgentResponse, answers: Vec<Resolution>) -> AgentResponse {
+    let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
+    let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
+    agent.run(AgentRequest::resume(checkpoint).with_resolutions(answers)).await.unwrap()
+}
+
+fn unguarded(name: &str, model: &ScriptedModel, wiped: &Wiped) -> Agent {
+    let by = Box::leak(name.to_owned().into_boxed_str());
+    Agent::builder(model.clone()).name(name).tool(wiped.tool(by)).build().unwrap()
+}
+
+fn guarded(name: &str, model: &ScriptedModel, wiped: &Wiped) -> Agent {
+    let by = Box::leak(name.to_owned().into_boxed_str());
+    let agent = Agent::builder(model.clone()).name(name).tool(wiped.tool(by));
+    agent.on_tool(Approval::of_tools(["wipe"])).build().unwrap()
+}
+
+fn wipes() -> ScriptedModel {
+    ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("Wiped.")])
+}
+
+#[tokio::test]
+async fn a_namesake_without_the_guard_does_not_run_the_call() {
+    let wiped = Wiped::default();
+    for side_by_side in [false, true] {
+        let team = |first: &ScriptedModel, second: &ScriptedModel| {
+            let team = match side_by_side {
+                false => Agent::sequential("team"),
+                true => Agent::parallel("team"),
+            };
+            let members = [unguarded("first", first, &wiped), guarded("second", second, &wiped)];
+            team.agents(members).build().unwrap()
+        };
+        let (first, second) = (ScriptedModel::new([Turn::text("Hello.")]), wipes());
+        let paused = team(&first, &second).run("?").await.unwrap();
+
+        // The messages do not say whose call it is: nobody makes it.
+        let alone = team(&first, &second).run(paused.messages().clone()).await.unwrap_err();
+        assert_eq!(alone.kind(), ErrorKind::InvalidRequest);
+        assert!(alone.message().contains("`wipe`"), "{alone}");
+        assert!(alone.message().contains("Checkpoint"), "{alone}");
+        assert!(wiped.take().is_empty());
+
+        let again = resume(&team(&first, &second), &paused, vec![]).await;
+        assert_eq!(again.pending().len(), 1);
+        assert!(wiped.take().is_empty());
+
+        let done = resume(&team(&first, &second), &again, yes(&again)).await;
+        assert_eq!(wiped.take(), ["second \"disk\""]);
+        assert!(done.pending().is_empty(), "nobody is asked twice");
+        [first, second].iter().for_each(ScriptedModel::assert_done);
+    }
+}
+
+#[tokio::test]
+async fn a_sub_agents_call_is_its_own_and_its_parents_call_its_parents() {
+    let wiped = Wiped::default();
+    let transfer = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
+    let desk = |model: &ScriptedModel, sub: &ScriptedModel| {
+        let agent = Agent::builder(model.clone()).name("desk").tool(wiped.tool("desk"));
+        agent.sub_agent(guarded("billing", sub, &wiped)).build().unwrap()
+    };
+    let (model, sub) = (ScriptedModel::new([transfer]), wipes());
+    let paused = desk(&model, &sub).run("?").await.unwrap();
+    let alone = desk(&model, &sub).run(paused.messages().clone()).await.unwrap_err();
+    assert_eq!(alone.kind(), ErrorKind::InvalidRequest);
+    assert!(wiped.take().is_empty());
+    resume(&desk(&model, &sub), &paused, yes(&paused)).await;
+    assert_eq!(wiped.take(), ["billing \"disk\""]);
+
+    // The other way round, with the tool guarded where the call was made.
+    let (model, sub) = (wipes(), ScriptedModel::new([]));
+    let agent = Agent::builder(model.clone()).name("desk").tool(wiped.tool("desk"));
+    let agent = agent.on_tool(Approval::of_tools(["wipe"]));
+    let agent = agent.sub_agent(unguarded("billing", &sub, &wiped)).build().unwrap();
+    let paused = agent.run("?").await.unwrap();
+    resume(&agent, &paused, yes(&paused)).await;
+    assert_eq!(wiped.take(), ["desk \"disk\""]);
+    model.assert_done();
+}
+
+#[tokio::test]
+async fn after_the_users_next_words_messages_alone_do() {
+    let wiped = Wiped::default();
+    let first = ScriptedModel::new([Turn::text("Hello."), Turn::text("Hello again.")]);
+    let second = ScriptedModel::new([Turn::tool("wipe", json!(1)), Turn::text("Never mind.")]);
+    let members = [unguarded("first", &first, &wiped), guarded("second", &second, &wiped)];
+    let team = Agent::sequential("team").agents(members).build().unwrap();
+    let paused = team.run("?").await.unwrap();
+
+    let request = AgentRequest::conversation(paused.messages().clone()).with_message("Stop.");
+    assert_eq!(team.run(request).await.unwrap().text(), "Never mind.");
+    assert!(wiped.take().is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_alone_goes_on_with_its_calls_from_its_messages() {
+    let wiped = Wiped::default();
+    let model = wipes();
+    let paused = guarded("agent", &model, &wiped).run("?").await.unwrap();
+    let request = AgentRequest::conversation(paused.messages().clone());
+    let done = guarded("agent", &model, &wiped).run(request.with_resolutions(yes(&paused))).await;
+    assert_eq!(
+        (done.unwrap().text(), wiped.take()),
+        ("Wiped.".into(), vec!["agent \"disk\"".into()])
+    );
+}
+
+/// A model whose provider names every call `call_0`.
+fn reuses_ids(turns: impl IntoIterator<Item = (&'static str, Value)>) -> ScriptedModel {
+    let calls = turns.into_iter().map(|(tool, arguments)| {
+        let call = ToolCall::new("call_0", tool, arguments);
+        let message = Message::new(Role::Assistant, [Part::ToolCall(call)]);
+        Turn::response(ModelResponse::new(message))
+    });
+    ScriptedModel::new(calls.chain([Turn::text("Done.")]))
+}
+
+#[tokio::test]
+async fn calls_of_one_id_are_approved_once_each() {
+    let wiped = Wiped::default();
+    let inner = reuses_ids([("wipe", json!(1)), ("wipe", json!(2))]);
+    let ask = || ("worker", json!({ "request": "wipe" }));
+    let boss = reuses_ids([ask(), ask()]);
+    let agent = || {
+        let worker = guarded("worker", &inner, &wiped).into_tool("Works.");
+        Agent::builder(boss.clone()).name("boss").tool(worker).build().unwrap()
+    };
+    // The second time the worker is asked it has nothing more to do.
+    let mut paused = agent().run("?").await.unwrap();
+    let mut asked = Vec::new();
+    for number in 1..=2 {
+        asked.push(paused.pending()[0].id.clone());
+        paused = resume(&agent(), &paused, yes(&paused)).await;
+        assert_eq!(wiped.take(), [format!("worker {number}")]);
+        if number == 1 {
+            assert_eq!(paused.pending().len(), 1);
+        }
+    }
+    assert_eq!(asked, ["boss/call_0/worker/call_0", "boss/call_0/worker/call_0#2"]);
+}
+
+#[tokio::test]
+async fn every_call_of_a_conversation_has_a_path_of_its_own_which_a_resume_gives_again() {
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let noted = paths.clone();
+    let ask = Tool::function_with("ask", "Asks.", move |_: Value, call: ToolRequest| {
+        let path = call.context().call_path();
+        noted.lock().unwrap().push(path.clone());
+        let answer = call.context().resolution(&path).cloned();
+        async move {
+            answer
+                .map(|_| "yes")
+                .ok_or_else(|| Error::interrupt(Pending::new(path, "confirmation")))
+        }
+    });
+    let model = reuses_ids([("ask", json!(1)), ("ask", json!(2)), ("ask", json!(3))]);
+    let agent = Agent::builder(model).tool(ask).build().unwrap();
+    let mut response = agent.run("?").await.unwrap();
+    while !response.pending().is_empty() {
+        response = resume(&agent, &response, yes(&response)).await;
+    }
+    let paths = std::mem::take(&mut *paths.lock().unwrap());
+    let [a, b, c] = ["agent/call_0", "agent/call_0#2", "agent/call_0#3"];
+    assert_eq!(paths, [a, a, b, b, c, c]);
+}
+
+type Setter = fn(AgentRequest, &RunContext) -> AgentRequest;
+
+#[tokio::test]
+async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
+    let setters: [Setter; 3] = [
+        |request, context| request.with_context(context.clone()),
+        |request, _| request.with_resolutions([Resolution::resolved("mine", 2)]),
+        |request, _| request.with_cancellation(CancellationToken::new()),
+    ];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let inner = Agent::builder(ScriptedModel::new([Turn::text("in")]))
+            .name("inner")
+            .on_agent(before_agent(|request| {
+                let context = request.context();
+                assert_eq!((context.run_id(), context.path()), ("run", "outer/inner"));
+                assert_eq!(context.state().get("session"), Some(json!(7)));
+                assert!(context.values().get::<u32>("value").unwrap().is_some());
+                assert!(
+                    context.resolution("mine").is_some() && context.resolution("run's").is_some()
+                );
+            }))
+            .build()
+            .unwrap();
+        let tool = Tool::function_with("ask", "Asks.", move |_: Value, call: ToolRequest| {
+            let inner = inner.clone();
+            async move {
+                call.context().values().set("value", 1_u32);
+                let request = order.into_iter().fold(AgentRequest::new("?"), |request, setter| {
+                    setters[setter](request, call.context())
+                });
+                Ok::<_, Error>(inner.run(request).await?.text())
+            }
+        });
+        let model = ScriptedModel::new([Turn::tool("ask", json!({})), Turn::text("out")]);
+        let outer = Agent::builder(model.clone()).name("outer").tool(tool).build().unwrap();
+        let request = AgentRequest::new("?")
+            .with_run_id("run")
+            .with_resolutions([Resolution::resolved("run's", 1)])
+            .with_state(State::from_iter([("session".to_owned(), json!(7))]));
+        let response = outer.run(request).await.unwrap();
+        let answer = response.messages()[2].tool_results().next().unwrap().text();
+        assert_eq!(answer, "in", "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_a_whole_runs_is_refused_inside_another_and_a_token_ends_its_part_alone() {
+    let agent = Agent::builder(ScriptedModel::always(Turn::text("Hello."))).build().unwrap();
+    let context = RunContext::default();
+    let whole: [Setter; 2] = [
+        |request, _| request.with_run_id("mine"),
+        |request, _| request.with_state(State::default()),
+    ];
+    for set in whole {
+        let before = set(AgentRequest::new("?"), &context).with_context(context.clone());
+        let after = set(AgentRequest::new("?").with_context(context.clone()), &context);
+        for request in [before, after] {
+            let error = agent.run(request).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(error.message().contains(context.run_id()), "{error}");
+        }
+    }
+
+    let token = CancellationToken::new();
+    token.cancel();
+    let request = AgentRequest::new("?").with_context(context.clone()).with_cancellation(token);
+    assert_eq!(agent.run(request).await.unwrap_err().kind(), ErrorKind::Cancelled);
+    assert!(!context.cancellation().is_cancelled());
+    assert!(agent.run(AgentRequest::new("?").with_context(context)).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_was_put_into_a_run_before_all_was_set_stays() {
+    let request = AgentRequest::new("?");
+    request.context().values().set("value", 1_u32);
+    request.context().state().set("key", 1);
+    let id = request.context().run_id().to_owned();
+    let request = request
+        .with_resolutions([Resolution::resolved("q", 1)])
+        .with_cancellation(CancellationToken::new());
+    let context = request.context();
+    assert!(context.values().get::<u32>("value").unwrap().is_some());
+    assert_eq!((context.state().get("key"), context.run_id()), (Some(json!(1)), &*id));
+    let request = request.with_run_id("named").with_state(State::default());
+    let context = request.context();
+    assert!(context.values().get::<u32>("value").unwrap().is_some());
+    assert_eq!((context.state().get("key"), context.run_id()), (None, "named"));
+    assert!(context.resolution("q").is_some());
+}
