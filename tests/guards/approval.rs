@@ -221,14 +221,18 @@ async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
     let log = Log::default();
     let model = ScriptedModel::new([call(), call(), Turn::text("done")]);
     let agent = guarded(&log, &model);
-    let yes = || [Resolution::resolved("agent/call_0", Decision::Approve)];
+    let yes = |id| [Resolution::resolved(id, Decision::Approve)];
 
     let paused = agent.run("?").await.unwrap();
-    let paused = resume(&agent, &paused, yes()).await.unwrap();
-
-    assert_eq!(ids(&paused), ["agent/call_0"], "the second call has the same name");
+    let mut paused = resume(&agent, &paused, yes("agent/call_0")).await.unwrap();
     assert_eq!(log.take().len(), 1);
-    assert_eq!(resume(&agent, &paused, yes()).await.unwrap().text(), "done");
+
+    for answer in ["agent/call_0", "agent/call_0#2"] {
+        assert_eq!(ids(&paused), ["agent/call_0#2"], "the second call has a name of its own");
+        assert!(log.take().is_empty());
+        paused = resume(&agent, &paused, yes(answer)).await.unwrap();
+    }
+    assert_eq!(paused.text(), "done");
     assert_eq!(log.take().len(), 1);
 }
 
