@@ -111,7 +111,9 @@ fn explain_shows_the_onion() {
         .on_model(trace("policy"))
         .on_model(trace("metrics"))
         .model_layer(timeout())
-        .model_layer(wrap_model(|request, mut next| async move { next.run(request).await }))
+        .model_layer(
+            wrap_model(|request, mut next| async move { next.run(request).await }).named("around"),
+        )
         .on_model(trace("per attempt"))
         .tool_layer(ConcurrencyLimitLayer::new(2))
         .build()
@@ -126,7 +128,7 @@ agent `librarian`
       model call
         policy, metrics
           [TimeoutLayer]
-            [Wrap]
+            [around]
               per attempt
                 ScriptedModel
       tool calls, 8 at a time

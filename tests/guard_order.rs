@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower::layer::layer_fn;
 use tower::{Layer, ServiceBuilder};
 use tower_agent::guard::approval::Approval;
 use tower_agent::guard::budget::{Budget, Limits};
@@ -13,7 +14,10 @@ use tower_agent::guard::redact::{Detector, Redact};
 use tower_agent::guard::retry::RetryLayer;
 use tower_agent::guard::timeout::TimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, Error, ModelRequest, Result, before_tool};
+use tower_agent::{
+    Agent, AgentBuilder, BoxModel, Callbacks, Effect, Error, ModelRequest, Result, Tool,
+    before_tool,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -250,7 +254,93 @@ fn towers_own_layers_are_not_seen() {
 }
 
 #[test]
-fn what_stands_inside_of_another_type_is_not_seen() {
-    let hidden = ServiceBuilder::new().layer(RetryLayer::new()).into_inner();
-    assert_silent(agent().on_model(budget()).model_layer(hidden));
+fn what_stands_in_a_stack_of_towers_is_seen() {
+    let advice = "register it after the retry";
+    let retry = || ServiceBuilder::new().concurrency_limit(4).layer(RetryLayer::new());
+    let stack = agent().on_model(budget()).model_layer(retry().into_inner());
+    assert_warns(stack, "model", "Budget", "RetryLayer", advice);
+    let builder = agent().on_model(budget()).model_layer(retry());
+    assert_warns(builder, "model", "Budget", "RetryLayer", advice);
+    let tuple = agent().on_model(budget()).model_layer((layer_fn(|it| it), RetryLayer::new()));
+    assert_warns(tuple, "model", "Budget", "RetryLayer", advice);
+    let band = Callbacks::new().with(budget());
+    assert_warns(
+        agent().model_layer(band).model_layer(retry()),
+        "model",
+        "Budget",
+        "RetryLayer",
+        advice,
+    );
+    // The first layer of a stack is the outermost.
+    let stack = ServiceBuilder::new()
+        .layer(TimeoutLayer::new(MINUTE))
+        .layer(RetryLayer::new())
+        .into_inner();
+    assert_silent(agent().model_layer(stack).on_model(budget()));
+}
+
+#[test]
+fn what_stands_around_a_model_is_seen() {
+    let advice = "register it after the retry";
+    let retried = || RetryLayer::new().layer(TimeoutLayer::new(MINUTE).layer(model()));
+    let alone = Agent::builder(retried()).on_model(budget());
+    assert_warns(alone, "model", "Budget", "Retry", advice);
+    // Of models that are retried each, one budget is in the guide's own order.
+    assert_silent(Agent::builder(Fallback::new(retried()).or(retried())).on_model(budget()));
+}
+
+#[test]
+fn what_stands_inside_of_a_fallback_is_seen() {
+    let advice = "put the retry around each of the models";
+    let retried = || RetryLayer::new().layer(Fallback::new(model()).or(model()));
+    for builder in [
+        Agent::builder(Fallback::new(retried())),
+        Agent::builder(Fallback::new(model()).or(model()).or(retried())),
+        Agent::builder(Fallback::new(model()).or_each([retried(), retried()])),
+        Agent::builder(tower::load_shed::LoadShed::new(Fallback::new(model()).or(retried()))),
+    ] {
+        assert_warns(builder, "model", "Retry", "Fallback", advice);
+    }
+    // Side by side, not one inside the other.
+    let retried = RetryLayer::new().layer(model());
+    assert_silent(Agent::builder(Fallback::new(retried).or(Fallback::new(model()).or(model()))));
+}
+
+#[test]
+fn what_stands_in_a_box_is_not_seen() {
+    let hidden = BoxModel::new(RetryLayer::new().layer(model()));
+    assert_silent(Agent::builder(hidden).on_model(budget()));
+}
+
+fn tool(name: &str, effect: Effect) -> Tool {
+    Tool::function(name, "Does it.", |_: ()| ()).effect(effect)
+}
+
+/// The tools that a retry around them does nothing for.
+fn idle(builder: AgentBuilder) -> Vec<String> {
+    let warnings = warnings(builder);
+    let told = warnings.iter().map(|warning| {
+        let message = warning.get("message");
+        assert!(message.contains(".effect(Effect::Idempotent)"), "{message}");
+        assert!(message.contains("`Mutating`"), "{message}");
+        warning.get("tool").to_owned()
+    });
+    told.collect()
+}
+
+#[test]
+fn a_retry_that_never_calls_a_tool_again_is_warned_of() {
+    let retry = RetryLayer::new;
+    let own = agent().tool(tool("a", Effect::Mutating).layer(retry()));
+    assert_eq!(idle(own), ["a"]);
+    let stack = ServiceBuilder::new().concurrency_limit(4).layer(retry()).into_inner();
+    let stacked = agent().tool(tool("a", Effect::Mutating).layer(stack));
+    assert_eq!(idle(stacked), ["a"]);
+    let all = agent().tools(["a", "b"].map(|name| tool(name, Effect::Mutating)));
+    assert_eq!(idle(all.tool_layer(retry())), ["a", "b"]);
+    // One that helps some of them is there for those.
+    let some = agent().tools([tool("a", Effect::Mutating), tool("b", Effect::Pure)]);
+    assert_silent(some.tool_layer(retry()));
+    assert_silent(agent().tool(tool("a", Effect::Idempotent).layer(retry())));
+    assert_silent(agent().tool(tool("a", Effect::Mutating).layer(TimeoutLayer::new(MINUTE))));
 }

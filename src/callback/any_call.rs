@@ -98,7 +98,7 @@ where
 
 /// [`wrap_model`](super::wrap_model) for a call of your own, which the closure names.
 #[track_caller]
-pub fn wrap<R, F, O>(function: F) -> Wrap<R, F>
+pub fn wrap<R, F, O>(function: F) -> Wrap<R>
 where
     R: Request,
     F: Fn(R, Next<R>) -> O + Send + Sync + 'static,

@@ -102,7 +102,7 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = $wrap_doc]
         #[track_caller]
-        pub fn $wrap<F, O>(function: F) -> Wrap<$R, F>
+        pub fn $wrap<F, O>(function: F) -> Wrap<$R>
         where
             F: Fn($R, Next<$R>) -> O + Send + Sync + 'static,
             O: Future<Output = Result<$T>> + Send + 'static,

@@ -86,6 +86,7 @@ pub use self::semantics::{
     SeveralOnError,
 };
 pub use self::service::CallbackService;
+pub(crate) use self::stack::made_of;
 pub use self::stack::{Seam, Stack};
 pub(crate) use self::tool_messages::ShowTool;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};

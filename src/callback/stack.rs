@@ -1,13 +1,14 @@
+use std::any::Any;
 use std::fmt;
 
 use tower::Service;
 use tower_layer::Layer;
 
-use super::{BandSemantics, Callback, CallbackService, Callbacks, NamedTool};
+use super::{BandSemantics, Callback, CallbackService, Callbacks, NamedTool, Wrap};
 use crate::boxed::Boxed;
 use crate::error::BoxError;
 use crate::request::Request;
-use crate::type_name::short_type_name;
+use crate::type_name::{layers, shorten};
 
 /// What a layer of a [`Stack`] wraps: everything registered after it, erased.
 pub type Seam<R> = CallbackService<Boxed<R>, R>;
@@ -41,8 +42,8 @@ pub struct Stack<R: Request>(Vec<Part<R>>);
 enum Part<R: Request> {
     Band(Callbacks<R>),
     Layer {
-        type_name: &'static str,
-        name: &'static str,
+        types: Vec<&'static str>,
+        names: Vec<Vec<String>>,
         apply: Box<dyn FnOnce(Seam<R>) -> Boxed<R> + Send>,
     },
 }
@@ -84,17 +85,18 @@ impl<R: Request> Stack<R> {
             + Sync
             + 'static,
     {
+        let (types, names) = made_of::<R>(&layer, std::any::type_name::<L>());
         let apply = Box::new(move |seam| Boxed::new(layer.layer(seam)));
-        let (type_name, name) = (std::any::type_name::<L>(), short_type_name::<L>());
-        self.0.push(Part::Layer { type_name, name, apply });
+        self.0.push(Part::Layer { types, names, apply });
     }
 
-    /// What was registered, outermost first: the names of a band's callbacks, or a layer's.
+    /// What was registered, outermost first: the names of a band's callbacks, or a layer's. The
+    /// layers of a `ServiceBuilder` are named one by one, and a wrap by its own name.
     #[must_use]
     pub fn names(&self) -> Vec<Vec<String>> {
-        let names = self.0.iter().map(|part| match part {
-            Part::Band(band) => band.names().map(String::from).collect(),
-            Part::Layer { name, .. } => vec![format!("[{name}]")],
+        let names = self.0.iter().flat_map(|part| match part {
+            Part::Band(band) => vec![band.names().map(String::from).collect()],
+            Part::Layer { names, .. } => names.clone(),
         });
         names.collect()
     }
@@ -105,7 +107,7 @@ impl<R: Request> Stack<R> {
         for part in &self.0 {
             match part {
                 Part::Band(band) => names.extend(band.type_names()),
-                Part::Layer { type_name, .. } => names.push(*type_name),
+                Part::Layer { types, .. } => names.extend(types),
             }
         }
         names
@@ -140,6 +142,22 @@ impl<R: Request> Stack<R> {
         }
         CallbackService::new(service, band)
     }
+}
+
+/// The types in a layer, and its lines for people, outermost first.
+pub(crate) fn made_of<R: Request>(
+    layer: &dyn Any,
+    type_name: &'static str,
+) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    if let Some(band) = layer.downcast_ref::<Callbacks<R>>() {
+        return (band.type_names().collect(), vec![band.names().map(String::from).collect()]);
+    }
+    let types = layers(type_name);
+    let names = match layer.downcast_ref::<Wrap<R>>() {
+        Some(wrap) => vec![vec![format!("[{}]", wrap.name())]],
+        None => types.iter().map(|name| vec![format!("[{}]", shorten(name))]).collect(),
+    };
+    (types, names)
 }
 
 impl<R: Request> Default for Stack<R> {

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,17 +42,25 @@ impl<R: Request> Next<R> {
 /// A layer made of a function around a call; [`wrap_model`](super::wrap_model) and its like make
 /// it.
 #[must_use = "a wrap does nothing until it is layered"]
-pub struct Wrap<R, F> {
-    function: Arc<F>,
+pub struct Wrap<R: Request> {
+    function: Arc<Function<R>>,
     name: Cow<'static, str>,
-    kind: PhantomData<fn(R)>,
 }
 
-impl<R: Request, F> Wrap<R, F> {
+type Function<R> = dyn Fn(R, Next<R>) -> Running<R> + Send + Sync;
+
+type Running<R> = BoxFuture<'static, Result<<R as Request>::Response>>;
+
+impl<R: Request> Wrap<R> {
     #[track_caller]
-    pub(super) fn new(function: F, hook: &'static str) -> Self {
+    pub(super) fn new<F, O>(function: F, hook: &'static str) -> Self
+    where
+        F: Fn(R, Next<R>) -> O + Send + Sync + 'static,
+        O: Future<Output = Result<R::Response>> + Send + 'static,
+    {
         let name = format!("{hook} at {}", Location::caller()).into();
-        Self { function: Arc::new(function), name, kind: PhantomData }
+        let function = move |request, next| -> Running<R> { Box::pin(function(request, next)) };
+        Self { function: Arc::new(function), name }
     }
 
     /// The same wrap with a name; else it is named after its place in the source.
@@ -62,27 +69,27 @@ impl<R: Request, F> Wrap<R, F> {
         self
     }
 
-    /// What it is called in errors.
+    /// What it is called in errors and by [`explain`](crate::Agent::explain).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-impl<R, F> Clone for Wrap<R, F> {
+impl<R: Request> Clone for Wrap<R> {
     fn clone(&self) -> Self {
-        Self { function: self.function.clone(), name: self.name.clone(), kind: PhantomData }
+        Self { function: self.function.clone(), name: self.name.clone() }
     }
 }
 
-impl<R, F> fmt::Debug for Wrap<R, F> {
+impl<R: Request> fmt::Debug for Wrap<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Wrap").field(&self.name).finish()
     }
 }
 
-impl<S, R: Request, F> Layer<S> for Wrap<R, F> {
-    type Service = WrapService<S, R, F>;
+impl<S, R: Request> Layer<S> for Wrap<R> {
+    type Service = WrapService<S, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
         WrapService { inner, wrap: self.clone() }
@@ -91,18 +98,18 @@ impl<S, R: Request, F> Layer<S> for Wrap<R, F> {
 
 /// A service inside a [`Wrap`].
 #[derive(Debug)]
-pub struct WrapService<S, R, F> {
+pub struct WrapService<S, R: Request> {
     inner: S,
-    wrap: Wrap<R, F>,
+    wrap: Wrap<R>,
 }
 
-impl<S: Clone, R, F> Clone for WrapService<S, R, F> {
+impl<S: Clone, R: Request> Clone for WrapService<S, R> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), wrap: self.wrap.clone() }
     }
 }
 
-impl<S, R, F, O> Service<R> for WrapService<S, R, F>
+impl<S, R> Service<R> for WrapService<S, R>
 where
     R: Request,
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
@@ -110,8 +117,6 @@ where
         + Send
         + Sync
         + 'static,
-    F: Fn(R, Next<R>) -> O + Send + Sync + 'static,
-    O: Future<Output = Result<R::Response>> + Send + 'static,
 {
     type Response = R::Response;
     type Error = Error;
@@ -129,12 +134,7 @@ where
     }
 }
 
-async fn run<R, F, O>(wrap: Wrap<R, F>, request: R, next: Next<R>) -> Result<R::Response>
-where
-    R: Request,
-    F: Fn(R, Next<R>) -> O,
-    O: Future<Output = Result<R::Response>>,
-{
+async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
     let context: RunContext = request.context().clone();
     if let Some(ended) = context.refusal(R::CALL) {
         return Err(ended);

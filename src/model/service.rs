@@ -7,17 +7,22 @@ use crate::error::BoxError;
 /// A model: any `tower::Service<ModelRequest>` that answers with a [`ModelResponse`], whose error
 /// becomes a [`BoxError`], and that can be cloned, sent and shared.
 ///
-/// It is implemented for every such service; nothing implements it by hand.
+/// It is implemented for every such service; nothing implements it by hand. A function that takes
+/// one may put it under any layer of tower's, `Buffer` included.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model service",
     label = "not a `Service<ModelRequest, Response = ModelResponse>` that is `Clone + Send + Sync + 'static`",
-    note = "a model is `Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>>` with a `Send + 'static` future, and `Clone + Send + Sync + 'static` itself",
+    note = "a model is `Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError> + Send + Sync>` with a `Send + 'static` future, and `Clone + Send + Sync + 'static` itself",
     note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
     note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
 )]
 pub trait ModelService:
-    Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>, Future: Send + 'static>
-    + Clone
+    Service<
+        ModelRequest,
+        Response = ModelResponse,
+        Error: Into<BoxError> + Send + Sync,
+        Future: Send + 'static,
+    > + Clone
     + Send
     + Sync
     + 'static
@@ -29,7 +34,7 @@ impl<S> ModelService for S where
     S: Service<
             ModelRequest,
             Response = ModelResponse,
-            Error: Into<BoxError>,
+            Error: Into<BoxError> + Send + Sync,
             Future: Send + 'static,
         > + Clone
         + Send

@@ -24,7 +24,6 @@ use crate::caught::Caught;
 use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::tool::{BoxTool, InvalidTool, Tool, ToolRequest, ToolService, ToolSet};
-use crate::type_name::short_type_name;
 
 /// Composes an agent; [`Agent::builder`] makes it.
 ///
@@ -36,7 +35,6 @@ pub struct AgentBuilder {
     name: Arc<str>,
     description: Arc<str>,
     model: BoxModel,
-    model_name: &'static str,
     model_type: &'static str,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
@@ -117,7 +115,6 @@ impl AgentBuilder {
             name: "agent".into(),
             description: "".into(),
             model: BoxModel::new(Carried::new(Latched::new(Caught::new(Metered(model)), None))),
-            model_name: short_type_name::<S>(),
             model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
@@ -342,8 +339,10 @@ impl AgentBuilder {
 
     /// Composes the agent.
     ///
-    /// Guards of this crate that stand in an order known to be bad are warned of, through
-    /// `tracing`; it sees those that are registered as themselves, and nobody else's.
+    /// Guards of this crate that stand in an order known to be bad, and retries around tools that
+    /// are never called twice, are warned of through `tracing`. It sees what is registered as
+    /// itself, in a `ServiceBuilder`'s stack, or around a model of a
+    /// [`Fallback`](crate::guard::fallback::Fallback); not what is boxed, and nobody else's.
     ///
     /// # Errors
     ///
@@ -407,10 +406,11 @@ impl AgentBuilder {
     fn lint(&self) {
         let global = &self.global;
         let model = global.model().type_names().chain(self.model_stack.type_names());
-        let model = model.chain([self.model_type]);
         let tool = global.tool().type_names().chain(self.tool_stack.type_names());
-        lint::check(&self.name, CallKind::Model, &model.collect::<Vec<_>>());
-        lint::check(&self.name, CallKind::Tool, &tool.collect::<Vec<_>>());
+        let (model, tool) = (model.collect::<Vec<_>>(), tool.collect::<Vec<_>>());
+        lint::check(&self.name, CallKind::Model, &model, Some(self.model_type));
+        lint::check(&self.name, CallKind::Tool, &tool, None);
+        lint::check_retries(&self.name, &self.tools, &tool);
     }
 
     fn explain(&self) -> Explanation {
@@ -422,13 +422,12 @@ impl AgentBuilder {
         onion.line(inside + 1, "model call");
         let model = onion.band(inside + 2, self.global.model());
         let model = onion.stack(model, self.model_stack.names());
-        onion.line(model, self.model_name);
+        onion.service(model, self.model_type);
         onion.line(inside + 1, format!("tool calls, {} at a time", self.tool_concurrency));
         let tools = onion.band(inside + 2, self.global.tool());
         let tools = onion.stack(tools, self.tool_stack.names());
         for tool in &self.tools {
-            let inner = onion.stack(tools, tool.layer_names());
-            onion.line(inner, tool.declaration().name());
+            onion.tool(tools, tool);
         }
         if !self.sub_agents.is_empty() {
             onion.line(inside + 1, "hands over to");

@@ -1,8 +1,10 @@
 use std::fmt;
 
 use super::Agent;
-use crate::callback::Callbacks;
+use crate::callback::{Callbacks, made_of};
 use crate::request::Request;
+use crate::tool::{Tool, ToolRequest};
+use crate::type_name::{services_inside, shorten};
 
 /// The composed agent, as an onion read from the outside in.
 ///
@@ -41,6 +43,32 @@ impl Explanation {
 }
 
 impl Explanation {
+    /// Lines for a service by its type: the layers around it, and the models it chooses from.
+    pub(super) fn service(&mut self, depth: usize, type_name: &'static str) {
+        let name = shorten(type_name);
+        match services_inside(type_name)[..] {
+            [] => self.line(depth, name),
+            [inner] if name != "Fallback" => {
+                self.line(depth, format!("[{name}]"));
+                self.service(depth + 1, inner);
+            }
+            ref several => {
+                self.line(depth, name);
+                for inner in several {
+                    self.service(depth + 1, inner);
+                }
+            }
+        }
+    }
+
+    /// Lines for a tool inside its layers.
+    pub(super) fn tool(&mut self, depth: usize, tool: &Tool) {
+        let layers = tool.layers().iter();
+        let names = layers.flat_map(|it| made_of::<ToolRequest>(&*it.layer, it.type_name).1);
+        let inside = self.stack(depth, names.collect());
+        self.line(inside, tool.declaration().name());
+    }
+
     /// Lines for agents inside this one.
     pub(super) fn members(&mut self, depth: usize, members: &[Agent]) {
         for member in members {

@@ -1,10 +1,12 @@
 //! What stands in an order that is known to be bad.
 //!
-//! Types are known by their names, so it sees only this crate's own guards, where they are
-//! registered as themselves: not inside another type, nor a layer of anybody else's.
+//! Types are known by their names, so it sees only this crate's own guards: registered as
+//! themselves, in a `ServiceBuilder`'s stack, and around the models of a `Fallback`; not in a box,
+//! nor a layer of anybody else's.
 
 use crate::call::CallKind;
-use crate::type_name::shorten;
+use crate::tool::{Effect, Tool};
+use crate::type_name::{layers, services_inside, shorten};
 
 /// A guard that should not stand outside another one around this call, and why.
 struct Rule {
@@ -44,14 +46,66 @@ const RULES: [Rule; 4] = [
     },
 ];
 
-/// Warns of each pair in a bad order. `types` are those registered for one call, outermost first.
-pub(super) fn check(agent: &str, call: CallKind, types: &[&'static str]) {
-    for (index, outer) in types.iter().enumerate() {
-        for inner in &types[index + 1..] {
-            for rule in RULES.iter().filter(|rule| rule.call == call && rule.is_of(outer, inner)) {
-                let (outer, inner, why) = (shorten(own(outer)), shorten(own(inner)), rule.why);
-                tracing::warn!(agent, %call, outer, inner, "a bad order: {why}");
+/// Warns of each pair in a bad order. `types` are those registered for one call, outermost first,
+/// and around the service of type `inmost`.
+pub(super) fn check(
+    agent: &str,
+    call: CallKind,
+    types: &[&'static str],
+    inmost: Option<&'static str>,
+) {
+    let mut told = Vec::new();
+    for path in inmost.map_or_else(|| vec![Vec::new()], paths) {
+        let types = [types, &path].concat();
+        for (index, outer) in types.iter().enumerate() {
+            for (between, inner) in types[index + 1..].iter().enumerate() {
+                let between = &types[index + 1..][..between];
+                // One budget around models that are retried each is in the guide's own order.
+                let is_of_one_model = between.iter().any(|name| guard(name) == Some("fallback"));
+                if is_of_one_model && guard(outer) == Some("budget") {
+                    continue;
+                }
+                for rule in RULES.iter().filter(|it| it.call == call && it.is_of(outer, inner)) {
+                    // What stands around several models is on the path to each.
+                    if told.contains(&(*outer, *inner)) {
+                        continue;
+                    }
+                    told.push((*outer, *inner));
+                    let (outer, inner, why) = (shorten(own(outer)), shorten(own(inner)), rule.why);
+                    tracing::warn!(agent, %call, outer, inner, "a bad order: {why}");
+                }
             }
+        }
+    }
+}
+
+/// The services that a call passes through, for each way that it may go.
+fn paths(service: &'static str) -> Vec<Vec<&'static str>> {
+    let inside = services_inside(service);
+    let mut paths: Vec<_> = inside.into_iter().flat_map(paths).collect();
+    if paths.is_empty() {
+        paths.push(Vec::new());
+    }
+    paths.iter_mut().for_each(|path| path.insert(0, service));
+    paths
+}
+
+/// Warns of retries that never call a tool again. `types` are those registered for tool calls.
+pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str]) {
+    let is_retry = |name: &&'static str| guard(name) == Some("retry");
+    let mutating = |tool: &&Tool| tool.declaration().effect() == Effect::Mutating;
+    let is_around_all = types.iter().any(is_retry) && tools.iter().all(|tool| mutating(&tool));
+    for tool in tools.iter().filter(mutating) {
+        let mut own = tool.layers().iter().flat_map(|layer| layers(layer.type_name));
+        if is_around_all || own.any(|name| is_retry(&name)) {
+            let tool = tool.declaration().name();
+            tracing::warn!(
+                agent,
+                tool,
+                "a retry does nothing around this tool: its effect is `Mutating`, which is the \
+                 default, and what changes something is not called twice; declare \
+                 `.effect(Effect::Idempotent)` if a second call does no harm"
+            );
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::any::{Any, type_name};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
 use crate::caught::Caught;
 use crate::latched::Latched;
-use crate::type_name::short_type_name;
 
 /// A tool: what the model is told of it, the service that answers, and the layers around that.
 ///
@@ -19,12 +19,19 @@ pub struct Tool {
     declaration: Arc<ToolDeclaration>,
     service: BoxTool,
     /// First registered first; applied in reverse, so that it is the outermost.
-    layers: Vec<(&'static str, ApplyLayer)>,
+    layers: Vec<ToolLayer>,
     /// The tools of the agents that answer it.
     inner_tools: BTreeSet<Arc<str>>,
 }
 
-type ApplyLayer = Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>;
+/// A layer around one tool.
+#[derive(Clone)]
+pub(crate) struct ToolLayer {
+    pub(crate) type_name: &'static str,
+    /// For the one who knows its type.
+    pub(crate) layer: Arc<dyn Any + Send + Sync>,
+    apply: Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>,
+}
 
 impl Tool {
     /// A tool made of a function of its arguments, sync or async.
@@ -103,8 +110,10 @@ impl Tool {
     where
         L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
     {
-        let apply = Arc::new(move |service| BoxTool::new(layer.layer(service)));
-        self.layers.push((short_type_name::<L>(), apply));
+        let layer = Arc::new(layer);
+        let applied = layer.clone();
+        let apply = Arc::new(move |service| BoxTool::new(applied.layer(service)));
+        self.layers.push(ToolLayer { type_name: type_name::<L>(), layer, apply });
         self
     }
 
@@ -125,15 +134,15 @@ impl Tool {
         &self.declaration
     }
 
-    /// The layers, outermost first, each as `[Name]`.
-    pub(crate) fn layer_names(&self) -> Vec<Vec<String>> {
-        self.layers.iter().map(|(name, _)| vec![format!("[{name}]")]).collect()
+    /// The layers, outermost first.
+    pub(crate) fn layers(&self) -> &[ToolLayer] {
+        &self.layers
     }
 
     /// The service inside its layers.
     #[must_use]
     pub fn into_service(self) -> BoxTool {
-        self.layers.iter().rev().fold(self.service, |service, (_, apply)| apply(service))
+        self.layers.iter().rev().fold(self.service, |service, layer| (layer.apply)(service))
     }
 }
 

@@ -102,7 +102,7 @@ where
 
 /// A function around the translation of each event.
 #[track_caller]
-pub fn wrap_translate<F, O>(function: F) -> Wrap<TranslateRequest, F>
+pub fn wrap_translate<F, O>(function: F) -> Wrap<TranslateRequest>
 where
     F: Fn(TranslateRequest, Next<TranslateRequest>) -> O + Send + Sync + 'static,
     O: Future<Output = Result<TranslateResponse>> + Send + 'static,

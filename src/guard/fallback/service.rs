@@ -1,6 +1,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,11 +18,12 @@ use crate::request::Request;
 
 /// Models that are asked one after another until one answers.
 ///
-/// It is ready when the first model is; the others are waited for when they are asked.
-#[derive(Clone, Debug)]
-pub struct Fallback<S> {
+/// It is ready when the first model is; the others are waited for when they are asked. `O` lists
+/// their types, for [`explain`](crate::Agent::explain) and for the warnings of `build`.
+pub struct Fallback<S, O = ()> {
     first: Caught<S>,
     plan: Arc<Plan>,
+    others: PhantomData<fn() -> O>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,14 +44,29 @@ impl<S> Fallback<S> {
         Self {
             first: Caught::new(model),
             plan: Arc::new(Plan { others: Vec::new(), when, restart_streams: false }),
+            others: PhantomData,
         }
     }
+}
 
+impl<S, O> Fallback<S, O> {
     /// Asks `model` if those before it have failed.
     #[must_use]
-    pub fn or<M: ModelService>(mut self, model: M) -> Self {
+    pub fn or<M: ModelService>(mut self, model: M) -> Fallback<S, (O, M)> {
         self.plan().others.push(BoxModel::new(Caught::new(model)));
-        self
+        Fallback { first: self.first, plan: self.plan, others: PhantomData }
+    }
+
+    /// Asks these models, one after another, if those before them have failed.
+    #[must_use]
+    pub fn or_each<M: ModelService>(
+        mut self,
+        models: impl IntoIterator<Item = M>,
+    ) -> Fallback<S, (O, Vec<M>)> {
+        self.plan()
+            .others
+            .extend(models.into_iter().map(|model| BoxModel::new(Caught::new(model))));
+        Fallback { first: self.first, plan: self.plan, others: PhantomData }
     }
 
     /// After which errors to ask the next model. It is not asked about endings.
@@ -75,7 +92,19 @@ impl<S> Fallback<S> {
     }
 }
 
-impl<S> Service<ModelRequest> for Fallback<S>
+impl<S: Clone, O> Clone for Fallback<S, O> {
+    fn clone(&self) -> Self {
+        Self { first: self.first.clone(), plan: self.plan.clone(), others: PhantomData }
+    }
+}
+
+impl<S: fmt::Debug, O> fmt::Debug for Fallback<S, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fallback").field("first", &self.first).field("plan", &self.plan).finish()
+    }
+}
+
+impl<S, O> Service<ModelRequest> for Fallback<S, O>
 where
     S: Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>>,
 {

@@ -293,17 +293,12 @@ fn checking(check: impl Future<Output: IntoVerdict> + Send + 'static) -> Checkin
     Box::pin(check.map(IntoVerdict::into_verdict))
 }
 
-type Run = dyn Fn(ModelRequest, Next<ModelRequest>) -> BoxFuture<'static, Result<ModelResponse>>
-    + Send
-    + Sync;
-
 impl<S> Layer<S> for Guardrail {
-    type Service = WrapService<S, ModelRequest, Box<Run>>;
+    type Service = WrapService<S, ModelRequest>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let guardrail = self.clone();
-        let run: Box<Run> =
-            Box::new(move |request, next| Box::pin(guardrail.clone().run(request, next)));
+        let run = move |request, next| guardrail.clone().run(request, next);
         wrap_model(run).named(self.name.clone()).layer(inner)
     }
 }

@@ -45,6 +45,10 @@ impl Default for Config {
     }
 }
 
+/// Of a tool that is declared to change something, or a call of the user's own that says so.
+const NOT_REPEATABLE: &str = "what changes something is not called twice; if a second call does no \
+     harm, declare the tool with `.effect(Effect::Idempotent)`";
+
 /// Why no other attempt is made.
 enum Stop {
     /// The failure is none of this layer's business.
@@ -82,6 +86,7 @@ impl Policy {
             return Ok(Err(Stop::Final));
         }
         let against = match error.retry_after() {
+            _ if !request.is_repeatable() => NOT_REPEATABLE.to_owned(),
             _ if request.is_committed() && !restart_streams => {
                 "part of the answer has been seen".to_owned()
             }
@@ -142,7 +147,8 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
     }
 
     fn clone_request(&mut self, request: &R) -> Option<R> {
-        (self.config.attempts > 1 && request.is_repeatable()).then(|| request.clone())
+        // Also of one that is not repeatable: `retry` then says why no other attempt is made.
+        (self.config.attempts > 1).then(|| request.clone())
     }
 }
 
