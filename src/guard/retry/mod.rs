@@ -11,7 +11,9 @@
 //!   [`restart_streams`](RetryLayer::restart_streams) says otherwise; the stream then announces
 //!   by itself that the first attempt is void. An agent whose run is watched counts as seen.
 //! - A tool is called again only if it is declared [`Pure`](crate::Effect::Pure) or
-//!   [`Idempotent`](crate::Effect::Idempotent), and not for every failure: one that it has of a
+//!   [`Idempotent`](crate::Effect::Idempotent): by [`Tool::effect`](crate::Tool::effect), since it
+//!   is `Mutating` by default. [`build`](crate::AgentBuilder::build) warns of a retry that helps no
+//!   tool. And not for every failure: one that it has of a
 //!   type of its own is a [`Tool`](crate::ErrorKind::Tool) error, which is not retryable unless
 //!   [`retry_if`](RetryLayer::retry_if) says so. An agent that is called again runs its tools
 //!   again, whatever they are: there, let the retry stand around the model and the tools instead

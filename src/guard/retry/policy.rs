@@ -45,10 +45,6 @@ impl Default for Config {
     }
 }
 
-/// Of a tool that is declared to change something, or a call of the user's own that says so.
-const NOT_REPEATABLE: &str = "what changes something is not called twice; if a second call does no \
-     harm, declare the tool with `.effect(Effect::Idempotent)`";
-
 /// Why no other attempt is made.
 enum Stop {
     /// The failure is none of this layer's business.
@@ -86,7 +82,14 @@ impl Policy {
             return Ok(Err(Stop::Final));
         }
         let against = match error.retry_after() {
-            _ if !request.is_repeatable() => NOT_REPEATABLE.to_owned(),
+            _ if !request.is_repeatable() => {
+                tracing::warn!(
+                    call = %CallSite::of(request),
+                    "a call is not made again, since its tool's effect is `Mutating`, the default; \
+                     declare `.effect(Effect::Idempotent)` if a second call does no harm"
+                );
+                "its effect is `Mutating`".to_owned()
+            }
             _ if request.is_committed() && !restart_streams => {
                 "part of the answer has been seen".to_owned()
             }
