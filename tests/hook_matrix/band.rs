@@ -61,15 +61,21 @@ pub(crate) struct Traced {
     hook: Hook,
     does: Does,
     waits: bool,
+    is_guard: bool,
 }
 
 impl Traced {
     pub(crate) fn innocent(name: &'static str, trace: &Trace) -> Self {
-        Self { name, trace: trace.clone(), hook: Hook::Before, does: Does::Continue, waits: false }
+        let (hook, does, trace) = (Hook::Before, Does::Continue, trace.clone());
+        Self { name, trace, hook, does, waits: false, is_guard: false }
     }
 
     pub(crate) fn acting(name: &'static str, hook: Hook, does: Does, trace: &Trace) -> Self {
         Self { hook, does, ..Self::innocent(name, trace) }
+    }
+
+    pub(crate) fn guarding(self) -> Self {
+        Self { is_guard: true, ..self }
     }
 
     pub(crate) fn waiting(self) -> Self {
@@ -120,6 +126,10 @@ impl<R: Call> Callback<R> for Traced {
 
     fn name(&self) -> Cow<'static, str> {
         self.name.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        self.is_guard
     }
 }
 
@@ -172,7 +182,7 @@ pub(crate) fn band<R: Call>(hook: Hook, does: Does, style: Style, trace: &Trace)
         closures(&mut band, hook, does, style, trace);
     } else {
         let waits = style == Style::Waiting;
-        band.push(Traced { name: "b", trace: trace.clone(), hook, does, waits });
+        band.push(Traced { waits, ..Traced::acting("b", hook, does, trace) });
     }
     band.with(Traced::innocent("c", trace))
 }

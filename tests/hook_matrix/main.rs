@@ -18,6 +18,7 @@
 
 mod band;
 mod drops;
+mod guards;
 mod model;
 mod presets;
 mod rows;

@@ -16,7 +16,7 @@ use crate::support::call::{Call, Embed};
 use crate::support::trace::{Trace, poll_times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Preset {
+pub(crate) enum Preset {
     Default,
     Potato,
     AdkPython,
@@ -29,7 +29,7 @@ enum Preset {
     RestTold,
 }
 
-const PRESETS: [Preset; 9] = [
+pub(crate) const PRESETS: [Preset; 9] = [
     Preset::Default,
     Preset::Potato,
     Preset::AdkPython,
@@ -42,7 +42,7 @@ const PRESETS: [Preset; 9] = [
 ];
 
 impl Preset {
-    fn semantics(self) -> BandSemantics {
+    pub(crate) fn semantics(self) -> BandSemantics {
         match self {
             Self::Default => BandSemantics::default(),
             Self::Potato => BandSemantics::potato(),
