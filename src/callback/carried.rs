@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use tower::Service;
 
-use super::{CallbackService, Callbacks, Globals, Seam, future::ResponseFuture};
+use super::{CallbackService, Callbacks, Seam, future::ResponseFuture};
 use crate::context::Place;
 use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
@@ -42,13 +42,11 @@ impl<R: Request> Service<R> for InTree<R> {
         let unready = self.0.clone();
         let ready = std::mem::replace(&mut self.0, unready);
         let own = ready.callbacks().clone().in_run(request.context());
-        let semantics = own.semantics();
-        match semantics.globals.get(R::CALL) {
-            Globals::First if tree.semantics() == semantics => {
-                let mut first = ready.with_callbacks(tree.and(own));
-                ResponseFuture::passed(first.call(request))
-            }
-            _ => CallbackService::new(ready, tree).call(request),
+        if tree.shares_band_of(own.semantics()) {
+            let mut first = ready.with_callbacks(tree.and(own));
+            ResponseFuture::passed(first.call(request))
+        } else {
+            CallbackService::new(ready, tree).call(request)
         }
     }
 }

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::ending::Begun;
 use super::phases::{Asked, Recovered};
-use super::{BandSemantics, Callback, CallbackService, NamedTool, Recovery, Shared};
+use super::{BandSemantics, Callback, CallbackService, Globals, NamedTool, Recovery, Shared};
 use crate::context::RunContext;
 use crate::error::{Error, Result};
 use crate::request::Request;
@@ -149,9 +149,14 @@ impl<R: Request> Callbacks<R> {
         }
     }
 
+    /// Whether these, of a whole tree, share the first band of an agent with these semantics.
+    pub(crate) fn shares_band_of(&self, agent: BandSemantics) -> bool {
+        agent.globals.get(R::CALL) == Globals::First && self.semantics() == agent
+    }
+
     fn semantics_in(&self, context: &RunContext) -> BandSemantics {
         match self.follows {
-            Follows::Agent => BandSemantics::of_agent(context),
+            Follows::Agent => BandSemantics::of_agent(context.carries()),
             Follows::Default | Follows::Own(_) => self.semantics(),
         }
     }

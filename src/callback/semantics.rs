@@ -1,5 +1,5 @@
 use crate::call::CallKind;
-use crate::context::{Place, RunContext};
+use crate::context::Carried;
 
 /// How a band answers the questions that agent frameworks answer differently, one field a
 /// question.
@@ -190,9 +190,9 @@ impl BandSemantics {
         after_pause: false,
     };
 
-    /// Those of the agent in whose run a call is made; the default outside of an agent.
-    pub(crate) fn of_agent(context: &RunContext) -> Self {
-        context.carried(Place::Outermost).copied().unwrap_or(Self::DEFAULT)
+    /// Those that agents have for the calls made in them; the default outside of an agent.
+    pub(crate) fn of_agent(around: &Carried) -> Self {
+        around.global.get().copied().unwrap_or(Self::DEFAULT)
     }
 
     /// As potato_agent's callbacks.

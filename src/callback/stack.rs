@@ -101,6 +101,11 @@ impl<R: Request> Stack<R> {
         names.collect()
     }
 
+    /// Whether callbacks were registered before any layer.
+    pub(crate) fn begins_with_band(&self) -> bool {
+        matches!(self.0.first(), Some(Part::Band(_)))
+    }
+
     /// The types of what was registered, outermost first.
     pub(crate) fn type_names(&self) -> Vec<&'static str> {
         let mut names = Vec::new();

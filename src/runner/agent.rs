@@ -9,7 +9,8 @@ use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
 use super::named_tools::KnownTools;
-use super::semantics::{AfterAgentRespond, Semantics};
+use super::outline::Outline;
+use super::semantics::{self, AfterAgentRespond};
 use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
 use crate::agent::{AgentRequest, AgentResponse, Checkpoint, End};
 use crate::call::{CallKind, Origin};
@@ -70,11 +71,9 @@ pub(super) struct Composed {
     pub(super) max_iterations: u32,
     /// The tools that guards of this agent may name.
     pub(super) known_tools: KnownTools,
-    pub(super) global: Bundle,
-    /// Those of the agent that contains it, if none.
-    pub(super) semantics: Option<Semantics>,
-    pub(super) stack: InTree<AgentRequest>,
+    pub(super) outline: Outline,
     pub(super) explanation: Explanation,
+    pub(super) stack: InTree<AgentRequest>,
 }
 
 impl Agent {
@@ -152,6 +151,11 @@ impl Agent {
     pub fn explain(&self) -> &Explanation {
         &self.0.explanation
     }
+
+    /// The same inside other agents, which have this for it.
+    pub(super) fn explain_in(&self, around: &context::Carried) -> Explanation {
+        self.0.outline.explain(around)
+    }
 }
 
 impl Service<AgentRequest> for Agent {
@@ -193,11 +197,8 @@ impl Composed {
         enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
     ) -> (AgentRequest, Option<Open>) {
         let mut carried = request.context().carries().clone();
-        let semantics = Semantics::in_run(self.semantics, request.context());
-        if self.semantics.is_some() {
-            semantics.carry(&mut carried);
-        }
-        self.global.clone().or_semantics(semantics.band).carry(&mut carried.global);
+        let Outline { semantics, global, .. } = &self.outline;
+        let semantics = semantics::enter(*semantics, global, &mut carried);
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
             callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
         }

@@ -10,6 +10,7 @@ use super::explain::Explanation;
 use super::lint;
 use super::meter::Metered;
 use super::named_tools::{self, KnownTools};
+use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::run::{Config, Loop, StopWhen};
 use super::semantics::Semantics;
@@ -21,6 +22,7 @@ use crate::callback::{
     noting_names,
 };
 use crate::caught::Caught;
+use crate::context;
 use crate::latched::Latched;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::tool::{BoxTool, InvalidTool, Tool, ToolRequest, ToolService, ToolSet};
@@ -357,7 +359,7 @@ impl AgentBuilder {
         }
         self.lint();
         self.tools.extend(transfer::tool(&self.sub_agents));
-        let explanation = self.explain();
+        let outline = self.outline();
         let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
         own.extend(self.tools.iter().map(|tool| tool.declaration().name().into()));
         let mut all = own.clone();
@@ -395,10 +397,9 @@ impl AgentBuilder {
             description: self.description,
             max_iterations: self.max_iterations,
             known_tools: KnownTools { all, brought },
-            global: self.global,
-            semantics: self.semantics,
+            explanation: outline.explain(&context::Carried::default()),
+            outline,
             stack: InTree::new(self.agent_stack.around(inmost, band)),
-            explanation,
         }))
     }
 
@@ -413,32 +414,29 @@ impl AgentBuilder {
         lint::check_retries(&self.name, &self.tools, &tool);
     }
 
-    fn explain(&self) -> Explanation {
-        let mut onion = Explanation::new();
-        onion.line(0, format!("agent `{}`", self.name));
-        let inside = onion.band(1, self.global.agent());
-        let inside = onion.stack(inside, self.agent_stack.names());
-        onion.line(inside, format!("loop of at most {} model calls", self.max_iterations));
-        onion.line(inside + 1, "model call");
-        let model = onion.band(inside + 2, self.global.model());
-        let model = onion.stack(model, self.model_stack.names());
-        onion.service(model, self.model_type);
-        onion.line(inside + 1, format!("tool calls, {} at a time", self.tool_concurrency));
-        let tools = onion.band(inside + 2, self.global.tool());
-        let tools = onion.stack(tools, self.tool_stack.names());
-        for tool in &self.tools {
-            onion.tool(tools, tool);
+    fn outline(&self) -> Outline {
+        let (mut model, mut tools) = (Explanation::new(), Explanation::new());
+        model.service(0, self.model_type);
+        self.tools.iter().for_each(|tool| tools.tool(0, tool));
+        Outline {
+            name: self.name.clone(),
+            semantics: self.semantics,
+            global: self.global.clone(),
+            agent: (&self.agent_stack).into(),
+            body: Body::Loop {
+                max_iterations: self.max_iterations,
+                model: ((&self.model_stack).into(), model),
+                tool_concurrency: self.tool_concurrency,
+                tools: ((&self.tool_stack).into(), tools),
+                sub_agents: self.sub_agents.clone(),
+            },
         }
-        if !self.sub_agents.is_empty() {
-            onion.line(inside + 1, "hands over to");
-            onion.members(inside + 2, &self.sub_agents);
-        }
-        onion
     }
 }
 
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AgentBuilder({})", self.explain())
+        let outline = self.outline();
+        write!(f, "AgentBuilder({})", outline.explain(&context::Carried::default()))
     }
 }

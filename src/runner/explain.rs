@@ -1,8 +1,6 @@
 use std::fmt;
 
-use super::Agent;
-use crate::callback::{Callbacks, made_of};
-use crate::request::Request;
+use crate::callback::made_of;
 use crate::tool::{Tool, ToolRequest};
 use crate::type_name::{services_inside, shorten};
 
@@ -10,6 +8,7 @@ use crate::type_name::{services_inside, shorten};
 ///
 /// Its `Display` lists what each call passes through, in order, indented by one step for each
 /// thing that wraps the next: the names of a band's callbacks on one line, a layer in brackets.
+/// Agents inside it are shown as they are there, with the callbacks of the whole tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Depth and text.
@@ -23,13 +22,6 @@ impl Explanation {
 
     pub(super) fn line(&mut self, depth: usize, text: impl Into<String>) {
         self.lines.push((depth, text.into()));
-    }
-
-    /// A line for a band, if it has callbacks; returns the depth inside it.
-    pub(super) fn band<R: Request>(&mut self, depth: usize, band: &Callbacks<R>) -> usize {
-        let names: Vec<_> = band.names().map(String::from).collect();
-        let names = if names.is_empty() { Vec::new() } else { vec![names] };
-        self.stack(depth, names)
     }
 
     /// Lines for a stack; returns the depth inside it.
@@ -69,12 +61,10 @@ impl Explanation {
         self.line(inside, tool.declaration().name());
     }
 
-    /// Lines for agents inside this one.
-    pub(super) fn members(&mut self, depth: usize, members: &[Agent]) {
-        for member in members {
-            let lines = member.explain().lines.iter();
-            self.lines.extend(lines.map(|(level, text)| (depth + level, text.clone())));
-        }
+    /// The lines of what is inside.
+    pub(super) fn nest(&mut self, depth: usize, inside: &Self) {
+        let lines = inside.lines.iter();
+        self.lines.extend(lines.map(|(level, text)| (depth + level, text.clone())));
     }
 }
 

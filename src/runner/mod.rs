@@ -29,6 +29,7 @@ mod explain;
 mod lint;
 mod meter;
 mod named_tools;
+mod outline;
 mod progress;
 mod run;
 mod semantics;

@@ -101,7 +101,7 @@ impl<'a> Running<'a> {
         };
         Ok(Self {
             config,
-            semantics: Semantics::in_run(config.semantics, request.context()).run,
+            semantics: Semantics::inside(config.semantics, request.context().carries()).run,
             settings,
             tools,
             transcript: Transcript::new(request.context(), request.messages()),

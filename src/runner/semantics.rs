@@ -1,5 +1,5 @@
-use crate::callback::BandSemantics;
-use crate::context::{Carried, Place, RunContext};
+use crate::callback::{BandSemantics, Bundle};
+use crate::context::Carried;
 
 /// How an agent answers the questions that agent frameworks answer differently.
 ///
@@ -40,19 +40,25 @@ pub struct Semantics {
 }
 
 impl Semantics {
-    /// Those of an agent that has these of its own, called in this context.
-    pub(super) fn in_run(own: Option<Self>, context: &RunContext) -> Self {
+    /// Those of an agent that has these of its own, inside others that have this for it.
+    pub(super) fn inside(own: Option<Self>, around: &Carried) -> Self {
         own.unwrap_or_else(|| {
-            let run = context.carried(Place::Outermost).copied().unwrap_or_default();
-            Self { band: BandSemantics::of_agent(context), run }
+            let run = around.global.get().copied().unwrap_or_default();
+            Self { band: BandSemantics::of_agent(around), run }
         })
     }
+}
 
-    /// For the agents called by the one that has them.
-    pub(super) fn carry(self, carried: &mut Carried) {
-        carried.global.insert(self.band);
-        carried.global.insert(self.run);
+/// What an agent has for itself and for those inside it, added to what others have for it; and its
+/// semantics.
+pub(super) fn enter(own: Option<Semantics>, global: &Bundle, around: &mut Carried) -> Semantics {
+    let semantics = Semantics::inside(own, around);
+    if own.is_some() {
+        around.global.insert(semantics.band);
+        around.global.insert(semantics.run);
     }
+    global.clone().or_semantics(semantics.band).carry(&mut around.global);
+    semantics
 }
 
 /// How the loop answers what frameworks answer differently, one field a question.

@@ -6,10 +6,11 @@ use tower_layer::Layer;
 use super::{Config, Plan, Team, Until};
 use crate::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent};
 use crate::callback::{Bundle, Callback, Carried, InTree, Seam, Stack};
+use crate::context;
 use crate::runner::agent::{Agent, Composed};
 use crate::runner::builder::{BuildError, check_members, check_name};
-use crate::runner::explain::Explanation;
 use crate::runner::named_tools::{self, KnownTools};
+use crate::runner::outline::{Body, Outline};
 use crate::runner::semantics::Semantics;
 
 /// Composes an agent of agents; [`Agent::sequential`], [`Agent::parallel`] and [`Agent::repeat`]
@@ -188,8 +189,8 @@ impl TeamBuilder {
         }
         let all = self.members.iter().flat_map(Agent::known_tools).cloned().collect();
         named_tools::check(self.global.named_tools(), &all)?;
-        let explanation = self.explain();
-        let Self { name, description, plan, members, until, semantics, global, stack } = self;
+        let outline = self.outline();
+        let Self { name, description, plan, members, until, semantics, stack, .. } = self;
         let team = Team(Arc::new(Config { plan, members, until }));
         let inmost = BoxAgent::new(Carried::new(team));
         let stack = stack.around(inmost, semantics.map(|semantics| semantics.band));
@@ -199,31 +200,32 @@ impl TeamBuilder {
             // Its members have limits of their own.
             max_iterations: u32::MAX,
             known_tools: KnownTools { all, ..KnownTools::default() },
-            global,
-            semantics,
+            explanation: outline.explain(&context::Carried::default()),
+            outline,
             stack: InTree::new(stack),
-            explanation,
         }))
     }
 
-    fn explain(&self) -> Explanation {
-        let mut onion = Explanation::new();
-        onion.line(0, format!("agent `{}`", self.name));
-        let inside = onion.stack(1, self.stack.names());
+    fn outline(&self) -> Outline {
         let plan = match self.plan {
             Plan::InTurn { rounds: 1 } => "one after another".to_owned(),
             Plan::InTurn { rounds } => format!("one after another, {rounds} rounds at most"),
             Plan::SideBySide => "side by side".to_owned(),
         };
         let until = if self.until.is_some() { ", until told" } else { "" };
-        onion.line(inside, plan + until);
-        onion.members(inside + 1, &self.members);
-        onion
+        Outline {
+            name: self.name.clone(),
+            semantics: self.semantics,
+            global: self.global.clone(),
+            agent: (&self.stack).into(),
+            body: Body::Team { plan: plan + until, members: self.members.clone() },
+        }
     }
 }
 
 impl fmt::Debug for TeamBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TeamBuilder({})", self.explain())
+        let outline = self.outline();
+        write!(f, "TeamBuilder({})", outline.explain(&context::Carried::default()))
     }
 }

@@ -36,6 +36,10 @@ impl<R: Request> Callback<R> for Note {
         self.1.push(format!("{}:!{}", R::CALL, self.0));
         Ok(tower_agent::Recovery::Propagate)
     }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        self.0.into()
+    }
 }
 
 fn notes(name: &'static str, trace: &Trace) -> Bundle {
@@ -272,4 +276,48 @@ async fn their_answer_for_an_agent_keeps_its_own_before_out() {
         assert_eq!(agent.run("?").await.unwrap().text(), "given");
         assert_eq!(trace.take(), "");
     }
+}
+
+/// An agent is explained as it is where it stands.
+#[tokio::test]
+async fn explain_shows_them_where_they_stand() {
+    let trace = Trace::default();
+    let member = |name: &str, semantics: Option<Semantics>| {
+        let model = ScriptedModel::always(Turn::text("hi"));
+        let agent = Agent::builder(model).name(name).on_model(Note("own", trace.clone()));
+        let agent = match semantics {
+            Some(own) => agent.semantics(own),
+            None => agent,
+        };
+        agent.build().unwrap()
+    };
+    let team = Agent::sequential("team")
+        .semantics(Semantics::adk_python())
+        .on_agent(Note("whole", trace.clone()))
+        .global(notes("tree", &trace))
+        .agent(member("plain", None))
+        .agent(member("other", Some(Semantics::default())))
+        .build()
+        .unwrap();
+
+    assert_eq!(
+        team.explain().to_string(),
+        "agent `team`\n  tree, whole\n    one after another\n      \
+         agent `plain`\n        tree\n          loop of at most 25 model calls\n            \
+         model call\n              tree, own\n                ScriptedModel\n            \
+         tool calls, 8 at a time\n              tree\n      \
+         agent `other`\n        tree\n          loop of at most 25 model calls\n            \
+         model call\n              tree\n                own\n                  ScriptedModel\n            \
+         tool calls, 8 at a time\n              tree\n"
+    );
+    let alone = member("plain", None).explain().to_string();
+    assert!(!alone.contains("tree") && alone.contains("own"), "{alone}");
+
+    let caller = |semantics| {
+        let model = ScriptedModel::always(Turn::text("hi"));
+        let caller = Agent::builder(model).semantics(semantics).sub_agent(member("plain", None));
+        caller.global(notes("tree", &trace)).build().unwrap().explain().to_string()
+    };
+    assert!(caller(Semantics::adk_python()).contains("tree, own"));
+    assert!(!caller(Semantics::default()).contains("tree, own"));
 }
