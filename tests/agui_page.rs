@@ -34,7 +34,7 @@ use self::offline::Offline;
 use self::support::process::is_installed;
 
 /// What a person can do at the page, as `tests/agui/page.mjs` names it.
-const STEPS: usize = 38;
+const STEPS: usize = 41;
 
 async fn serve(port: u16) -> (SocketAddr, impl Future<Output = std::io::Result<()>>) {
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();

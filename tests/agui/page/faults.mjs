@@ -91,6 +91,70 @@ export const apart = {
     }));
   },
 
+  async "an approval whose run is cut off is not lost, and what it approved is done once"() {
+    const proxy = await startProxy(base);
+    // Before the page learns that the tool has run, and after.
+    for (const after of ["RUN_STARTED", "TOOL_CALL_RESULT"]) {
+      const person = await Person.at(proxy.url);
+      await person.ask(QUESTIONS.remove);
+      await person.status("waiting");
+      proxy.next = { how: "cut", after };
+      await person.at("approve").click();
+      await has(person.at("error"), LOST);
+      person.wasTold(/ERR_INCOMPLETE_CHUNKED_ENCODING/);
+      await person.at("try-again").click();
+      await person.status("idle");
+      assert.equal(await person.card("delete_file").getAttribute("data-phase"), "done");
+      assert.equal(await person.card("delete_file").getByTestId("tool-result").textContent(), "notes.txt is deleted");
+      assert.match(await person.lastText(), /Done: notes.txt is deleted/);
+      assert.deepEqual(await person.files(), ["old.txt", "plan.md"]);
+      await person.leave();
+    }
+    proxy.close();
+  },
+
+  async "a question is answered once, from whichever page"() {
+    const [one, two] = [await Person.at(base), await Person.at(base)];
+    await one.ask(QUESTIONS.remove);
+    await one.status("waiting");
+    await one.page.evaluate(() => dispatchEvent(new Event("pagehide")));
+    const kept = await one.page.evaluate(() => ({ ...sessionStorage }));
+    await one.page.evaluate(() => dispatchEvent(new Event("pageshow")));
+    await two.page.evaluate((kept) => { dispatchEvent(new Event("pagehide")); Object.assign(sessionStorage, kept); }, kept);
+    await two.page.reload();
+    await two.status("waiting");
+    await one.at("approve").click();
+    await one.status("idle");
+    await two.at("approve").click();
+    await has(two.at("error"), "The question is no longer open.");
+    assert.equal(await two.at("try-again").count(), 0, "that would be of no use");
+    two.wasTold(/409/);
+    await two.look("21-answered-elsewhere");
+    await one.leave();
+    await two.leave();
+  },
+
+  async "a server that has forgotten the question refuses its answer, and the chat goes on"() {
+    const server = await startServer();
+    const person = await Person.at(server.url);
+    await person.ask(QUESTIONS.remove);
+    await person.status("waiting");
+    await server.kill();
+    const next = await startServer(server.port);
+    await person.at("approve").click();
+    await has(person.at("error"), "The question is no longer open.");
+    person.wasTold(/409/);
+    await person.look("22-forgotten");
+    assert.deepEqual(await person.files(), ["notes.txt", "old.txt", "plan.md"], "nothing has happened");
+    await person.at("set-aside").click();
+    await person.ask(QUESTIONS.remove);
+    await person.at("approve").click();
+    await person.status("idle");
+    assert.deepEqual(await person.files(), ["old.txt", "plan.md"]);
+    await person.leave();
+    await next.kill();
+  },
+
   async "a page that is left in the middle of an answer says so when it is back"() {
     const person = await Person.at(base);
     await person.ask(QUESTIONS.story);
@@ -151,6 +215,7 @@ export const steps = {
   async "a server that refuses or fails is quoted, and asked again on demand"() {
     for (const [status, contentType, body, words] of [
       [400, "application/json", '{"error":{"message":"the input is not understood","path":"messages[0]"}}', "The server refused this: the input is not understood"],
+      [409, "application/json", '{"error":{"code":"busy","message":"run r1 works on thread t1"}}', "The server is still at work on this chat."],
       [429, "text/plain", "not so fast", "The server refused this: not so fast"],
       [500, "application/json", '{"error":{"message":"out of memory"}}', "The server failed: out of memory"],
       [502, "text/html", "<html><h1>Bad Gateway</h1></html>", "The server failed: Bad Gateway"],
