@@ -30,7 +30,11 @@ export async function startServer(port = 0) {
   };
 }
 
-/** Stands before the server at `url`. What it does with the next run is up to `next`. */
+/**
+ * Stands before the server at `url`. What it does with the next run is up to `next`: after some text
+ * it cuts both connections (`how: "cut"`), ends the page's as if all was well (`"end"`), or cuts the
+ * page's once the server is done (`"late"`).
+ */
 export async function startProxy(url) {
   const proxy = { next: null };
   const server = http.createServer((request, response) => {
@@ -41,16 +45,21 @@ export async function startProxy(url) {
     const upstream = http.request(url + request.url, { method: request.method, headers }, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
       let seen = "";
+      let isOver = false;
+      answer.setEncoding("latin1");
       answer.on("data", (piece) => {
-        if (next && seen.includes(next.after)) return;
+        if (isOver) return;
         seen += piece;
-        response.write(piece);
-        if (!next || !seen.includes(next.after)) return;
+        // Not a byte more.
+        const rest = next && seen.includes(next.after) ? seen.length - seen.indexOf(next.after) - next.after.length : 0;
+        isOver = next && seen.includes(next.after);
+        response.write(piece.slice(0, piece.length - rest), "latin1");
+        if (!isOver || next.how === "late") return;
         if (next.how === "cut") setImmediate(() => response.destroy());
         else response.end();
         upstream.destroy();
       });
-      answer.on("end", () => response.end());
+      answer.on("end", () => next?.how === "late" ? response.destroy() : response.end());
       answer.on("error", () => {});
     });
     upstream.on("error", () => response.destroy());
