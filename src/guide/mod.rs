@@ -1,4 +1,4 @@
-//! Longer texts: which guard to take, tower's layers, how to come from another framework, and what is proven of each.
+//! Longer texts: how conversations go on, who may say what, which guard to take, tower's layers, how to come from another framework, and what is proven of each.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]
@@ -19,3 +19,9 @@ pub mod tower_layers {}
 
 #[doc = include_str!("guards.md")]
 pub mod guards {}
+
+#[doc = include_str!("trust.md")]
+#[doc = "```"]
+#[doc = include_str!("../../examples/trust.rs")]
+#[doc = "```"]
+pub mod trust {}
