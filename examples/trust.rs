@@ -95,7 +95,8 @@ async fn main() -> Result<(), BoxError> {
 
     // Ada's yes lets the call through that she was shown.
     let run = server.run_for("ada", input("run-4", &front_end, yes(&question)?)).await?;
-    run.for_each(|event| std::future::ready(front_end.apply(&event))).await;
+    let events: Vec<Event> = run.collect().await;
+    events.iter().for_each(|event| front_end.apply(event));
     assert_eq!(paid.load(SeqCst), 10);
     println!("ada says yes; paid: {}", paid.load(SeqCst));
 
