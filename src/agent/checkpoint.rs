@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::context::{Conversation, Record, RunContext, Suspended};
+use crate::context::{CALLS, Conversation, Record, RunContext, Suspended};
 use crate::error::Pending;
 use crate::message::Messages;
 
@@ -87,7 +87,8 @@ impl Checkpoint {
     /// edited. Nothing is waited for any more.
     #[must_use]
     pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
-        let (turn, private_state) = (self.turn, self.private_state);
+        let (turn, mut private_state) = (self.turn, self.private_state);
+        private_state.retain(|key, _| !key.starts_with(CALLS));
         Self { turn, private_state, ..Self::new(messages) }
     }
 

@@ -32,6 +32,9 @@ use crate::error::{CallSite, Error, Pending, Resolution};
 use crate::message::{Message, Messages, Part, Usage};
 use crate::stream::{EventKind, Events, Outlet, ReaderWait};
 
+/// How the keys begin of what is kept of tool calls.
+pub(crate) const CALLS: &str = "calls/";
+
 /// What every call knows of its run: a cheap handle, read-only except for the places for data.
 ///
 /// There are three of those, each with one purpose: the request's
@@ -205,6 +208,27 @@ impl RunContext {
     #[must_use]
     pub fn private_state(&self) -> &State {
         &self.scope.run.private_state
+    }
+
+    /// Returns the key of the [private state](Self::private_state) under which to keep what
+    /// `name` knows of the tool call that this is. What stands there is forgotten once the call
+    /// has its answer, and not before: a run that is interrupted in the call finds it again when
+    /// it resumes.
+    #[must_use]
+    pub fn call_key(&self, name: &str) -> String {
+        format!("{CALLS}{} {name}", self.call_path())
+    }
+
+    /// Forgets what is kept of this tool call, and of those that were made in it.
+    pub(crate) fn forget_call(&self) {
+        let private = self.private_state();
+        if private.is_empty() {
+            return;
+        }
+        let path = format!("{CALLS}{}", self.call_path());
+        let is_of_call =
+            |key: &str| key.strip_prefix(&path).is_some_and(|rest| rest.starts_with([' ', '/']));
+        private.remove_all(is_of_call);
     }
 
     /// Tells whoever watches the run about something, as

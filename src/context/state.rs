@@ -110,6 +110,37 @@ impl State {
         Some(old)
     }
 
+    /// Changes the value under `key` in place, `null` if there is none yet, and returns what
+    /// `change` returns. No other change comes in between.
+    ///
+    /// `change` must not use the state itself.
+    pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
+        let key = key.into();
+        let mut inner = lock(&self.0);
+        let old = inner.now.get(&key).cloned();
+        let mut value = inner.now.remove(&key).unwrap_or_default();
+        let updated = update(&mut value);
+        inner.note(|| change(&key, value.clone(), old.is_some()));
+        inner.now.insert(key.clone(), value);
+        inner.before.entry(key).or_insert(old);
+        updated
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).now.is_empty()
+    }
+
+    /// Forgets what stands under the keys of which `is_gone` says so.
+    pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
+        let keys: Vec<String> = {
+            let inner = lock(&self.0);
+            inner.now.keys().filter(|key| is_gone(key)).cloned().collect()
+        };
+        for key in keys {
+            self.remove(&key);
+        }
+    }
+
     /// A copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {

@@ -24,6 +24,7 @@
 
 mod agent;
 mod as_tool;
+mod build_error;
 mod builder;
 mod explain;
 mod lint;
@@ -43,7 +44,8 @@ mod transfer;
 mod waiting;
 
 pub use self::agent::Agent;
-pub use self::builder::{AgentBuilder, BuildError};
+pub use self::build_error::BuildError;
+pub use self::builder::AgentBuilder;
 pub use self::explain::Explanation;
 pub use self::progress::Progress;
 pub use self::semantics::{

@@ -49,6 +49,9 @@ impl Running<'_> {
             Err(error) => return Err(self.fail(index, call, error)),
         };
         self.transcript.keep(index, slot.clone());
+        if !slot.answers().is_empty() {
+            self.turn.in_tool_call(&call.id).forget_call();
+        }
         if let Some(outlet) = self.turn.outlet() {
             for message in slot.answers() {
                 outlet.tell_answer(message).await;
@@ -66,6 +69,7 @@ impl Running<'_> {
             self.transcript.keep(index, Slot::Open);
         } else {
             let answers = self.transcript.fail(index, told(call, &error));
+            self.turn.in_tool_call(&call.id).forget_call();
             if let Some(outlet) = self.turn.outlet() {
                 answers.iter().for_each(|answer| outlet.note_answer(answer));
             }

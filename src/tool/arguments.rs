@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::ToolRequest;
 use super::schema::{Parameters, Place, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -52,9 +51,8 @@ impl fmt::Display for InvalidArguments {
 
 impl std::error::Error for InvalidArguments {}
 
-/// The request's arguments as an `A`.
-pub(super) fn parse<A: DeserializeOwned>(request: &ToolRequest, tool: &Parameters) -> Result<A> {
-    let sent = request.arguments();
+/// What was sent as an `A`.
+pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Result<A> {
     let bare = (tool.place == Place::Property).then(|| wrapped(sent, &tool.schema)).flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
     let (place, inside) = match tool.place {
@@ -83,6 +81,19 @@ pub(super) fn parse<A: DeserializeOwned>(request: &ToolRequest, tool: &Parameter
         let expected = follow(&tool.schema, &field, describes).cloned();
         invalid(InvalidArguments { field, problem, expected })
     })
+}
+
+/// Whether these are arguments at all, and have what the schema requires.
+pub(super) fn check(arguments: &Value, schema: &Value) -> Result<()> {
+    let bare = wrapped(arguments, schema);
+    let arguments = bare.as_ref().unwrap_or(arguments);
+    let (field, problem) = match missing(arguments, schema, "") {
+        _ if !arguments.is_object() => (String::new(), "the arguments are no object"),
+        Some(field) => (field, "is missing"),
+        None => return Ok(()),
+    };
+    let expected = follow(schema, &field, describes).cloned();
+    Err(invalid(InvalidArguments { field, problem: problem.to_owned(), expected }))
 }
 
 fn no_json(arguments: &Value, tool: &Parameters) -> Error {

@@ -1,10 +1,13 @@
+use std::fmt;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::arguments;
 use super::schema::Parameters;
+use crate::error::Result;
 use crate::message::ProviderData;
 
 /// What a tool does to the world; retries and approvals go by it.
@@ -30,6 +33,27 @@ pub struct ToolDeclaration {
     effect: Effect,
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     provider: ProviderData,
+    #[serde(skip)]
+    check: Check,
+}
+
+/// How the tool reads its arguments, where it is a function of a type.
+#[derive(Clone, Default)]
+struct Check(Option<Arc<CheckArguments>>);
+
+type CheckArguments = dyn Fn(&Value) -> Result<()> + Send + Sync;
+
+/// It says what the schema says.
+impl PartialEq for Check {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Check({})", self.0.is_some())
+    }
 }
 
 impl ToolDeclaration {
@@ -42,6 +66,30 @@ impl ToolDeclaration {
             parameters: serde_json::json!({ "type": "object", "properties": {} }),
             effect: Effect::default(),
             provider: ProviderData::default(),
+            check: Check::default(),
+        }
+    }
+
+    pub(super) fn with_check(
+        mut self,
+        check: impl Fn(&Value) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.check = Check(Some(Arc::new(check)));
+        self
+    }
+
+    /// Says whether the tool could take these arguments: those of a
+    /// [function](super::Tool::function) as the function reads them, those of a
+    /// [service](super::Tool::service) as far as the schema lists what is required.
+    ///
+    /// # Errors
+    ///
+    /// Of kind [`InvalidArguments`](crate::ErrorKind::InvalidArguments), with the field and what
+    /// is wrong with it.
+    pub fn check_arguments(&self, arguments: &Value) -> Result<()> {
+        match &self.check.0 {
+            Some(check) => check(arguments),
+            None => arguments::check(arguments, &self.parameters),
         }
     }
 
@@ -70,6 +118,7 @@ impl ToolDeclaration {
     #[must_use]
     pub fn with_parameters(mut self, schema: Value) -> Self {
         self.parameters = schema;
+        self.check = Check::default();
         self
     }
 

@@ -76,7 +76,7 @@ where
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
         let Inner { function, parameters } = &*self.inner;
-        match arguments::parse(&request, parameters) {
+        match arguments::parse(request.arguments(), parameters) {
             Ok(arguments) => function(arguments, request),
             Err(error) => MaybeFuture::ready(Err(error)),
         }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// The parameters of a tool whose arguments are an `A`: an object's schema, as every provider
 /// wants it, and where in the object the `A` is.
+#[derive(Clone)]
 pub(super) struct Parameters {
     pub(super) schema: Value,
     pub(super) place: Place,

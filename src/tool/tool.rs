@@ -3,8 +3,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tower_layer::Layer;
 
+use super::arguments;
 use super::function::{Function, IntoToolFuture};
 use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
@@ -78,8 +80,11 @@ impl Tool {
         O: IntoToolFuture<M>,
     {
         let parameters = Parameters::of::<A>();
-        let declaration =
-            ToolDeclaration::new(name, description).with_parameters(parameters.schema.clone());
+        let read = parameters.clone();
+        let check = move |sent: &Value| arguments::parse::<A>(sent, &read).map(drop);
+        let declaration = ToolDeclaration::new(name, description)
+            .with_parameters(parameters.schema.clone())
+            .with_check(check);
         let function = move |arguments: A, request| function(arguments, request).into_tool_future();
         Self::service(declaration, Function::new(function, parameters))
     }

@@ -136,11 +136,11 @@ async fn an_agent_alone_goes_on_with_its_calls_from_its_messages() {
     let model = wipes();
     let paused = guarded("agent", &model, &wiped).run("?").await.unwrap();
     let request = AgentRequest::conversation(paused.messages().clone());
-    let done = guarded("agent", &model, &wiped).run(request.with_resolutions(yes(&paused))).await;
-    assert_eq!(
-        (done.unwrap().text(), wiped.take()),
-        ("Wiped.".into(), vec!["agent \"disk\"".into()])
-    );
+    let again = guarded("agent", &model, &wiped).run(request.with_resolutions(yes(&paused))).await;
+    let again = again.unwrap();
+    assert!(wiped.take().is_empty(), "no question goes with the messages, so no answer does");
+    let done = resume(&guarded("agent", &model, &wiped), &again, yes(&again)).await;
+    assert_eq!((done.text(), wiped.take()), ("Wiped.".into(), vec!["agent \"disk\"".into()]));
 }
 
 /// A model whose provider names every call `call_0`.

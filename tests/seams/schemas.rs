@@ -234,7 +234,7 @@ async fn an_approvals_edit_has_the_form_that_the_model_was_told() {
         .iter()
         .map(|pending| tower_agent::Resolution::resolved(&pending.id, edit.clone()))
         .collect();
-    let request = AgentRequest::conversation(paused.messages().clone()).with_resolutions(yes);
+    let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(yes);
     assert_eq!(agent.run(request).await.unwrap().text(), "Paid.");
     assert_eq!(*ran.lock().unwrap(), [50]);
 }

@@ -1,4 +1,8 @@
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -6,8 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// What a person decided about a tool call: the payload of its
 /// [`Resolution`](crate::Resolution).
 ///
-/// As JSON it is an object with `approved`, and `editedArgs` or `reason` where they apply; any
-/// other field is refused, so that no misspelt edit is taken for a plain approval.
+/// As JSON it is an object with `approved`, and `editedArgs` or `reason` where they apply. Anything
+/// else is refused, such as another field or a list, so that neither a misspelt edit nor a bare
+/// `true` is taken for an approval.
 ///
 /// ```
 /// use serde_json::json;
@@ -26,8 +31,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// let error = Decision::from_payload(&json!({ "approved": true, "edited_args": {} })).unwrap_err();
 /// assert!(error.message().contains("unknown field `edited_args`"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Payload", into = "Payload")]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "Payload")]
 #[non_exhaustive]
 pub enum Decision {
     /// Make the call.
@@ -82,6 +87,28 @@ impl Decision {
             "required": ["approved"],
             "additionalProperties": false,
         })
+    }
+}
+
+/// An object alone is a decision: a derived implementation would take a list for one as well.
+impl<'de> Deserialize<'de> for Decision {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object)
+    }
+}
+
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Decision;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with `approved`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Decision, A::Error> {
+        let payload = Payload::deserialize(MapAccessDeserializer::new(map))?;
+        payload.try_into().map_err(A::Error::custom)
     }
 }
 

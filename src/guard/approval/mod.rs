@@ -6,17 +6,17 @@
 //!
 //! A call that needs approval and has no answer [interrupts](crate::Error::interrupt) the run.
 //! Calls beside it finish; the run ends as [`Interrupted`](crate::End::Interrupted) with a
-//! [`Pending`] for every call that waits. A run that [resumes](crate::AgentRequest::resume) with a
-//! [`Resolution`] for it goes on with that call:
+//! [`Pending`](crate::Pending) for every call that waits. A run that [resumes](crate::AgentRequest::resume) with a
+//! [`Resolution`](crate::Resolution) for it goes on with that call:
 //!
 //! | the answer | the call |
 //! |---|---|
 //! | [`Decision::Approve`] | is made |
-//! | [`Decision::Edit`] | is made with other arguments |
+//! | [`Decision::Edit`] | is made with other arguments, if they [fit the tool](crate::ToolDeclaration::check_arguments) |
 //! | [`Decision::Reject`] | is not made; the model reads why |
 //! | [`Answer::Cancelled`] | is not made; the model reads that it was rejected |
-//! | anything else | is not made; the run waits again, and the [`Pending::message`] says what was wrong |
-//! | none by its [`Pending::id`] | is not made; the run waits again |
+//! | anything else | is not made; the run waits again, and the [`Pending::message`](crate::Pending::message) says what was wrong |
+//! | none by its [`Pending::id`](crate::Pending::id) | is not made; the run waits again |
 //!
 //! ```
 //! use serde_json::json;
@@ -43,36 +43,46 @@
 //! # }
 //! ```
 //!
+//! # What an answer is for
+//!
+//! For one call of one tool with the arguments that the person saw, as the question says them. The
+//! question is kept with the conversation, in its
+//! [private state](crate::RunContext::private_state), until the call has its answer. So
+//! - a run resumes from the [`Checkpoint`](crate::Checkpoint): with the messages alone nothing was
+//!   asked, and the question is asked again;
+//! - a call with other arguments than those asked about is asked about anew, also where an
+//!   `on_error` has changed them for a retry;
+//! - a later call by the same id is another call;
+//! - a tool that asks something of its own after the approval is not asked about twice. It takes
+//!   another id than the call's for its own question;
+//! - two approvals around one call, or a retry outside, share one answer.
+//!
 //! # Where it stands
 //!
 //! Given to [`on_tool`](crate::AgentBuilder::on_tool) it is asked about the agent's own calls, given to
 //! [`global`](crate::AgentBuilder::global) about those of every agent that works for it, too.
 //! Callbacks registered before it act on the arguments before the person sees them; those after it,
 //! and tower layers inside it, see them as the person left them. So whatever checks arguments
-//! belongs after it. A retry outside it finds the same answer again, so that nobody is asked twice
-//! about one call. Where a provider gives a later call the id of an earlier one, the answer serves
-//! the earlier alone.
+//! belongs after it.
 
 mod decision;
+mod questions;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 pub use self::decision::Decision;
 
+use self::questions::Questions;
 use crate::callback::{Action, Bundle, Callback};
-use crate::context::RunContext;
-use crate::error::{Answer, Error, Pending, Resolution, Result};
+use crate::error::{Answer, Result};
 use crate::request::Request;
 use crate::tool::{Effect, ToolRequest, ToolResponse};
 
 /// Lets calls of some tools through once a person has approved of them. See the
 /// [module](self).
 ///
-/// Its [`Pending`]s have the reason `tool_call`, the [name of the call](RunContext::call_path) as
+/// Its [`Pending`](crate::Pending)s have the reason `tool_call`, the [name of the call](crate::RunContext::call_path) as
 /// their id, `{ "tool": .., "arguments": .. }` as their payload, and the JSON Schema of a
 /// [`Decision`] for that tool.
 #[derive(Clone)]
@@ -121,22 +131,21 @@ impl Callback<ToolRequest> for Approval {
         if !(self.needed)(request) {
             return Ok(Action::Continue);
         }
-        let id = request.context().call_path();
-        let Some(resolution) = answer_to(&id, request)? else {
-            return Err(Error::interrupt(question(id, request)));
+        let mut questions = Questions::of(request);
+        let decision = match questions.decision(request) {
+            Some(decided) => decided,
+            None => match self.answer(&mut questions, request) {
+                Ok(answered) => answered,
+                Err(why) => return Err(questions.ask(request, why)?),
+            },
         };
-        match decision(resolution) {
-            Ok(Decision::Approve) => {}
-            Ok(Decision::Edit(arguments)) => *request.arguments_mut() = arguments,
-            Ok(Decision::Reject { reason }) => {
+        match decision {
+            Decision::Approve => {}
+            Decision::Edit(arguments) => *request.arguments_mut() = arguments,
+            Decision::Reject { reason } => {
                 let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 let refusal = format!("the user rejected this call{why}");
                 return Ok(Action::Respond(ToolResponse::error(refusal)));
-            }
-            Err(error) => {
-                let message = error.message().to_owned();
-                tracing::warn!(id, message, "an approval was not understood");
-                return Err(Error::interrupt(question(id, request).with_message(message)));
             }
         }
         Ok(Action::Continue)
@@ -151,41 +160,36 @@ impl Callback<ToolRequest> for Approval {
     }
 }
 
+impl Approval {
+    /// The answer to the question about this call. `Err` with what to say when it is asked again.
+    fn answer(
+        &self,
+        questions: &mut Questions,
+        request: &ToolRequest,
+    ) -> Result<Decision, Option<String>> {
+        let resolution = questions.resolution(request).ok_or(None)?;
+        let decision = match &resolution.outcome {
+            Answer::Resolved(payload) => Decision::from_payload(payload),
+            Answer::Cancelled => Ok(Decision::Reject { reason: None }),
+        };
+        let fits = |decision: &Decision| match (decision, request.declaration()) {
+            (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
+            _ => Ok(()),
+        };
+        let decision = decision.and_then(|decision| fits(&decision).map(|()| decision));
+        let decision = decision.map_err(|error| {
+            tracing::warn!(id = request.context().call_path(), "an approval was not understood");
+            Some(error.message().to_owned())
+        })?;
+        questions.decide(request, &decision);
+        Ok(decision)
+    }
+}
+
 impl From<Approval> for Bundle {
     fn from(approval: Approval) -> Self {
         Self::new().on_tool(approval)
     }
-}
-
-/// The calls that have had their answer, by its id.
-type Answered = HashMap<String, Arc<Value>>;
-
-/// The answer to `id`, unless it was for an earlier call of the same name in this run.
-fn answer_to<'a>(id: &str, request: &'a ToolRequest) -> Result<Option<&'a Resolution>> {
-    let context: &RunContext = request.context();
-    let Some(resolution) = context.resolution(id) else { return Ok(None) };
-    // Every attempt at one call shares the arguments that the model gave; no other call does.
-    let call = &request.call().arguments;
-    let is_first = |answered: &mut Answered| {
-        Arc::ptr_eq(answered.entry(id.to_owned()).or_insert_with(|| call.clone()), call)
-    };
-    let is_its = context.values().update("tower_agent::guard::approval", is_first)?;
-    Ok(is_its.then_some(resolution))
-}
-
-fn decision(resolution: &Resolution) -> Result<Decision> {
-    match &resolution.outcome {
-        Answer::Resolved(payload) => Decision::from_payload(payload),
-        Answer::Cancelled => Ok(Decision::Reject { reason: None }),
-    }
-}
-
-fn question(id: String, request: &ToolRequest) -> Pending {
-    let schema = Decision::schema_for(request.declaration().map(|tool| tool.parameters()));
-    Pending::new(id, "tool_call")
-        .with_message(format!("`{}` needs your approval", request.name()))
-        .with_response_schema(schema)
-        .with_payload(json!({ "tool": request.name(), "arguments": request.arguments() }))
 }
 
 impl fmt::Debug for Approval {

@@ -1,0 +1,279 @@
+//! An answer is for one call, as the person saw it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind,
+    Message, ModelResponse, Part, Pending, Recovery, Request, Resolution, Role, Tool, ToolCall,
+    ToolRequest, before_tool, on_tool_error,
+};
+
+use super::{Log, note, take};
+
+/// An agent whose `pay` needs approval, and what it paid.
+fn guarded(model: &ScriptedModel, log: &Log) -> AgentBuilder {
+    let log = log.clone();
+    let pay =
+        Tool::function("pay", "Pays.", move |amount: u32| note(&log, format!("paid {amount}")));
+    Agent::builder(model.clone()).tool(pay).on_tool(Approval::of_tools(["pay"]))
+}
+
+fn amount(amount: u32) -> Value {
+    json!({ "value": amount })
+}
+
+/// A resume in another process, with one answer to everything that waits.
+fn resume(paused: &AgentResponse, payload: &Value) -> AgentRequest {
+    let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
+    let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
+    let answers: Vec<_> = checkpoint
+        .pending
+        .iter()
+        .map(|pending| Resolution::resolved(&pending.id, payload.clone()))
+        .collect();
+    AgentRequest::resume(checkpoint).with_resolutions(answers)
+}
+
+fn yes() -> Value {
+    json!({ "approved": true })
+}
+
+#[tokio::test]
+async fn only_an_object_that_says_so_is_an_approval() {
+    let object = |extra: Value| {
+        let mut payload = yes();
+        payload.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        payload
+    };
+    let no_answers = [
+        json!(null),
+        json!(true),
+        json!("yes"),
+        json!(1),
+        json!([]),
+        json!([true]),
+        json!([true, null, null]),
+        json!([yes()]),
+        json!({}),
+        json!({ "approved": "true" }),
+        json!({ "approved": 1 }),
+        json!({ "approved": null }),
+        json!({ "approved": [true] }),
+        json!({ "Approved": true }),
+        json!({ "decision": yes() }),
+        object(json!({ "edited_args": amount(1) })),
+        object(json!({ "": 1 })),
+        object(json!({ "editedArgs": [1], "reason": "" , "x": null })),
+        object(json!({ "reason": 1 })),
+    ];
+    for payload in no_answers {
+        let log = Log::default();
+        let model = ScriptedModel::new([Turn::tool("pay", amount(1))]);
+        let agent = guarded(&model, &log).build().unwrap();
+        let paused = agent.run("?").await.unwrap();
+        let again = agent.run(resume(&paused, &payload)).await.unwrap();
+        assert_eq!(take(&log), [""; 0], "{payload}");
+        assert_eq!(again.pending().len(), 1, "{payload} is no answer, so it waits again");
+        assert_eq!(again.pending()[0].id, paused.pending()[0].id);
+    }
+    for twice in [r#"{"approved":false,"approved":true}"#, r#"[true]"#, r#"[true,null,null]"#] {
+        assert!(serde_json::from_str::<Decision>(twice).is_err(), "{twice}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answered() {
+    for edited in [None, Some(amount(3))] {
+        let log = Log::default();
+        let ran = log.clone();
+        let pay = Tool::function_with("pay", "Pays.", move |amount: u32, call: ToolRequest| {
+            let id = format!("{}#pin", call.context().call_path());
+            match call.context().resolution(&id) {
+                Some(_) => {
+                    note(&ran, format!("paid {amount}"));
+                    Ok(())
+                }
+                None => Err(Error::interrupt(Pending::new(id, "input_required"))),
+            }
+        });
+        let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+        let agent =
+            Agent::builder(model).tool(pay).on_tool(Approval::of_tools(["pay"])).build().unwrap();
+
+        let asked = agent.run("?").await.unwrap();
+        assert_eq!(asked.pending()[0].reason, "tool_call");
+        let mut approval = yes();
+        if let Some(edited) = &edited {
+            approval["editedArgs"] = edited.clone();
+        }
+        let asked = agent.run(resume(&asked, &approval)).await.unwrap();
+        let reasons: Vec<_> = asked.pending().iter().map(|it| it.reason.as_str()).collect();
+        assert_eq!(reasons, ["input_required"]);
+        let done = agent.run(resume(&asked, &json!("1234"))).await.unwrap();
+        assert_eq!(done.text(), "done");
+        assert_eq!(take(&log), [if edited.is_some() { "paid 3" } else { "paid 7" }]);
+        let saved = serde_json::to_string(&done.checkpoint()).unwrap();
+        assert!(!saved.contains("approval"), "what was asked is gone with the call: {saved}");
+    }
+}
+
+#[tokio::test]
+async fn an_edit_that_does_not_fit_the_tool_is_not_used_up() {
+    let log = Log::default();
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let agent = guarded(&model, &log).build().unwrap();
+    let mut paused = agent.run("?").await.unwrap();
+    for edit in [json!({ "value": "ten" }), json!({ "amount": 1 }), json!({}), json!(-1)] {
+        let payload = json!({ "approved": true, "editedArgs": edit });
+        paused = agent.run(resume(&paused, &payload)).await.unwrap();
+        assert_eq!((take(&log).len(), paused.pending().len()), (0, 1), "{edit}");
+        let message = paused.pending()[0].message.clone().unwrap();
+        assert!(message.contains("value"), "{edit}: {message}");
+    }
+    let payload = json!({ "approved": true, "editedArgs": amount(10) });
+    agent.run(resume(&paused, &payload)).await.unwrap();
+    assert_eq!(take(&log), ["paid 10"]);
+}
+
+#[tokio::test]
+async fn an_answer_is_for_what_the_person_saw() {
+    // What stands before the approval makes something else of the call after the question.
+    let log = Log::default();
+    let raise = Arc::new(AtomicBool::new(false));
+    let raises = raise.clone();
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let pay = {
+        let log = log.clone();
+        Tool::function("pay", "Pays.", move |amount: u32| note(&log, format!("paid {amount}")))
+    };
+    let agent = Agent::builder(model)
+        .tool(pay)
+        .on_tool(before_tool(move |request| {
+            if raises.load(Ordering::Relaxed) {
+                *request.arguments_mut() = amount(7000);
+            }
+        }))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    let paused = agent.run("?").await.unwrap();
+    assert_eq!(paused.pending()[0].payload["arguments"], amount(7));
+    raise.store(true, Ordering::Relaxed);
+    let again = agent.run(resume(&paused, &yes())).await.unwrap();
+    assert_eq!(take(&log), [""; 0]);
+    assert_eq!(again.pending()[0].payload["arguments"], amount(7000));
+    agent.run(resume(&again, &yes())).await.unwrap();
+    assert_eq!(take(&log), ["paid 7000"]);
+}
+
+#[tokio::test]
+async fn a_retry_with_other_arguments_waits_for_another_answer() {
+    let log = Log::default();
+    let ran = log.clone();
+    let pay = Tool::function("pay", "Pays.", move |amount: u32| {
+        note(&ran, format!("tried {amount}"));
+        match amount {
+            7 => Err(Error::new(ErrorKind::Overloaded, "busy")),
+            _ => Ok("paid"),
+        }
+    });
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let agent = Agent::builder(model)
+        .tool(pay.effect(Effect::Idempotent))
+        .on_tool(Approval::of_tools(["pay"]))
+        .on_tool(on_tool_error(|request, _| {
+            *request.arguments_mut() = amount(8);
+            Recovery::Retry
+        }))
+        .build()
+        .unwrap();
+    let paused = agent.run("?").await.unwrap();
+    let again = agent.run(resume(&paused, &yes())).await.unwrap();
+    assert_eq!(take(&log), ["tried 7"]);
+    assert_eq!(again.pending()[0].payload["arguments"], amount(8));
+    let done = agent.run(resume(&again, &yes())).await.unwrap();
+    assert_eq!(
+        (done.text(), take(&log)),
+        ("done".into(), vec!["tried 7".into(), "tried 8".into()])
+    );
+}
+
+#[tokio::test]
+async fn a_later_call_by_the_same_id_is_asked_about_anew() {
+    // The provider names every call alike, and the calls are alike.
+    let call = || {
+        let call = ToolCall::new("call_1", "pay", amount(7));
+        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+    };
+    let log = Log::default();
+    let model =
+        ScriptedModel::new([call(), call(), Turn::text("done"), call(), Turn::text("done")]);
+    let agent = guarded(&model, &log).build().unwrap();
+    let first = agent.run("?").await.unwrap();
+    let second = agent.run(resume(&first, &yes())).await.unwrap();
+    assert_eq!(take(&log), ["paid 7"]);
+    assert_eq!(second.pending().len(), 1, "the answer to the first call is not one to the second");
+    let done = agent.run(resume(&second, &yes())).await.unwrap();
+    assert_eq!((done.text(), take(&log)), ("done".to_owned(), vec!["paid 7".to_owned()]));
+    let next = AgentRequest::resume(done.checkpoint()).with_message("Again.");
+    let stale = Resolution::resolved(&first.pending()[0].id, yes());
+    let third = agent.run(next.with_resolutions([stale])).await.unwrap();
+    assert_eq!((take(&log).len(), third.pending().len()), (0, 1), "nor is an old one");
+}
+
+#[tokio::test]
+async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
+    let call = |name: &str, arguments: Value| {
+        let call = ToolCall::new("call_1", name, arguments);
+        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+    };
+    let log = Log::default();
+    let inner = ScriptedModel::new([call("pay", amount(7)), Turn::text("paid")]);
+    let inner = guarded(&inner, &log).name("clerk").build().unwrap();
+    let ask = || call("clerk", json!({ "request": "Pay." }));
+    let outer = ScriptedModel::new([ask(), Turn::text("done")]);
+    let agent = Agent::builder(outer)
+        .tool(inner.into_tool("Pays."))
+        .global(Approval::of_tools(["pay", "clerk"]))
+        .build()
+        .unwrap();
+    let mut response = agent.run("?").await.unwrap();
+    let mut asked = Vec::new();
+    while !response.pending().is_empty() && asked.len() < 9 {
+        asked.extend(response.pending().iter().map(|it| it.payload["tool"].clone()));
+        response = agent.run(resume(&response, &yes())).await.unwrap();
+    }
+    assert_eq!((asked, response.text()), (vec![json!("clerk"), json!("pay")], "done".to_owned()));
+    assert_eq!(take(&log), ["paid 7"]);
+}
+
+#[tokio::test]
+async fn messages_and_an_answer_without_a_question_approve_of_nothing() {
+    let log = Log::default();
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7))]);
+    let agent = guarded(&model, &log).build().unwrap();
+    let paused = agent.run("?").await.unwrap();
+    let answer = Resolution::resolved(&paused.pending()[0].id, yes());
+    let early = AgentRequest::conversation(paused.messages().clone()).with_resolutions([answer]);
+    let again = agent.run(early).await.unwrap();
+    assert_eq!((take(&log).len(), again.pending().len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_yes_after_a_no_runs_nothing() {
+    let log = Log::default();
+    let model =
+        ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("no"), Turn::text("")]);
+    let agent = guarded(&model, &log).build().unwrap();
+    let paused = agent.run("?").await.unwrap();
+    let refused = agent.run(resume(&paused, &json!({ "approved": false }))).await.unwrap();
+    let late = Resolution::resolved(&paused.pending()[0].id, yes());
+    let late =
+        AgentRequest::resume(refused.checkpoint()).with_message("Do!").with_resolutions([late]);
+    agent.run(late).await.unwrap();
+    assert_eq!(take(&log), [""; 0]);
+}
