@@ -113,6 +113,13 @@ pub trait Request: Clone + Send + Sync + 'static {
     ) {
         let _ = (response, replaced, origin);
     }
+
+    /// Notes on a response that a [guard](crate::Callback::is_guard) puts in the place of another
+    /// that it stands as it is, before it is [marked](Self::mark): what a guard leaves out is not
+    /// carried over. Does nothing unless overridden.
+    fn mark_guarded(&self, response: &mut Self::Response) {
+        let _ = response;
+    }
 }
 
 impl CallSite {

@@ -102,7 +102,7 @@ impl Hooks for LengthGuard {
             return Ok(Action::Continue);
         }
         let short: String = text.chars().take(self.max_chars).collect();
-        Ok(Action::Respond(ModelResponse::text(short)))
+        Ok(Action::Respond(ModelResponse::text(short).without_tool_calls()))
     }
 }
 

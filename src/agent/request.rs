@@ -66,7 +66,12 @@ impl AgentRequest {
     /// Continues a conversation as it stands.
     ///
     /// One that ends in unanswered tool calls resumes with those calls; [`resume`](Self::resume)
-    /// does more.
+    /// does more. Any other begins with the model, also one that ends in an answer.
+    ///
+    /// The model is asked about a whole conversation, in which every call has one answer right
+    /// behind it: calls that were left open get one that says so, which the run's stream tells as
+    /// any other; late answers move to their calls; what answers no call, or answers again, becomes
+    /// the user's words.
     #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }

@@ -6,7 +6,7 @@ use tower::Service;
 
 use super::{CallbackService, Callbacks, Seam, future::ResponseFuture};
 use crate::context::Place;
-use crate::error::{BoxError, Error, Result};
+use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::request::Request;
 
 /// An agent's stack for one call, with the callbacks that its run carries for the whole tree.
@@ -80,6 +80,14 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
+        if request.context().path().is_empty() {
+            let message = format!(
+                "a layer has put a new {} request in the place of the agent's: it is no part of the \
+                 run; change the request that the layer was given, or a clone of it",
+                R::CALL
+            );
+            return ResponseFuture::failed(Error::new(ErrorKind::InvalidRequest, message));
+        }
         match request.context().carried::<Callbacks<R>>(Place::Innermost) {
             None => ResponseFuture::passed(self.inner.call(request)),
             Some(callbacks) => {

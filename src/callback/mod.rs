@@ -127,7 +127,7 @@ use crate::type_name::short_type_name;
 ///             return Ok(Action::Continue);
 ///         }
 ///         let short: String = text.chars().take(self.max_chars).collect();
-///         Ok(Action::Respond(ModelResponse::text(short).with_usage(response.usage())))
+///         Ok(Action::Respond(response.clone().with_text(short)))
 ///     }
 /// }
 /// ```

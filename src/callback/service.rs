@@ -97,6 +97,11 @@ impl<F, R: Request> ResponseFuture<F, R> {
     pub(super) fn passed(future: F) -> Self {
         Self { state: State::Passed { future } }
     }
+
+    /// The future of a call that cannot be made.
+    pub(super) fn failed(error: Error) -> Self {
+        Self { state: State::Banded { future: Box::pin(std::future::ready(Err(error))) } }
+    }
 }
 
 impl<F, E, R> Future for ResponseFuture<F, R>

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::function::{Later, Now};
 use crate::maybe_future::MaybeFuture;
-use crate::message::{Message, ToolCall};
+use crate::message::{Message, Part, ToolCall, ToolResult};
 use crate::panic::{CatchPanic, catch};
 use crate::tool::{ToolDeclaration, ToolResponse};
 
@@ -112,13 +112,44 @@ impl ShowTool {
         };
         let shown = shown.unwrap_or_else(|panic| Err(failed(panic)));
         let shown = shown.map_err(|error| error.by(|| "tool_result_messages".into(), "after"))?;
-        let Some(mut shown) = shown else { return Ok(vec![default]) };
-        let answers = |message: &Message| message.tool_results().any(|r| r.call_id == id);
-        if !shown.iter().any(answers) {
-            shown.insert(0, default);
+        let Some(shown) = shown else { return Ok(vec![default]) };
+        let results: Vec<_> = shown.iter().flat_map(Message::tool_results).collect();
+        match results[..] {
+            [one] if one.call_id == id => Ok(shown),
+            _ => Ok(with_one_answer(&id, &shown, default)),
         }
-        Ok(shown)
     }
+}
+
+/// The same with one answer of the call, which is all that a provider takes: several become one, and
+/// what answers another call is shown beside it.
+fn with_one_answer(id: &str, shown: &[Message], default: Message) -> Vec<Message> {
+    let mut answer: Option<ToolResult> = None;
+    let mut others = Vec::new();
+    for message in shown {
+        if message.tool_results().next().is_none() {
+            others.push(message.clone());
+            continue;
+        }
+        let mut rest = Vec::new();
+        for part in message.parts() {
+            match (part, &mut answer) {
+                (Part::ToolResult(result), None) if *result.call_id == *id => {
+                    answer = Some(result.clone());
+                }
+                (Part::ToolResult(result), Some(answer)) if *result.call_id == *id => {
+                    answer.parts.extend(result.parts.iter().cloned());
+                    answer.is_error |= result.is_error;
+                }
+                (Part::ToolResult(result), _) => rest.extend(result.parts.iter().cloned()),
+                (part, _) => rest.push(part.clone()),
+            }
+        }
+        if !rest.is_empty() {
+            others.push(Message::new(message.role(), rest));
+        }
+    }
+    std::iter::once(answer.map_or(default, Message::tool)).chain(others).collect()
 }
 
 impl fmt::Debug for ShowTool {

@@ -4,6 +4,7 @@ mod carried;
 mod joined;
 mod latch;
 mod limit;
+mod nesting;
 mod record;
 mod run;
 mod slot;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::carried::{Carried, Place};
 pub(crate) use self::joined::Joined;
+pub(crate) use self::nesting::Nesting;
 pub(crate) use self::record::{Conversation, Open, Record, Suspended};
 pub(crate) use self::slot::Slot;
 pub(crate) use self::state::Untold;
@@ -344,6 +346,19 @@ impl RunContext {
         let caller = self.tool_call.clone();
         let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
         Self::of(scope.of_member(), caller)
+    }
+
+    /// The same handle, for an agent that allows so many agents inside it.
+    pub(crate) fn nested(mut self, allowed: Option<u32>) -> Self {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            scope.nesting = scope.nesting.inside(allowed);
+        }
+        self
+    }
+
+    /// How deep it stands in its tree of agents.
+    pub(crate) fn nesting(&self) -> Nesting {
+        self.scope.nesting
     }
 
     /// The same handle, which tells what happens in its agent if the agent's caller does.

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::carried::Carried;
 use super::latch::{Call, Latch};
+use super::nesting::Nesting;
 use super::record::Record;
 use super::{State, Values};
 use crate::call::CallKind;
@@ -80,6 +81,7 @@ pub(super) struct Scope {
     pub(super) run: Arc<Run>,
     pub(super) path: Arc<str>,
     pub(super) max_iterations: u32,
+    pub(super) nesting: Nesting,
     pub(super) latch: Latch,
     /// Why the answer of an agent that was ended is not given.
     pub(super) withheld: OnceLock<Error>,
@@ -154,6 +156,7 @@ impl Scope {
             own_token: parent.own_token.clone(),
             resolutions: parent.resolutions.clone(),
             misfit: parent.misfit.clone(),
+            nesting: parent.nesting,
             ..Self::new(parent.run.clone(), path, Some(parent.clone()), parent.token.clone())
         }
     }
@@ -168,6 +171,7 @@ impl Scope {
             run,
             path,
             max_iterations: 0,
+            nesting: Nesting::default(),
             latch: Latch::default(),
             withheld: OnceLock::new(),
             carried: Carried::default(),

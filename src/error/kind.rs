@@ -40,6 +40,9 @@ pub enum ErrorKind {
     InvalidArguments,
     /// The agent made as many model calls as it may.
     MaxIterations,
+    /// As many agents as may are at work inside one another:
+    /// [`max_nesting`](crate::AgentBuilder::max_nesting).
+    MaxNesting,
     /// What the run, or whoever pays for it, may spend is spent.
     BudgetExceeded,
     /// A callback or a wrap failed, or panicked.
@@ -85,6 +88,7 @@ impl ErrorKind {
             Self::UnknownTool => "unknown_tool",
             Self::InvalidArguments => "invalid_arguments",
             Self::MaxIterations => "max_iterations",
+            Self::MaxNesting => "max_nesting",
             Self::BudgetExceeded => "budget_exceeded",
             Self::Callback => "callback",
             Self::Other => "other",
@@ -99,6 +103,9 @@ impl ErrorKind {
             Self::ContextLength => "shorten the history or choose a model that reads more",
             Self::Connection => "check the base URL and the network",
             Self::MaxIterations => "raise `max_iterations`, or stop earlier with `stop_when`",
+            Self::MaxNesting => {
+                "raise `max_nesting` on the outermost agent, or call fewer agents in turn"
+            }
             Self::BudgetExceeded => "raise the limit, or ask for less",
             _ => return None,
         })
@@ -126,6 +133,7 @@ impl fmt::Display for ErrorKind {
             Self::UnknownTool => "unknown tool",
             Self::InvalidArguments => "invalid arguments",
             Self::MaxIterations => "too many iterations",
+            Self::MaxNesting => "too many agents inside one another",
             Self::BudgetExceeded => "budget exceeded",
             Self::Callback => "callback failed",
             Self::Other => "failed",

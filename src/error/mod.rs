@@ -120,7 +120,7 @@ impl Error {
 
     /// Ends the agent `Ok`, as interrupted, with what it waits for.
     ///
-    /// Calls beside it in the same turn still finish and may add what they wait for; then nothing
+    /// The agent's own `after` is not asked. Calls beside it in the same turn still finish and may add what they wait for; then nothing
     /// more starts. A later run [resumes](crate::AgentRequest::resume) where this one stopped.
     #[must_use]
     pub fn interrupt(pending: Pending) -> Self {

@@ -28,6 +28,8 @@ pub struct ModelRequest {
     sink: Option<Sink>,
     extensions: Extensions,
     context: RunContext,
+    /// What `after_model` responds with is all that is answered.
+    after_replaces_all: bool,
 }
 
 impl ModelRequest {
@@ -44,8 +46,7 @@ impl ModelRequest {
         tools: Arc<Vec<Arc<ToolDeclaration>>>,
         settings: Arc<Settings>,
     ) -> Self {
-        let (instructions, sink, extensions) = (None, None, Extensions::new());
-        Self { instructions, messages, tools, settings, sink, extensions, context }
+        Self { messages, tools, settings, context, ..Self::default() }
     }
 
     /// The same request as part of a run.
@@ -74,6 +75,10 @@ impl ModelRequest {
     pub fn with_sink(mut self, sink: impl Into<Option<Sink>>) -> Self {
         self.sink = sink.into();
         self
+    }
+
+    pub(crate) fn set_after_replaces_all(&mut self, all: bool) {
+        self.after_replaces_all = all;
     }
 
     /// What the model is told before the conversation: the system prompt.
@@ -189,12 +194,17 @@ impl Request for ModelRequest {
         }
     }
 
+    fn mark_guarded(&self, response: &mut ModelResponse) {
+        response.stand_alone();
+    }
+
     fn mark(&self, response: &mut ModelResponse, replaced: Option<&ModelResponse>, origin: Origin) {
         if origin != Origin::Service {
             response.set_origin(origin);
         }
-        if replaced.is_some_and(ModelResponse::is_given) {
-            response.set_given();
+        match replaced {
+            Some(replaced) => response.stand_for(replaced, self.after_replaces_all),
+            None => response.stand_alone(),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::stream::Streamed;
 /// assert_eq!(response.finish_reason(), &FinishReason::Stop);
 /// assert_eq!(response.usage().total(), 13);
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ModelResponse {
     message: Message,
     finish_reason: FinishReason,
@@ -24,6 +24,19 @@ pub struct ModelResponse {
     origin: Origin,
     /// A callback gave it, or what it replaces, in the model's place.
     is_given: bool,
+    /// Made from nothing, and not yet placed: it says nothing of the tool calls of a response that
+    /// it replaces.
+    is_bare: bool,
+}
+
+impl PartialEq for ModelResponse {
+    fn eq(&self, other: &Self) -> bool {
+        let said = |it: &Self| (it.usage, it.attempt, it.origin, it.is_given);
+        said(self) == said(other)
+            && self.message == other.message
+            && self.finish_reason == other.finish_reason
+            && self.metadata == other.metadata
+    }
 }
 
 impl ModelResponse {
@@ -42,6 +55,7 @@ impl ModelResponse {
             attempt: None,
             origin: Origin::default(),
             is_given: false,
+            is_bare: true,
         }
     }
 
@@ -110,6 +124,30 @@ impl ModelResponse {
         if self.finish_reason == FinishReason::Stop {
             self.finish_reason = FinishReason::ToolCalls;
         }
+        self
+    }
+
+    /// Drops the tool calls: given by an `after_model`, it leaves none of those of the model.
+    ///
+    /// ```
+    /// use tower_agent::{Action, ModelResponse, after_model};
+    ///
+    /// // The run ends with this, whatever the model asks for.
+    /// let closed = after_model(|_, response| match response.message().tool_calls().next() {
+    ///     Some(_) => Action::Respond(ModelResponse::text("Not today.").without_tool_calls()),
+    ///     None => Action::Continue,
+    /// });
+    /// # drop(closed);
+    /// ```
+    #[must_use]
+    pub fn without_tool_calls(mut self) -> Self {
+        if self.message.tool_calls().next().is_some() {
+            self.message.parts_mut().retain(|part| !matches!(part, Part::ToolCall(_)));
+        }
+        if self.finish_reason == FinishReason::ToolCalls {
+            self.finish_reason = FinishReason::Stop;
+        }
+        self.is_bare = false;
         self
     }
 
@@ -185,8 +223,30 @@ impl ModelResponse {
         self.is_given |= matches!(origin, Origin::Before | Origin::Fallback);
     }
 
-    pub(super) fn set_given(&mut self) {
-        self.is_given = true;
+    /// It is what it is, and replaces nothing.
+    pub(super) fn stand_alone(&mut self) {
+        self.is_bare = false;
+    }
+
+    /// It is put in the place of another. Unless `is_all`, it keeps the tool calls of that one, with
+    /// all that must go with them, if it was made from nothing and has no calls of its own.
+    pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
+        self.is_given |= replaced.is_given;
+        let is_bare = std::mem::take(&mut self.is_bare);
+        let has_calls = |response: &Self| response.message.tool_calls().next().is_some();
+        if is_all || !is_bare || has_calls(self) || !has_calls(replaced) {
+            return;
+        }
+        let mut message = replaced.message.clone();
+        let parts = message.parts_mut();
+        parts.retain(|part| !matches!(part, Part::Text(_)));
+        let first = parts.iter().position(|part| matches!(part, Part::ToolCall(_)));
+        let at = first.unwrap_or(parts.len());
+        parts.splice(at..at, self.message.parts().iter().cloned());
+        self.message = message;
+        if self.finish_reason == FinishReason::Stop {
+            self.finish_reason = replaced.finish_reason.clone();
+        }
     }
 }
 

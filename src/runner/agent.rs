@@ -69,6 +69,7 @@ pub(super) struct Composed {
     pub(super) name: Arc<str>,
     pub(super) description: Arc<str>,
     pub(super) max_iterations: u32,
+    pub(super) max_nesting: Option<u32>,
     /// The tools that guards of this agent may name.
     pub(super) known_tools: KnownTools,
     pub(super) outline: Outline,
@@ -172,7 +173,7 @@ impl Service<AgentRequest> for Agent {
         ResponseFuture(Box::pin(async move {
             let checked = agent.check(&request);
             let (request, open) = agent.enter(request, RunContext::enter);
-            run(agent, request, open, checked).await
+            boxed(|| run(agent, request, open, checked)).await
         }))
     }
 }
@@ -184,6 +185,7 @@ impl Composed {
         if let Some(misfit) = request.context().misfit() {
             return Err(misfit.clone());
         }
+        request.context().nesting().check()?;
         let of_run = request.extensions().get::<OfRun>();
         let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
@@ -204,6 +206,7 @@ impl Composed {
         }
         let caller = request.context();
         let context = enter(caller, &self.name, self.max_iterations, carried);
+        let context = context.nested(self.max_nesting);
         let (context, open) = match request.joins() {
             true => (context.joining(caller), None),
             false => {
@@ -225,15 +228,26 @@ async fn run(
     checked: Result<()>,
 ) -> Result<AgentResponse> {
     let context = request.context().clone();
-    let Some(outlet) = context.outlet() else { return answer(agent, request, checked).await };
-    let entered = Entered { outlet: outlet.clone(), has_left: false };
-    outlet.tell(EventKind::AgentEntered).await;
-    let result = answer(agent, request, checked).await;
-    if let Ok(response) = &result {
-        outlet.answered(response.new_messages()).await;
+    let entered = |outlet: &Outlet| Entered { outlet: outlet.clone(), has_left: false };
+    let entered = context.outlet().map(entered);
+    if let Some(Entered { outlet, .. }) = &entered {
+        outlet.tell(EventKind::AgentEntered).await;
     }
-    entered.leave(&result).await;
+    let result = boxed(|| answer(agent, request, checked)).await;
+    if let Some(entered) = entered {
+        boxed(|| entered.leave(&result)).await;
+    }
     result
+}
+
+/// A future on the heap. Agents run inside one another, as many as the stack holds: a function of
+/// its own makes the future, so that no room for it is kept on the stack while it runs.
+#[inline(never)]
+pub(super) fn boxed<'a, F>(make: impl FnOnce() -> F) -> BoxFuture<'a, F::Output>
+where
+    F: Future + Send + 'a,
+{
+    Box::pin(make())
 }
 
 /// An agent that whoever watches has seen begin, and will see end, even if it is dropped.
@@ -244,6 +258,9 @@ struct Entered {
 
 impl Entered {
     async fn leave(mut self, result: &Result<AgentResponse>) {
+        if let Ok(response) = result {
+            self.outlet.answered(response.new_messages()).await;
+        }
         self.has_left = true;
         if result.is_err() {
             self.outlet.failed();
@@ -276,7 +293,7 @@ async fn answer(
         return Err(ended);
     }
     let (stack, asked) = (agent.stack.clone(), request.clone());
-    let result = until_cancelled(&context, stack.oneshot(request)).await;
+    let result = until_cancelled(&context, boxed(|| stack.oneshot(request))).await;
     let result = settle(&context, &asked, result).map(|mut response| {
         // A layer's answer, or none at all, has no place in the run yet.
         asked.mark(&mut response, None, Origin::Service);
@@ -303,7 +320,7 @@ fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResp
 
 async fn until_cancelled(
     context: &RunContext,
-    call: impl Future<Output = Result<AgentResponse>>,
+    call: BoxFuture<'_, Result<AgentResponse>>,
 ) -> Result<AgentResponse> {
     let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
     let call = async {

@@ -44,6 +44,7 @@ pub struct AgentBuilder {
     instructions: Option<Arc<str>>,
     settings: Settings,
     max_iterations: u32,
+    max_nesting: Option<u32>,
     tool_concurrency: usize,
     semantics: Option<Semantics>,
     show_tool: Option<ShowTool>,
@@ -84,6 +85,7 @@ impl AgentBuilder {
             instructions: None,
             settings: Settings::default(),
             max_iterations: 25,
+            max_nesting: None,
             tool_concurrency: 8,
             semantics: None,
             show_tool: None,
@@ -170,6 +172,19 @@ impl AgentBuilder {
     /// How many model calls a run may make; 25 unless told.
     pub fn max_iterations(mut self, max: u32) -> Self {
         self.max_iterations = max;
+        self
+    }
+
+    /// Sets how many agents may be at work inside this one and one another: as tools, as sub-agents
+    /// that take over, as members of teams. Defaults to 10 for the agent that is called first.
+    ///
+    /// What the agents around it allow holds as well, so the limit of the whole tree is set on its
+    /// root. One agent more fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); where it is a
+    /// tool, that is the tool's error, of which the model is told. A call of an agent in a tool or a
+    /// callback counts if it is part of the run, by
+    /// [`with_context`](crate::AgentRequest::with_context).
+    pub fn max_nesting(mut self, max: u32) -> Self {
+        self.max_nesting = Some(max);
         self
     }
 
@@ -356,6 +371,7 @@ impl AgentBuilder {
             name: self.name,
             description: self.description,
             max_iterations: self.max_iterations,
+            max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
             explanation: outline.explain(&context::Carried::default()),
             outline,

@@ -42,6 +42,7 @@ mod tools;
 mod transcript;
 mod transfer;
 mod waiting;
+mod whole;
 
 pub use self::agent::Agent;
 pub use self::build_error::BuildError;

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Service, ServiceExt};
 
+use super::Progress;
+use super::agent::{Agent, boxed};
 use super::semantics::{
     AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, RunSemantics, Semantics,
 };
@@ -14,7 +16,7 @@ use super::step::{self, Step};
 use super::transcript::Transcript;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
-use super::{Agent, Progress};
+use super::whole::make_whole;
 use crate::agent::{AgentRequest, AgentResponse, End};
 use crate::call::{CallKind, Origin};
 use crate::callback::{InTree, ShowTool};
@@ -56,9 +58,13 @@ impl Service<AgentRequest> for Loop {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: AgentRequest) -> Self::Future {
+    fn call(&mut self, mut request: AgentRequest) -> Self::Future {
         let config = self.0.clone();
-        Box::pin(async move { Running::new(&config, request)?.run().await })
+        Box::pin(async move {
+            let added = make_whole(&mut request);
+            let running = Running::new(&config, request)?;
+            boxed(|| running.run(&added)).await
+        })
     }
 }
 
@@ -114,25 +120,27 @@ impl<'a> Running<'a> {
         })
     }
 
-    async fn run(mut self) -> Result<AgentResponse> {
+    /// `added` are answers that the conversation was given to be whole.
+    async fn run(mut self, added: &[Message]) -> Result<AgentResponse> {
         if let Some(outlet) = self.context().outlet() {
             outlet.begin(&self.transcript.messages(), self.new_from).await;
+            outlet.tell_answers(added).await;
         }
         let agents = &self.config.sub_agents;
         let whose = |messages: &Messages| whose_turn(self.context(), agents, messages);
         if let Some(index) = self.transcript.read(whose)? {
-            return self.take_over(&agents[index]).await;
+            return boxed(|| self.take_over(&agents[index])).await;
         }
         self.context().take_turn();
         loop {
             if let Some(ending) = self.context().refusal(CallKind::Agent) {
-                return self.ended(&ending).await;
+                return boxed(|| self.ended(&ending)).await;
             }
             let successor = |messages: &Messages| transfer::successor(self.config, messages);
             if let Some(agent) = self.transcript.read(successor) {
                 self.step = None;
                 self.context().give_turn(agent.name());
-                return self.take_over(agent).await;
+                return boxed(|| self.take_over(agent)).await;
             }
             let step = match self.transcript.read(step::next) {
                 Step::Done if self.is_to_speak() => Step::Model,
@@ -143,9 +151,11 @@ impl<'a> Running<'a> {
                 Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
                 Step::Model => {
                     self.step = None;
-                    self.ask().await
+                    boxed(|| self.ask()).await
                 }
-                Step::Tools(calls) => self.run_tools(calls).await.and_then(|()| self.stopped()),
+                Step::Tools(calls) => {
+                    boxed(|| self.run_tools(calls)).await.and_then(|()| self.stopped())
+                }
             };
             if !matches!(done, Ok(None)) {
                 self.step = None;
@@ -153,10 +163,10 @@ impl<'a> Running<'a> {
             match done {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(self.response(end)),
-                Err(error) if error.is_ending() => return self.ended(&error).await,
+                Err(error) if error.is_ending() => return boxed(|| self.ended(&error)).await,
                 // A layer may have made another error of what ended the run.
                 Err(error) => match self.context().ending(CallKind::Agent) {
-                    Some(ending) => return self.ended(&ending).await,
+                    Some(ending) => return boxed(|| self.ended(&ending)).await,
                     None => return Err(error),
                 },
             }
@@ -186,6 +196,8 @@ impl<'a> Running<'a> {
         let context = self.turn.clone().with_beyond_limit(is_beyond_limit);
         let mut request = ModelRequest::in_run(context, messages, tools, settings);
         request.set_instructions(self.config.instructions.clone());
+        let respond = self.semantics.after_model_respond;
+        request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);
 
         let outlet = self.turn.outlet().cloned();
         let result = match &outlet {
@@ -310,12 +322,11 @@ impl<'a> Running<'a> {
         if !self.waits()
             && let Step::Tools(open) = self.transcript.read(step::next)
         {
-            for call in &open {
-                let answer = refusal(call, "not run: the agent has ended");
-                self.transcript.push(answer.clone());
-                if let Some(outlet) = self.context().outlet() {
-                    outlet.tell_answer(&answer).await;
-                }
+            let over = |call| refusal(call, "not run: the agent has ended");
+            let answers: Vec<_> = open.iter().map(over).collect();
+            answers.iter().for_each(|answer| self.transcript.push(answer.clone()));
+            if let Some(outlet) = self.context().outlet() {
+                outlet.tell_answers(&answers).await;
             }
         }
         let end = End::in_run(self.context());

@@ -100,8 +100,13 @@ pub enum AnsweredToolCalls {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterModelRespond {
-    /// It stands for the model's; the loop goes on as if the model had said it.
+    /// It stands for what the model said, and the loop goes on as if the model had said it. A
+    /// response without tool calls, made from nothing, keeps those of the model, with its reasoning
+    /// and what the provider added: to drop them it says
+    /// [`without_tool_calls`](crate::ModelResponse::without_tool_calls).
     #[default]
+    KeepToolCalls,
+    /// It stands for the model's, tool calls included: one without any ends the run.
     Replace,
     /// It ends the run, with its text as the answer.
     EndRun,
@@ -204,6 +209,7 @@ impl Semantics {
         Self {
             band: BandSemantics::adk_python(),
             run: RunSemantics {
+                after_model_respond: AfterModelRespond::Replace,
                 tool_failure: ToolFailure::FailRun,
                 beyond_limit: BeyondLimit::AskBefore,
                 ..RunSemantics::default()
@@ -220,6 +226,7 @@ impl Semantics {
             band: BandSemantics::adk_elixir(),
             run: RunSemantics {
                 answered_tool_calls: AnsweredToolCalls::Drop,
+                after_model_respond: AfterModelRespond::Replace,
                 after_agent_respond: AfterAgentRespond::Transform,
                 tool_calls: ToolCalls::OneByOne,
                 ..RunSemantics::default()
@@ -235,7 +242,11 @@ impl Semantics {
     pub fn trpc() -> Self {
         Self {
             band: BandSemantics::trpc(false, false),
-            run: RunSemantics { unknown_tool: UnknownTool::TellModel, ..RunSemantics::default() },
+            run: RunSemantics {
+                after_model_respond: AfterModelRespond::Replace,
+                unknown_tool: UnknownTool::TellModel,
+                ..RunSemantics::default()
+            },
         }
     }
 }

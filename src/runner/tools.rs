@@ -53,9 +53,7 @@ impl Running<'_> {
             self.turn.in_tool_call(&call.id).forget_call();
         }
         if let Some(outlet) = self.turn.outlet() {
-            for message in slot.answers() {
-                outlet.tell_answer(message).await;
-            }
+            outlet.tell_answers(slot.answers()).await;
         }
         Ok(())
     }

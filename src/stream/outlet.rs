@@ -109,9 +109,11 @@ impl Outlet {
         drop(self.push(|_, out| out.push(kind)));
     }
 
-    /// Tells of the tool results in a message that stands in the transcript.
-    pub(crate) async fn tell_answer(&self, message: &Message) {
-        self.tell_all(|_, out| answers(message, out)).await;
+    /// Tells of the tool results in messages that stand in the transcript.
+    pub(crate) async fn tell_answers(&self, messages: &[Message]) {
+        if !messages.is_empty() {
+            self.tell_all(|_, out| messages.iter().for_each(|it| answers(it, out))).await;
+        }
     }
 
     /// The same without waiting.

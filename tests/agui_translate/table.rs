@@ -246,7 +246,7 @@ fn an_attempt_that_is_discarded_is_taken_away_again() {
 #[test]
 fn an_answer_that_is_replaced_is_taken_away_with_its_calls() {
     let replace = after_model(|request, _| match request.messages().len() {
-        1 => Action::Respond(ModelResponse::text("no tools today")),
+        1 => Action::Respond(ModelResponse::text("no tools today").without_tool_calls()),
         _ => Action::Continue,
     });
     let builder =

@@ -1,6 +1,5 @@
 //! `guard::fallback`
 
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -295,13 +294,15 @@ async fn what_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_panic_goes_up_and_no_other_model_is_asked() {
-    let second = ScriptedModel::new([]);
-    let broken = ScriptedModel::new([Turn::function(|_| panic!("broken"))]);
-    let model = Fallback::new(broken).or(second.clone());
-    let answer = call(model, ModelRequest::default());
-    assert!(AssertUnwindSafe(answer).catch_unwind().await.is_err());
-    second.assert_done();
+async fn a_panic_is_the_models_error_and_the_next_is_asked() {
+    let broken = || ScriptedModel::new([Turn::function(|_| panic!("broken"))]);
+    let model = Fallback::new(broken()).or(broken()).or(saying("third"));
+    assert_eq!(call(model, ModelRequest::default()).await.unwrap().message().text(), "third");
+
+    let model = Fallback::new(broken()).or(broken());
+    let error = call(model, ModelRequest::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Provider);
+    assert!(error.message().contains("2. provider failed: the model panicked: broken"), "{error}");
 }
 
 #[tokio::test]

@@ -1,15 +1,21 @@
 //! Faults of foreign code: panics, and agents inside agents without end.
 
+use std::future::Future;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use serde_json::json;
 use tower::Service;
+use tower_agent::guard::approval::Approval;
+use tower_agent::guard::budget::{Budget, Limits};
 use tower_agent::guard::fallback::Fallback;
 use tower_agent::guard::retry::RetryLayer;
+use tower_agent::guard::timeout::TimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, CallKind, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Result, Tool,
-    on_model_error,
+    Agent, AgentBuilder, AgentResponse, CallKind, Error, ErrorKind, ModelRequest, ModelResponse,
+    Next, Recovery, Result, Tool, ToolCall, ToolRequest, ToolResponse, after_agent,
+    after_tool_async, before_model, on_model_error, wrap_tool,
 };
 
 /// A model that panics at one stage.
@@ -116,4 +122,178 @@ async fn a_panic_in_tool_result_messages_names_its_stage() {
     let told: String =
         response.new_messages().flat_map(|m| m.tool_results()).map(|r| r.text()).collect();
     assert_eq!(told, "callback failed: `tool_result_messages` panicked: boom");
+}
+
+// Agents inside agents
+
+/// Runs on a thread with the stack that threads have unless they ask for more.
+fn on_a_small_stack<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = std::thread::Builder::new().stack_size(2 << 20);
+    thread.spawn(run).unwrap().join().unwrap()
+}
+
+fn block_on<T>(run: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run)
+}
+
+/// How one agent stands inside the next.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Tool,
+    Member,
+    SubAgent,
+}
+
+/// A model that asks the agent in it, and then says what it was told.
+fn passes_on(link: Link, level: usize) -> ScriptedModel {
+    ScriptedModel::always(Turn::function(move |request| {
+        let answers = request.messages().iter().flat_map(|message| message.tool_results());
+        let inside = format!("level{}", level - 1);
+        match (answers.last(), link) {
+            (_, Link::SubAgent) => {
+                let call = ToolCall::new("c", "transfer_to_agent", json!({ "agent": inside }));
+                Ok(ModelResponse::from_tool_calls([call]))
+            }
+            (Some(answer), _) => Ok(ModelResponse::text(answer.text())),
+            (None, _) => {
+                let call = ToolCall::new("c", inside, json!({ "request": "?" }));
+                Ok(ModelResponse::from_tool_calls([call]))
+            }
+        }
+    }))
+}
+
+/// Much that may stand around the calls of one agent.
+fn guarded(agent: AgentBuilder) -> AgentBuilder {
+    let long = Duration::from_secs(60);
+    agent
+        .on_model(before_model(|_| {}))
+        .model_layer(RetryLayer::new())
+        .model_layer(TimeoutLayer::new(long))
+        .on_tool(Approval::when(|_| false))
+        .tool_layer(TimeoutLayer::new(long))
+        .on_tool(after_tool_async(async |_: &ToolRequest, _: &ToolResponse| {
+            tokio::task::yield_now().await;
+        }))
+        .tool_layer(wrap_tool(async |request, mut next: Next<ToolRequest>| next.run(request).await))
+        .agent_layer(tower::timeout::TimeoutLayer::new(long))
+        .on_agent(after_agent(|_, _| {}))
+        .bundle(Budget::new(Limits::new().with_model_calls(1000)))
+}
+
+/// Agents inside one another, so many, and the outermost of them.
+fn chain(link: Link, agents: usize, is_guarded: bool, limit: Option<u32>) -> Agent {
+    let around = |agent| if is_guarded { guarded(agent) } else { agent };
+    let leaf = Agent::builder(ScriptedModel::always(Turn::text("bottom"))).name("level0");
+    let mut inner = around(leaf).build().unwrap();
+    for level in 1..agents {
+        let name = format!("level{level}");
+        let is_outermost = level + 1 == agents;
+        if matches!(link, Link::Member) {
+            let team = match level % 2 {
+                0 => Agent::sequential(name),
+                _ => Agent::parallel(name),
+            };
+            let team = team.agent(inner).until(|_| false);
+            inner = match limit.filter(|_| is_outermost) {
+                Some(limit) => team.max_nesting(limit),
+                None => team,
+            }
+            .build()
+            .unwrap();
+            continue;
+        }
+        let agent = around(Agent::builder(passes_on(link, level)).name(name));
+        let agent = match link {
+            Link::SubAgent => agent.sub_agent(inner),
+            _ => agent.tool(inner.into_tool("Goes deeper.")),
+        };
+        inner = match limit.filter(|_| is_outermost) {
+            Some(limit) => agent.max_nesting(limit),
+            None => agent,
+        }
+        .build()
+        .unwrap();
+    }
+    inner
+}
+
+fn run_chain(
+    link: Link,
+    agents: usize,
+    is_guarded: bool,
+    is_streamed: bool,
+    limit: Option<u32>,
+) -> Result<AgentResponse> {
+    on_a_small_stack(move || {
+        let agent = chain(link, agents, is_guarded, limit);
+        block_on(async {
+            match is_streamed {
+                true => agent.stream("?").response().await,
+                false => agent.run("?").await,
+            }
+        })
+    })
+}
+
+const LINKS: [Link; 3] = [Link::Tool, Link::Member, Link::SubAgent];
+
+#[test]
+fn as_many_agents_as_may_fit_inside_one_another() {
+    for link in LINKS {
+        for (is_guarded, is_streamed) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            // The one that is called, and ten inside it.
+            let response = run_chain(link, 11, is_guarded, is_streamed, None).unwrap();
+            assert_eq!(response.text(), "bottom", "{link:?}");
+        }
+    }
+}
+
+#[test]
+fn agents_without_end_are_an_error_and_no_overflow() {
+    for link in LINKS {
+        for (is_guarded, is_streamed) in [(false, false), (true, true)] {
+            let result = run_chain(link, 100, is_guarded, is_streamed, None);
+            if matches!(link, Link::Tool) {
+                let told = result.unwrap().text();
+                let start = "too many agents inside one another: 11 agents are at work";
+                assert!(told.starts_with(start), "the model is told: {told}");
+            } else {
+                let error = result.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::MaxNesting, "{link:?}: {error}");
+                assert!(error.to_string().contains("raise `max_nesting`"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_limit_of_the_root_holds_for_all_inside() {
+    for link in LINKS {
+        let run = |agents, limit| run_chain(link, agents, false, false, Some(limit));
+        assert_eq!(run(4, 3).unwrap().text(), "bottom", "{link:?}");
+        assert_eq!(run(24, 23).unwrap().text(), "bottom", "{link:?}: it may be raised");
+        match run(5, 3) {
+            Ok(response) => assert!(response.text().starts_with("too many"), "{link:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::MaxNesting, "{link:?}"),
+        }
+        assert_eq!(
+            run(1, 0).unwrap().text(),
+            "bottom",
+            "{link:?}: the agent itself does not count"
+        );
+    }
+}
+
+/// How far the stack goes, for a change of the default: `DEPTH=40 LINK=0 GUARDED=1 cargo test ..`.
+#[test]
+#[ignore = "ends the process where the stack ends"]
+fn how_many_agents_the_stack_holds() {
+    let depth = std::env::var("DEPTH").unwrap().parse().unwrap();
+    let which: usize = std::env::var("LINK").unwrap().parse().unwrap();
+    let guarded = std::env::var("GUARDED").is_ok();
+    run_chain(LINKS[which], depth, guarded, true, Some(10_000)).unwrap();
 }

@@ -80,13 +80,15 @@ fn replaced(model: &ScriptedModel, semantics: Semantics) -> Agent {
 
 #[tokio::test]
 async fn a_response_of_after_model_stands_for_the_models_and_the_loop_goes_on() {
-    let semantics = with(|run| run.after_model_respond = AfterModelRespond::Replace);
-    assert_eq!(semantics, Semantics::default());
-    let model = ScriptedModel::new([Turn::text("plan"), Turn::text("done")]);
-    let response = replaced(&model, semantics).run("?").await.unwrap();
-    model.assert_done();
-    assert_eq!(texts(&response), ["?", "replaced", "", "done"]);
-    assert_eq!(results(&response), ["hi"]);
+    for respond in [AfterModelRespond::KeepToolCalls, AfterModelRespond::Replace] {
+        let semantics = with(|run| run.after_model_respond = respond);
+        assert_eq!(semantics == Semantics::default(), respond == AfterModelRespond::KeepToolCalls);
+        let model = ScriptedModel::new([Turn::text("plan"), Turn::text("done")]);
+        let response = replaced(&model, semantics).run("?").await.unwrap();
+        model.assert_done();
+        assert_eq!(texts(&response), ["?", "replaced", "", "done"]);
+        assert_eq!(results(&response), ["hi"]);
+    }
 }
 
 #[tokio::test]

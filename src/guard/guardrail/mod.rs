@@ -280,6 +280,10 @@ fn in_place_of(
     request: &ModelRequest,
 ) -> ModelResponse {
     let origin = if replaced.is_some() { Origin::After } else { Origin::Before };
+    // What it stopped is not run.
+    if answer.message().tool_calls().next().is_none() {
+        answer = answer.without_tool_calls();
+    }
     request.mark(&mut answer, replaced, origin);
     match replaced {
         Some(replaced) => {

@@ -78,6 +78,7 @@ pub struct TeamBuilder {
     plan: Plan,
     members: Vec<Agent>,
     until: Option<Until>,
+    max_nesting: Option<u32>,
     semantics: Option<Semantics>,
     global: Bundle,
     stack: Stack<AgentRequest>,
@@ -103,6 +104,7 @@ impl TeamBuilder {
             plan,
             members: Vec::new(),
             until: None,
+            max_nesting: None,
             semantics: None,
             global: Bundle::new(),
             stack: Stack::new(),
@@ -165,6 +167,19 @@ impl TeamBuilder {
         self
     }
 
+    /// Sets how many agents may be at work inside this team and one another: as tools, as sub-agents
+    /// that take over, as members of teams. Defaults to 10 for the agent that is called first.
+    ///
+    /// What the agents around it allow holds as well, so the limit of the whole tree is set on its
+    /// root. One agent more fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); where it is a
+    /// tool, that is the tool's error, of which the model is told. A call of an agent in a tool or a
+    /// callback counts if it is part of the run, by
+    /// [`with_context`](crate::AgentRequest::with_context).
+    pub fn max_nesting(mut self, max: u32) -> Self {
+        self.max_nesting = Some(max);
+        self
+    }
+
     /// Sets how the team's callbacks answer what frameworks answer differently, and its members
     /// that have no semantics of their own. Defaults to the semantics of the agent that contains
     /// the team, and to [`Semantics::default`] for one that is called itself.
@@ -191,7 +206,8 @@ impl TeamBuilder {
         let all = self.members.iter().flat_map(Agent::known_tools).cloned().collect();
         named_tools::check(self.global.named_tools(), &all)?;
         let outline = self.outline();
-        let Self { name, description, plan, members, until, semantics, stack, .. } = self;
+        let Self { name, description, plan, members, until, max_nesting, semantics, stack, .. } =
+            self;
         let team = Team(Arc::new(Config { plan, members, until }));
         let inmost = BoxAgent::new(Carried::new(team));
         let stack = stack.around(inmost, semantics.map(|semantics| semantics.band));
@@ -200,6 +216,7 @@ impl TeamBuilder {
             description,
             // Its members have limits of their own.
             max_iterations: u32::MAX,
+            max_nesting,
             known_tools: KnownTools { all, ..KnownTools::default() },
             explanation: outline.explain(&context::Carried::default()),
             outline,

@@ -13,6 +13,7 @@ use tower::Service;
 pub use self::builder::TeamBuilder;
 
 use super::Agent;
+use super::whole::make_whole;
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
@@ -61,12 +62,15 @@ impl Service<AgentRequest> for Team {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: AgentRequest) -> Self::Future {
+    fn call(&mut self, mut request: AgentRequest) -> Self::Future {
         let team = self.0.clone();
         Box::pin(async move {
+            // Once for all its members.
+            let added = make_whole(&mut request);
             if let Some(outlet) = request.context().outlet() {
                 let asked = request.messages();
                 outlet.begin(&request.context().begin(asked), asked.len()).await;
+                outlet.tell_answers(&added).await;
             }
             match team.plan {
                 Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
