@@ -92,6 +92,55 @@
 //!    reusable and free of boxes. [Tower's own fit](guide::tower_layers), most as they are.
 //! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
 //!
+//! Two closures of which the compiler does not say what is wrong: one that only ever fails takes
+//! `Err::<(), _>(..)`, and an `async` closure takes the constructor whose name ends in `_async` and
+//! names its parameter's type, `before_model_async(async |request: &mut ModelRequest| ..)`. The
+//! [table](callback#closures) has the rest.
+//!
+//! # A second turn
+//!
+//! Every run ends with a [`Checkpoint`], which serialises: keep it with the session.
+//!
+//! ```
+//! use tower_agent::{Agent, AgentRequest, BoxError};
+//!
+//! # async fn chat(agent: Agent) -> Result<(), BoxError> {
+//! let first = agent.run("Who wrote Emma?").await?;
+//! let request = AgentRequest::resume(first.checkpoint()).with_message("And when?");
+//! println!("{}", agent.run(request).await?.text());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a run waits for is answered [with resolutions](AgentRequest::with_resolutions), a tool call
+//! that is open [with its answer](AgentRequest::with_answer).
+//!
+//! # Where dependencies go
+//!
+//! A tool or a callback is a closure that owns what it needs: clone an `Arc` into it.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use tower_agent::{BoxError, Tool};
+//!
+//! # struct Shop;
+//! # impl Shop {
+//! #     async fn price(&self, article: &str) -> Result<f64, BoxError> { Ok(article.len() as f64) }
+//! # }
+//! fn price(shop: Arc<Shop>) -> Tool {
+//!     Tool::function("price", "The price of an article.", move |article: String| {
+//!         let shop = shop.clone();
+//!         async move { shop.price(&article).await }
+//!     })
+//! }
+//! # drop(price(Arc::new(Shop)));
+//! ```
+//!
+//! What only one run has goes into [tools of that run](AgentRequest::with_tools). The model reads a
+//! tool's error as it is, unless the agent has a
+//! [`tool_failure_message`](AgentBuilder::tool_failure_message).
+//!
 //! # Streams
 //!
 //! [`Agent::stream`] shows what happens while it happens: text, reasoning, tool calls, state, what
@@ -191,6 +240,10 @@ pub use self::tool::{
     BoxTool, Effect, IntoToolResponse, InvalidArguments, InvalidTool, Json, Tool, ToolDeclaration,
     ToolRequest, ToolResponse, ToolService, ToolSet,
 };
+
+/// Cancels runs: see [`AgentRequest::with_cancellation`].
+#[doc(inline)]
+pub use tokio_util::sync::CancellationToken;
 
 /// The README's examples, so that they compile.
 #[cfg(all(doctest, feature = "agui", feature = "http-client"))]

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{AgentResponse, Checkpoint};
 use crate::call::{CallKind, Origin};
 use crate::context::{Joined, Record, RunContext, State};
-use crate::error::Resolution;
+use crate::error::{Resolution, Result};
 use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
 use crate::model::Settings;
@@ -111,6 +112,17 @@ impl AgentRequest {
         self.messages.push(message.into());
         self.record = self.record.with_messages(&self.messages);
         self
+    }
+
+    /// Answers an open tool call in its tool's place, as [`Messages::answer`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) when no call of this id is open.
+    pub fn with_answer(mut self, id: &str, value: impl Into<Value>) -> Result<Self> {
+        self.messages.answer(id, value)?;
+        self.record = self.record.with_messages(&self.messages);
+        Ok(self)
     }
 
     /// The same request with answers to what the run before waited for, for every agent of the

@@ -4,7 +4,7 @@ use super::Checkpoint;
 use crate::call::Origin;
 use crate::context::{RunContext, State, Suspended};
 use crate::error::Pending;
-use crate::message::{Iter, Message, Messages, Part, Role, Usage};
+use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
 
 /// What an agent answers: what it said, what that took, and why it ended. Cloning is O(1).
 ///
@@ -107,6 +107,12 @@ impl AgentResponse {
     #[must_use]
     pub fn messages(&self) -> &Messages {
         &self.messages
+    }
+
+    /// Returns the tool calls that wait for an answer, as [`Messages::open_calls`] does. Answer
+    /// them by [`AgentRequest::with_answer`](super::AgentRequest::with_answer).
+    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.messages.open_calls()
     }
 
     /// The tokens it took, sub-agents and failed attempts included.

@@ -2,6 +2,7 @@
 
 mod convert;
 mod kind;
+mod model_message;
 mod pending;
 
 use std::borrow::Cow;
@@ -59,6 +60,8 @@ struct Inner {
     call: Option<CallSite>,
     raised_by: Option<RaisedBy>,
     pending: Option<Arc<[Pending]>>,
+    /// What the model reads in the place of kind and message.
+    model_message: Option<Cow<'static, str>>,
     checkpoint: Option<Arc<Checkpoint>>,
 }
 
@@ -106,6 +109,7 @@ impl Error {
             call: None,
             raised_by: None,
             pending: None,
+            model_message: None,
             checkpoint: None,
         }))
     }

@@ -2,6 +2,7 @@
 
 mod messages;
 mod metadata;
+mod open_calls;
 mod part;
 mod provider_data;
 mod tool_call;

@@ -48,6 +48,7 @@ pub struct AgentBuilder {
     tool_concurrency: usize,
     semantics: Option<Semantics>,
     show_tool: Option<ShowTool>,
+    tool_failure_message: Option<Cow<'static, str>>,
     global: Bundle,
     stop_when: Option<StopWhen>,
     model_stack: Stack<ModelRequest>,
@@ -89,6 +90,7 @@ impl AgentBuilder {
             tool_concurrency: 8,
             semantics: None,
             show_tool: None,
+            tool_failure_message: None,
             global: Bundle::new(),
             stop_when: None,
             model_stack: Stack::new(),
@@ -297,6 +299,18 @@ impl AgentBuilder {
         self
     }
 
+    /// Sets what the model reads when a tool fails, in the place of the error's kind and message,
+    /// which may tell of a database or of secrets. Defaults to the error's kind and message.
+    ///
+    /// It is for every tool that has none of [its own](Tool::failure_message), and for what layers
+    /// and callbacks fail a call with. `on_tool_error` and the log, as a `tracing` warning, have the
+    /// whole error. That there is no such tool, or what is wrong with its arguments, the model reads
+    /// all the same. Agents that work for this one have their own setting.
+    pub fn tool_failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.tool_failure_message = Some(message.into());
+        self
+    }
+
     /// Registers a bundle: its callbacks for each call, after those registered before.
     pub fn bundle(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
@@ -363,6 +377,7 @@ impl AgentBuilder {
             tool_concurrency: self.tool_concurrency,
             semantics: self.semantics,
             show_tool: self.show_tool,
+            tool_failure_message: self.tool_failure_message,
             stop_when: self.stop_when,
             sub_agents: self.sub_agents,
         };

@@ -1,5 +1,6 @@
 //! The loop: what does what the [`step`](super::step) says.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,6 +44,7 @@ pub(super) struct Config {
     /// Those of the agent that contains it, if none.
     pub(super) semantics: Option<Semantics>,
     pub(super) show_tool: Option<ShowTool>,
+    pub(super) tool_failure_message: Option<Cow<'static, str>>,
     pub(super) stop_when: Option<StopWhen>,
     pub(super) sub_agents: Vec<Agent>,
 }

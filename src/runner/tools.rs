@@ -66,7 +66,7 @@ impl Running<'_> {
         if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
             self.transcript.keep(index, Slot::Open);
         } else {
-            let answers = self.transcript.fail(index, told(call, &error));
+            let answers = self.transcript.fail(index, self.told(call, &error));
             self.turn.in_tool_call(&call.id).forget_call();
             if let Some(outlet) = self.turn.outlet() {
                 answers.iter().for_each(|answer| outlet.note_answer(answer));
@@ -82,7 +82,7 @@ impl Running<'_> {
         }
         let declaration = self.tools.declaration(&call.name).cloned();
         if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
-            return Ok(Slot::Answered(told(call, &self.tools.unknown(&call.name))));
+            return Ok(Slot::Answered(self.told(call, &self.tools.unknown(&call.name))));
         }
         let is_repeatable = declaration.as_ref().is_none_or(|it| it.effect() != Effect::Mutating);
         if !is_repeatable {
@@ -113,7 +113,7 @@ impl Running<'_> {
             }
             Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(call, &error) => Err(error),
-            Err(error) => Ok(Slot::Answered(told(call, &error))),
+            Err(error) => Ok(Slot::Answered(self.told(call, &error))),
         }
     }
 
@@ -153,18 +153,26 @@ impl Running<'_> {
         match shown {
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(by_default),
-            Err(error) => Ok(Slot::Answered(told(call, &error))),
+            Err(error) => Ok(Slot::Answered(self.told(call, &error))),
             Ok(several) => Ok(Slot::Several(several)),
         }
+    }
+
+    /// What the model is told of a failure.
+    fn told(&self, call: &ToolCall, error: &Error) -> Message {
+        let error = match &self.config.tool_failure_message {
+            Some(message) => error.clone().or_model_message(message.clone()),
+            None => error.clone(),
+        };
+        let Some(message) = error.model_message() else {
+            return refusal(call, format!("{}: {}", error.kind(), error.message()));
+        };
+        tracing::warn!(%error, "a tool failed, and the model is not told why");
+        refusal(call, message)
     }
 }
 
 fn shown_by_default(call: &ToolCall, response: &ToolResponse) -> Message {
     let result = ToolResult::new(call, response.parts());
     Message::tool(if response.is_error() { result.failed() } else { result })
-}
-
-/// What the model is told of a failure.
-fn told(call: &ToolCall, error: &Error) -> Message {
-    refusal(call, format!("{}: {}", error.kind(), error.message()))
 }

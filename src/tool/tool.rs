@@ -1,9 +1,11 @@
 use std::any::{Any, type_name};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tower::util::MapErr;
 use tower_layer::Layer;
 
 use super::arguments;
@@ -11,6 +13,7 @@ use super::function::{Function, IntoToolFuture};
 use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
 use crate::caught::Caught;
+use crate::error::Error;
 use crate::latched::Latched;
 
 /// A tool: what the model is told of it, the service that answers, and the layers around that.
@@ -22,6 +25,7 @@ pub struct Tool {
     service: BoxTool,
     /// First registered first; applied in reverse, so that it is the outermost.
     layers: Vec<ToolLayer>,
+    failure_message: Option<Cow<'static, str>>,
     /// The tools of the agents that answer it.
     inner_tools: BTreeSet<Arc<str>>,
 }
@@ -96,6 +100,7 @@ impl Tool {
             declaration: Arc::new(declaration),
             service: BoxTool::new(Latched::new(Caught::new(service), name)),
             layers: Vec::new(),
+            failure_message: None,
             inner_tools: BTreeSet::new(),
         }
     }
@@ -119,6 +124,31 @@ impl Tool {
         let applied = layer.clone();
         let apply = Arc::new(move |service| BoxTool::new(applied.layer(service)));
         self.layers.push(ToolLayer { type_name: type_name::<L>(), layer, apply });
+        self
+    }
+
+    /// Sets what the model reads when the tool fails, in the place of the error's kind and message,
+    /// which may tell of a database or of secrets. Defaults to the error's kind and message.
+    ///
+    /// Callbacks and the log have the whole error. What is wrong with the model's own arguments it
+    /// reads all the same. [`AgentBuilder::tool_failure_message`] sets it for all tools.
+    ///
+    /// ```
+    /// use tower_agent::{BoxError, Tool};
+    ///
+    /// async fn balance(account: u32) -> Result<f64, BoxError> {
+    ///     Err(format!("no column `balance` in `accounts_v2` where id = {account}"))?
+    /// }
+    ///
+    /// let tool = Tool::function("balance", "The balance of an account.", balance)
+    ///     .failure_message("The bank cannot be reached just now.");
+    /// # drop(tool);
+    /// ```
+    ///
+    /// [`AgentBuilder::tool_failure_message`]: crate::AgentBuilder::tool_failure_message
+    #[must_use]
+    pub fn failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.failure_message = Some(message.into());
         self
     }
 
@@ -147,7 +177,14 @@ impl Tool {
     /// The service inside its layers.
     #[must_use]
     pub fn into_service(self) -> BoxTool {
-        self.layers.iter().rev().fold(self.service, |service, layer| (layer.apply)(service))
+        let service = match self.failure_message {
+            None => self.service,
+            Some(message) => {
+                let told = move |error: Error| error.or_model_message(message.clone());
+                BoxTool::new(MapErr::new(self.service, told))
+            }
+        };
+        self.layers.iter().rev().fold(service, |service, layer| (layer.apply)(service))
     }
 }
 

@@ -89,7 +89,14 @@ impl fmt::Display for Exceeded {
             // Of which a tool call takes none: it is used up.
             Limit::Tokens(0) | Limit::Cost(0.0) => Ok(()),
             Limit::Tokens(_) | Limit::Cost(_) => {
-                write!(f, ", which would reserve {}", self.wanted)
+                write!(f, ", which would reserve {}", self.wanted)?;
+                if self.wanted.units() <= self.limit.units() {
+                    return Ok(());
+                }
+                f.write_str(
+                    ": more than all of it, so that no such call is ever made; set `max_tokens` in \
+                     the agent's settings or `Limits::with_reservation` lower, or raise the limit",
+                )
             }
             _ => Ok(()),
         }
@@ -132,7 +139,9 @@ impl Limits {
     }
 
     /// At most so many tokens, read and written together. A call is made only if there is room for
-    /// [what it reserves](Self::with_reservation): a limit below that lets none through.
+    /// [what it reserves](Self::with_reservation): a limit below that lets none through, and the
+    /// error says so. A limit below 4096 needs `max_tokens` in the agent's
+    /// [settings](crate::Settings::max_tokens), or a lower reservation.
     pub fn with_tokens(mut self, tokens: u64) -> Self {
         self.tokens = Some(tokens);
         self

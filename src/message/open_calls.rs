@@ -1,0 +1,60 @@
+//! Tool calls that wait for an answer from outside.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
+use crate::error::{Error, ErrorKind, Result};
+
+impl Messages {
+    /// Returns the tool calls of the last turn that have no answer, in the model's order. None are
+    /// open once the user has spoken.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{Message, Messages, Part, Role, ToolCall};
+    ///
+    /// # fn main() -> tower_agent::Result<()> {
+    /// let call = ToolCall::new("call_1", "ask_user", json!({ "question": "Which city?" }));
+    /// let asks = Message::new(Role::Assistant, [Part::from(call)]);
+    /// let mut messages = Messages::from([Message::user("The weather?"), asks]);
+    ///
+    /// let open: Vec<_> = messages.open_calls().map(|call| call.id.clone()).collect();
+    /// for id in open {
+    ///     messages.answer(&id, "Oslo")?;
+    /// }
+    /// assert_eq!(messages.open_calls().count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        let answers = self.iter().rev().take_while(|message| message.role() == Role::Tool);
+        let answered: HashSet<&str> =
+            answers.flat_map(Message::tool_results).map(|answer| &*answer.call_id).collect();
+        let mut said = self.iter().rev().filter(|message| message.role() != Role::Tool);
+        let turn = said.next().filter(|message| message.role() == Role::Assistant);
+        let calls = turn.into_iter().flat_map(Message::tool_calls);
+        calls.filter(move |call| !answered.contains(&*call.id))
+    }
+
+    /// Answers an [open call](Self::open_calls) in its tool's place. A run that goes on with these
+    /// messages does not call the tool.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) when no call of this id is open.
+    pub fn answer(&mut self, id: &str, value: impl Into<Value>) -> Result<()> {
+        let Some(call) = self.open_calls().find(|call| &*call.id == id) else {
+            let open: Vec<_> = self.open_calls().map(|call| &*call.id).collect();
+            let message = match &open[..] {
+                [] => format!("the tool call `{id}` is not open: no call is"),
+                open => format!("the tool call `{id}` is not open; open are: {}", open.join(", ")),
+            };
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        };
+        let answer = Message::tool(ToolResult::new(call, [Part::from(&value.into())]));
+        self.push(answer);
+        Ok(())
+    }
+}
