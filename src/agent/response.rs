@@ -252,20 +252,27 @@ impl AgentResponse {
         self.messages[last].tool_calls().any(|call| !answered(&call.id)).then_some(last)
     }
 
-    /// Ends with a turn that waits, unless it does so already.
-    fn keep_waiting(&mut self, turn: Iter<'_>) {
-        if self.waiting_turn().is_some() {
-            return;
-        }
-        while self.new_messages().next_back().is_some_and(|last| last.role() == Role::Tool) {
+    /// Ends with a turn that waits, unless it does so already: the last words take the place of
+    /// that turn's own, so that a reader who has seen it sees them there.
+    fn keep_waiting(&mut self, mut turn: Iter<'_>) {
+        let Some(asks) = turn.next().filter(|_| self.waiting_turn().is_none()) else { return };
+        let is_of_turn = |message: &Message| {
+            let mut answers = message.tool_results();
+            answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
+        };
+        while self.new_messages().next_back().is_some_and(is_of_turn) {
             self.messages.pop();
         }
-        self.messages.extend(turn.cloned().map(|mut message| {
-            if message.role() == Role::Assistant {
-                message.parts_mut().retain(|part| matches!(part, Part::ToolCall(_)));
-            }
-            message
-        }));
+        let mut asks = asks.clone();
+        asks.parts_mut().retain(|part| matches!(part, Part::ToolCall(_)));
+        let is_words =
+            |last: &&Message| last.role() == Role::Assistant && last.tool_calls().next().is_none();
+        if let Some(words) = self.new_messages().next_back().filter(is_words) {
+            asks.parts_mut().splice(0..0, words.parts().iter().cloned());
+            self.messages.pop();
+        }
+        self.messages.push(asks);
+        self.messages.extend(turn.cloned());
     }
 
     /// The same answer with its run's state, and the tokens that the agent has used in it.
