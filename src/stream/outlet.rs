@@ -212,8 +212,11 @@ impl Outlet {
 
     /// The agent has answered: what is seen of it becomes what it has said.
     pub(crate) async fn answered<'a>(&self, said: impl Iterator<Item = &'a Message>) {
-        let said = said.filter(|message| message.role() == Role::Assistant);
-        let mut said: Vec<_> = said.filter(|message| draft::is_visible(message)).collect();
+        let said: Vec<_> = said.collect();
+        let of_role = |wanted: Role| said.iter().copied().filter(move |it| it.role() == wanted);
+        let results: Vec<_> = of_role(Role::Tool).collect();
+        let mut said: Vec<_> =
+            of_role(Role::Assistant).filter(|message| draft::is_visible(message)).collect();
         let mut shown = std::mem::take(&mut *lock(&self.0.shown));
         let mut replaced = Vec::new();
         // The latest first: what is the same twice, and said once, was said last.
@@ -230,7 +233,13 @@ impl Outlet {
         let tell = |_: &mut Calls, out: &mut Out<'_>| {
             let replaced = replaced.into_iter().rev();
             replaced.for_each(|message| out.push(EventKind::ResponseReplaced { message }));
-            unseen.into_iter().for_each(|(id, message)| call::show(id, message, out));
+            for (id, message) in unseen {
+                call::show(id, message, out);
+                // What was seen of its calls went with the message that had them.
+                let is_of = |id: &str| message.tool_calls().any(|call| &*call.id == id);
+                let is_answer = |it: &&&Message| it.tool_results().any(|it| is_of(&it.call_id));
+                results.iter().filter(is_answer).for_each(|answer| answers(answer, out));
+            }
         };
         self.tell_all(tell).await;
     }

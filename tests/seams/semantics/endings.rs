@@ -1,5 +1,6 @@
 //! Pauses, limits and late answers under each preset.
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::guard::approval::Approval;
@@ -11,6 +12,7 @@ use tower_agent::{
 };
 
 use crate::support::trace::Trace;
+use crate::support::transcript::{self, left};
 
 fn says(text: &str) -> ModelResponse {
     ModelResponse::new(Message::assistant(text))
@@ -125,7 +127,13 @@ async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
             let agent = agent.build().unwrap();
             let paused = match streamed {
                 false => agent.run("?").await.unwrap(),
-                true => agent.stream("?").response().await.unwrap(),
+                true => {
+                    let mut run = agent.stream("?");
+                    let events: Vec<_> = run.by_ref().collect().await;
+                    let paused = run.response().await.unwrap();
+                    assert_eq!(left(&events), transcript::said(paused.new_messages()));
+                    paused
+                }
             };
 
             let said: Vec<_> = paused.new_messages().map(Message::text).collect();
