@@ -181,6 +181,9 @@ impl AgentRequest {
     }
 
     /// The same request with a name for its run, in place of a random one.
+    ///
+    /// A run whose id is longer than 1024 bytes fails with
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest): every event has it.
     #[must_use]
     pub fn with_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.run.set_run_id(id.into());

@@ -178,6 +178,9 @@ impl Service<AgentRequest> for Agent {
     }
 }
 
+/// How many bytes of a run's id there may be.
+const MAX_RUN_ID: usize = 1024;
+
 impl Composed {
     /// Fails where the request cannot be part of its run, or a guard names a tool that should come
     /// with the run and does not.
@@ -186,6 +189,13 @@ impl Composed {
             return Err(misfit.clone());
         }
         request.context().nesting().check()?;
+        let length = request.context().run_id().len();
+        if length > MAX_RUN_ID {
+            let message = format!(
+                "the run's id is {length} bytes long, and may be {MAX_RUN_ID}: every event has it"
+            );
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
         let of_run = request.extensions().get::<OfRun>();
         let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())

@@ -17,8 +17,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, Message, Messages, ModelResponse, Part, Pending, Request, Role,
-    State, Tool, ToolCall, ToolRequest, ToolResult,
+    Agent, AgentRequest, Error, ErrorKind, Message, Messages, ModelRequest, ModelResponse, Part,
+    Pending, Request, Role, State, Tool, ToolCall, ToolRequest, ToolResult,
 };
 
 /// Runs a future that never waits.
@@ -166,4 +166,75 @@ fn a_state_keeps_nothing_of_streams_that_only_looked() {
     let watched = agent.stream(AgentRequest::new("Look.").with_state(state.clone()));
     drop(watched);
     assert_eq!(allocations::left(run), 0);
+}
+
+// Names that stand in every event
+
+#[test]
+fn an_endless_name_of_a_run_is_refused() {
+    let agent = listener();
+    let named = |length| AgentRequest::new("Look.").with_run_id("r".repeat(length));
+    for result in [
+        finish(agent.run(named(1 << 20))),
+        finish(agent.stream(named(1 << 20)).response()),
+        finish(agent.run(named(1025))),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.message().contains("may be 1024"), "{error}");
+    }
+    assert_eq!(finish(agent.run(named(1024))).unwrap().text(), "I see.");
+}
+
+#[test]
+fn an_endless_name_of_a_call_is_replaced_and_one_with_a_signature_is_not() {
+    for (length, is_kept) in [(16 * 1024, true), (1 << 20, false)] {
+        let call = ToolCall::new("c".repeat(length), "look", json!({}));
+        let turn = || {
+            let asks = Turn::response(ModelResponse::from_tool_calls([call.clone()]));
+            ScriptedModel::new([asks, Turn::text("done")])
+        };
+        let agent = |model| {
+            let look = Tool::function("look", "Looks.", |_: Value| "seen");
+            Agent::builder(model).tool(look).build().unwrap()
+        };
+        for response in [
+            finish(agent(turn()).run("Look.")).unwrap(),
+            finish(agent(turn()).stream("Look.").response()).unwrap(),
+        ] {
+            let ids: Vec<_> = response
+                .new_messages()
+                .flat_map(|message| {
+                    let calls = message.tool_calls().map(|call| call.id.clone());
+                    calls
+                        .chain(message.tool_results().map(|it| it.call_id.clone()))
+                        .collect::<Vec<_>>()
+                })
+                .collect();
+            assert_eq!(ids.len(), 2);
+            assert_eq!(ids[0], ids[1], "the answer finds its call");
+            assert_eq!(ids[0].len() == length, is_kept);
+        }
+    }
+}
+
+/// Servers that repeat the tool's name in every piece, and number none.
+#[tokio::test]
+async fn pieces_of_a_call_without_a_number_cost_what_they_hold() {
+    use crate::support::server::{Server, delta, events, finished};
+    const PIECES: usize = 20_000;
+
+    let piece = |arguments: &str| {
+        let function = json!({ "name": "look", "arguments": arguments });
+        delta(json!({ "tool_calls": [{ "function": function }] }))
+    };
+    let middle = (0..PIECES).map(|_| piece("x"));
+    let pieces = std::iter::once(piece("{\"at\":\"")).chain(middle);
+    let pieces = pieces.chain([piece("\"}"), piece("{}"), finished("tool_calls")]);
+    let server = Server::start([events(&pieces.collect::<Vec<_>>())]).await;
+    let (response, _) = crate::support::stream(server.model(), ModelRequest::default()).await;
+    let response = response.unwrap();
+    let calls: Vec<_> = response.message().tool_calls().collect();
+    assert_eq!(calls.len(), 2, "a piece behind a whole value begins another call");
+    assert_eq!(calls[0].arguments["at"].as_str().unwrap().len(), PIECES);
 }
