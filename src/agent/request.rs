@@ -17,8 +17,10 @@ use crate::tool::ToolSet;
 ///
 /// A clone belongs to the same run: a layer that calls the agent again continues it, with its
 /// state and its latched endings. If the first call failed, the second goes on where that one
-/// stopped, so that no tool runs twice; after an answer it begins anew. A new request starts a new
-/// run, and so does a clone that is given a state, a token, a run id or resolutions.
+/// stopped, so that no tool runs twice; after an agent's answer it begins anew. A layer inside an
+/// agent's stack that makes the same call again goes on in any case; one that asks something else
+/// after an answer begins anew. A new request starts a new run, and so does a clone that is given a state, a token, a run id or
+/// resolutions.
 ///
 /// # Inside another run
 ///
@@ -52,6 +54,7 @@ pub struct AgentRequest {
     extensions: Extensions,
     run: Joined,
     record: Record,
+    joins_at: Option<usize>,
     /// What `after_agent` responds with is all that the agent has said.
     after_says_all: bool,
     takes_turn: bool,
@@ -110,7 +113,9 @@ impl AgentRequest {
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Message>) -> Self {
         self.messages.push(message.into());
-        self.record = self.record.with_messages(&self.messages);
+        if self.joins_at.is_none() {
+            self.record = self.record.with_messages(&self.messages);
+        }
         self
     }
 
@@ -136,7 +141,7 @@ impl AgentRequest {
 
     /// The run is another one than that of the request this was cloned from.
     fn in_another_run(mut self) -> Self {
-        self.record = self.record.anew();
+        (self.record, self.joins_at) = (self.record.anew(), None);
         self
     }
 
@@ -206,7 +211,7 @@ impl AgentRequest {
 
     /// The same request, of an agent that writes down here what is said.
     pub(crate) fn with_record(mut self, record: Record) -> Self {
-        self.record = record;
+        (self.record, self.joins_at) = (record, None);
         self
     }
 
@@ -225,12 +230,13 @@ impl AgentRequest {
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
         let (extensions, takes_turn) = (Extensions::new(), true);
         let record = self.context().record().clone();
-        Self { messages, extensions, takes_turn, record, ..self.clone() }
+        let joins_at = Some(record.len());
+        Self { messages, extensions, takes_turn, record, joins_at, ..self.clone() }
     }
 
-    /// Whether the agent goes on with the very conversation of its caller.
-    pub(crate) fn joins(&self) -> bool {
-        self.takes_turn && self.record.is(self.context().record())
+    /// At which message the agent comes into the very conversation of its caller, if it does.
+    pub(crate) fn joins_at(&self) -> Option<usize> {
+        self.joins_at
     }
 
     /// Whether the agent is to speak even if the conversation ends with an answer: another's.

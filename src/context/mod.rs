@@ -63,6 +63,8 @@ pub(crate) enum Turn {
     Own,
     /// That of an agent of this name, which works for it.
     Of(Arc<str>),
+    /// That of an agent elsewhere.
+    Others(Arc<str>),
     /// There are messages alone, which do not say.
     Unknown,
 }
@@ -413,18 +415,19 @@ impl RunContext {
     /// The handle for an agent that opens this record. There is one to the handle yet.
     pub(crate) fn opening(mut self, record: Record) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
-            scope.place = RecordPlace { record, ..RecordPlace::default() };
+            let path = scope.name().into();
+            scope.place = RecordPlace { record, path, joined: None };
         }
         self
     }
 
-    /// The handle for an agent that goes on with its caller's conversation.
-    pub(crate) fn joining(mut self, caller: &Self) -> Self {
+    /// The handle for an agent that goes on with its caller's conversation, from so many messages
+    /// on.
+    pub(crate) fn joining(mut self, caller: &Self, joined: usize) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let above = &caller.scope.place;
-            let path = above.below(scope.path.rsplit('/').next().unwrap_or_default());
-            let (record, joined) = (above.record.clone(), Some(above.record.len()));
-            scope.place = RecordPlace { record, path, joined };
+            let (record, path) = (above.record.clone(), above.below(scope.name()));
+            scope.place = RecordPlace { record, path, joined: Some(joined) };
         }
         self
     }
@@ -434,25 +437,36 @@ impl RunContext {
         &self.scope.place.record
     }
 
+    /// The handle for an agent that is called in the place of this one, or of what is left of it.
+    pub(crate) fn replacing(mut self, caller: &Self) -> Self {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            let above = &caller.scope.place;
+            scope.place = RecordPlace { path: above.below(scope.name()), ..above.clone() };
+        }
+        self
+    }
+
     /// The conversation of this agent, which was asked this and may have begun before.
     pub(crate) fn begin(&self, asked: &Messages) -> Messages {
-        self.record().begin(asked, self.scope.place.joined)
+        let RecordPlace { record, path, joined } = &self.scope.place;
+        record.begin(path, asked, *joined)
+    }
+
+    /// The loop of this agent, which was asked this, has answered.
+    pub(crate) fn answered(&self, asked: &Messages) {
+        self.record().answered(self.scope.place.path.clone(), asked.clone());
     }
 
     /// Whose turn it is in the conversation, as far as this agent is concerned.
     pub(crate) fn turn(&self) -> Turn {
         let RecordPlace { record, path, .. } = &self.scope.place;
         let Some(turn) = record.turn_of() else { return Turn::Unknown };
-        if turn == *path {
-            return Turn::Own;
-        }
-        let below = match path.is_empty() {
-            true => Some(&*turn),
-            false => turn.strip_prefix(&**path).and_then(|below| below.strip_prefix('/')),
-        };
-        match below.and_then(|below| below.split('/').next()) {
-            Some(name) => Turn::Of(name.into()),
-            None => Turn::Unknown,
+        match turn.strip_prefix(&**path) {
+            Some("") => Turn::Own,
+            Some(below) if below.starts_with('/') => {
+                Turn::Of(below[1..].split('/').next().unwrap_or_default().into())
+            }
+            _ => Turn::Others(turn),
         }
     }
 

@@ -35,8 +35,12 @@ struct Kept {
     origin: Option<Arc<Conversation>>,
     /// How many runs there were before.
     turn: u64,
+    /// The agent whose loop has answered last, and what it was asked.
+    answered: Option<(Arc<str>, Messages)>,
     is_open: bool,
     is_over: bool,
+    /// A loop writes it.
+    is_written: bool,
 }
 
 impl Kept {
@@ -202,7 +206,7 @@ impl Record {
         let mut kept = lock(&self.0);
         if kept.is_open {
             drop(kept);
-            return Self::default().open(asked);
+            return self.anew().open(asked);
         }
         if kept.is_over || kept.asked.as_ref().is_some_and(|earlier| earlier != asked) {
             let (origin, turn) = (kept.origin.take(), kept.turn);
@@ -227,6 +231,20 @@ impl Record {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Claims the record for one loop. Of two at the same time the second has one of its own, which
+    /// begins with these messages.
+    pub(crate) fn claim(&self, messages: &Messages) -> Self {
+        if std::mem::replace(&mut lock(&self.0).is_written, true) {
+            return Self::asking(messages);
+        }
+        self.clone()
+    }
+
+    /// The loop that has claimed it writes no more.
+    pub(crate) fn leave(&self) {
+        lock(&self.0).is_written = false;
+    }
+
     /// How many messages there are.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).messages.len()
@@ -234,17 +252,30 @@ impl Record {
 
     /// The conversation of an agent that was asked this, with what it has said before. `joined`
     /// is the number of messages at which it came in, if it has not opened the conversation.
-    pub(crate) fn begin(&self, asked: &Messages, joined: Option<usize>) -> Messages {
+    pub(crate) fn begin(&self, agent: &str, asked: &Messages, joined: Option<usize>) -> Messages {
         let kept = &mut *lock(&self.0);
         kept.messages = kept.messages();
         kept.calls.clear();
         kept.ids = None;
+        let from = joined.unwrap_or(kept.new_from);
+        let has_answered = kept.answered.as_ref().filter(|(by, _)| **by == *agent);
+        if has_answered.is_some_and(|(_, earlier)| earlier != asked) {
+            // It is asked something else.
+            while kept.messages.len() > from {
+                kept.messages.pop();
+            }
+        }
         let mut messages = asked.clone();
-        messages.extend(kept.messages.range(joined.unwrap_or(kept.new_from)).cloned());
+        messages.extend(kept.messages.range(from).cloned());
         if joined.is_none() {
             (kept.messages, kept.new_from) = (messages.clone(), asked.len());
         }
         messages
+    }
+
+    /// The loop of an agent that was asked this has answered.
+    pub(crate) fn answered(&self, agent: Arc<str>, asked: Messages) {
+        lock(&self.0).answered = Some((agent, asked));
     }
 
     /// Notes what was said.
@@ -370,7 +401,7 @@ impl Record {
         (kept.messages, kept.ids) = (messages, None);
         kept.calls.clear();
         kept.nested.clear();
-        kept.rest = Rest { told, is_done: true, turn_of: Some("".into()), ..Rest::default() };
+        kept.rest = Rest { told, is_done: true, ..Rest::default() };
         kept.is_over = true;
     }
 

@@ -236,6 +236,11 @@ impl Scope {
         path
     }
 
+    /// The agent's name.
+    pub(super) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
     /// Whether the agent was called in this very tool call.
     pub(super) fn is_in(&self, call: &CallName) -> bool {
         self.caller.as_ref().is_some_and(|caller| Arc::ptr_eq(&caller.name, &call.name))

@@ -217,9 +217,11 @@ impl Composed {
         let caller = request.context();
         let context = enter(caller, &self.name, self.max_iterations, carried);
         let context = context.nested(self.max_nesting);
-        let (context, open) = match request.joins() {
-            true => (context.joining(caller), None),
-            false => {
+        let (context, open) = match request.joins_at() {
+            Some(at) => (context.joining(caller, at), None),
+            // A layer around the loop of an agent gives the agent's own request to another.
+            None if request.record().is(caller.record()) => (context.replacing(caller), None),
+            None => {
                 let (record, open) = request.record().open(request.messages());
                 (context.opening(record), Some(open))
             }

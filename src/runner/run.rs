@@ -130,8 +130,14 @@ impl<'a> Running<'a> {
         }
         let agents = &self.config.sub_agents;
         let whose = |messages: &Messages| whose_turn(self.context(), agents, messages);
-        if let Some(index) = self.transcript.read(whose)? {
-            return boxed(|| self.take_over(&agents[index])).await;
+        match self.transcript.read(whose) {
+            Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
+            Ok(None) => {}
+            // Another agent asked for them in this run, and stopped; this one is in its place.
+            Err(_) if self.transcript.read(Messages::len) > self.new_from => {
+                self.close("not run: the agent that asked for it has stopped").await;
+            }
+            Err(error) => return Err(error),
         }
         self.context().take_turn();
         loop {
@@ -180,7 +186,10 @@ impl<'a> Running<'a> {
     }
 
     async fn take_over(self, agent: &Agent) -> Result<AgentResponse> {
-        take_over(agent, &self.request, self.transcript.messages(), self.iterations).await
+        let messages = self.transcript.messages();
+        // From here on it is the other agent that writes.
+        drop(self.transcript);
+        take_over(agent, &self.request, messages, self.iterations).await
     }
 
     /// The conversation ends with an answer, but it is not this run's: every run gets one.
@@ -321,22 +330,26 @@ impl<'a> Running<'a> {
             return Err(ending.clone());
         }
         // An interrupted run finds its open calls again; one that is over leaves none.
-        if !self.waits()
-            && let Step::Tools(open) = self.transcript.read(step::next)
-        {
-            let over = |call| refusal(call, "not run: the agent has ended");
-            let answers: Vec<_> = open.iter().map(over).collect();
-            answers.iter().for_each(|answer| self.transcript.push(answer.clone()));
-            if let Some(outlet) = self.context().outlet() {
-                outlet.tell_answers(&answers).await;
-            }
+        if !self.waits() {
+            self.close("not run: the agent has ended").await;
         }
         let end = End::in_run(self.context());
         Ok(self.response(end))
     }
 
+    /// Answers the calls that are open.
+    async fn close(&self, why: &str) {
+        let Step::Tools(open) = self.transcript.read(step::next) else { return };
+        let answers: Vec<_> = open.iter().map(|call| refusal(call, why)).collect();
+        answers.iter().for_each(|answer| self.transcript.push(answer.clone()));
+        if let Some(outlet) = self.context().outlet() {
+            outlet.tell_answers(&answers).await;
+        }
+    }
+
     fn response(self, end: End) -> AgentResponse {
         let context = self.request.context();
+        context.answered(self.request.messages());
         AgentResponse::new(self.transcript.messages())
             .since(self.new_from)
             .with_iterations(self.iterations)

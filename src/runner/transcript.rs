@@ -20,8 +20,10 @@ pub(super) struct Transcript {
 impl Transcript {
     /// That of an agent that was asked this.
     pub(super) fn new(context: &RunContext, asked: &Messages) -> Self {
-        let messages = Mutex::new(context.begin(asked));
-        Self { record: context.record().clone(), messages }
+        let claimed = context.record().claim(asked);
+        let is_claimed = claimed.is(context.record());
+        let messages = if is_claimed { context.begin(asked) } else { asked.clone() };
+        Self { record: claimed, messages: Mutex::new(messages) }
     }
 
     pub(super) fn messages(&self) -> Messages {
@@ -58,5 +60,11 @@ impl Transcript {
         let (said, stopped) = self.record.end_turn();
         lock(&self.messages).extend(said);
         stopped
+    }
+}
+
+impl Drop for Transcript {
+    fn drop(&mut self) {
+        self.record.leave();
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn whose_turn(
             None => format!("they are those of an agent `{name}`, which it has not"),
         },
         Turn::Own => return Ok(None),
+        Turn::Others(path) => format!("they are those of agent `{path}`"),
         Turn::Unknown if agents.is_empty() => return Ok(None),
         Turn::Unknown => "the messages do not say which of its agents has made them: resume \
              with the run's `Checkpoint`, or add the user's next message"

@@ -13,8 +13,9 @@ use tower_agent::runner::ToolFailure;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Message, ModelRequest,
-    Request, Semantics, Tool, after_tool, before_model, wrap_model,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind, Message,
+    ModelRequest, ModelResponse, Request, Semantics, Tool, ToolCall, after_tool, before_model,
+    wrap_agent, wrap_model,
 };
 use tower_layer::Layer;
 
@@ -397,4 +398,114 @@ async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
     assert_eq!((response.text(), paid.times()), ("Hm.".into(), 1));
     let told = said_in(&model.requests()[1].messages()[2]);
     assert!(told.contains("stopped"), "{told}");
+}
+
+#[tokio::test]
+async fn an_agent_in_the_place_of_one_that_failed_goes_on_where_that_stopped() {
+    for in_team in [false, true] {
+        let paid = Paid::default();
+        let looks = Tool::function("look", "Looks.", |_: Value| std::future::pending::<&str>());
+        let looks = looks.effect(Effect::Pure);
+        let backup = ScriptedModel::new([Turn::text("Paid.")]);
+        let spare = Tool::function("look", "Looks.", |_: Value| -> &str { panic!("not its call") });
+        let spare = agent("spare", &backup, [paid.tool(), spare]);
+        let turn = pays().and_tool("look", json!({})).and_tool("fail", json!({}));
+        let fail = Tool::function("fail", "Fails.", |_: Value| Err::<(), _>(Error::from("no")));
+        let mut semantics = Semantics::default();
+        semantics.run.tool_failure = ToolFailure::FailRun;
+        let first = Agent::builder(ScriptedModel::new([turn]))
+            .name("first")
+            .tools([paid.tool(), looks, fail])
+            .semantics(semantics)
+            .agent_layer(wrap_agent(move |request: AgentRequest, mut next| {
+                let spare = spare.clone();
+                async move {
+                    match next.run(request.clone()).await {
+                        Ok(response) => Ok(response),
+                        Err(_) => spare.run(request).await,
+                    }
+                }
+            }))
+            .build()
+            .unwrap();
+        let agent = match in_team {
+            true => Agent::sequential("team").agent(first).build().unwrap(),
+            false => first,
+        };
+
+        let response = agent.run("Pay.").await.unwrap();
+
+        assert_eq!((response.text(), paid.times()), ("Paid.".into(), 1));
+        let heard = backup.requests()[0].messages().clone();
+        let answers: Vec<_> = heard.iter().flat_map(Message::tool_results).collect();
+        assert_eq!(answers.len(), 3, "{heard:?}");
+        let said: Vec<_> = response.messages().iter().map(said_in).collect();
+        assert_eq!(said.len(), 6, "{said:?}");
+        assert_eq!(said[2], "paid");
+    }
+}
+
+#[tokio::test]
+async fn two_calls_of_an_agent_at_once_do_not_mix() {
+    let paid = Paid::default();
+    // Each waits for the other.
+    let both = Arc::new(tokio::sync::Barrier::new(2));
+    let pay = || {
+        let (paid, both) = (paid.clone(), both.clone());
+        Tool::function("pay", "Pays.", move |_: Value| {
+            paid.0.fetch_add(1, Ordering::SeqCst);
+            let both = both.clone();
+            async move {
+                both.wait().await;
+                "paid"
+            }
+        })
+    };
+    let model = ScriptedModel::always(Turn::function(|request| {
+        let response = match request.messages().len() {
+            1 => ModelResponse::from_tool_calls([ToolCall::new("call_1", "pay", json!({}))]),
+            _ => ModelResponse::text("Paid."),
+        };
+        Ok(response)
+    }));
+    let inside = Agent::builder(model.clone())
+        .tool(pay())
+        .agent_layer(wrap_agent(|request: AgentRequest, next| async move {
+            let (mut one, mut other) = (next.clone(), next);
+            let both = futures::join!(one.run(request.clone()), other.run(request));
+            assert_eq!(both.1?.messages().len(), 4);
+            both.0
+        }))
+        .build()
+        .unwrap();
+    assert_eq!(inside.run("Pay.").await.unwrap().messages().len(), 4);
+
+    let agent = agent("agent", &model, [pay()]);
+    let request = AgentRequest::new("Pay.");
+    let (one, other) = futures::join!(agent.run(request.clone()), agent.run(request));
+    assert_eq!((one.unwrap().messages().len(), other.unwrap().messages().len()), (4, 4));
+    assert_eq!(paid.times(), 4);
+}
+
+#[tokio::test]
+async fn a_layer_may_ask_more_about_an_answer() {
+    let paid = Paid::default();
+    let model = ScriptedModel::new([pays(), Turn::text("Paid."), Turn::text("Paid, 10 in all.")]);
+    let agent = Agent::builder(model.clone())
+        .tool(paid.tool())
+        .agent_layer(wrap_agent(|mut request: AgentRequest, mut next| async move {
+            let first = next.run(request.clone()).await?;
+            *request.messages_mut() = first.messages().clone();
+            request.messages_mut().push(Message::user("How much?"));
+            next.run(request).await
+        }))
+        .build()
+        .unwrap();
+
+    let response = agent.run("Pay.").await.unwrap();
+
+    assert_eq!((response.text(), paid.times()), ("Paid, 10 in all.".into(), 1));
+    let said: Vec<_> = response.checkpoint().messages.iter().map(said_in).collect();
+    assert_eq!(said, ["Pay.", "", "paid", "Paid.", "How much?", "Paid, 10 in all."]);
+    model.assert_done();
 }

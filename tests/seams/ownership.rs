@@ -291,3 +291,17 @@ async fn what_was_put_into_a_run_before_all_was_set_stays() {
     assert_eq!((context.state().get("key"), context.run_id()), (None, "named"));
     assert!(context.resolution("q").is_some());
 }
+
+#[tokio::test]
+async fn another_agent_does_not_go_on_with_the_calls_of_a_checkpoint() {
+    let wiped = Wiped::default();
+    let paused = guarded("careful", &wipes(), &wiped).run("?").await.unwrap();
+    let other = unguarded("careless", &ScriptedModel::new([Turn::text("Stopped.")]), &wiped);
+
+    let error = other.run(AgentRequest::resume(paused.checkpoint())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("careful"), "{error}");
+    let request = AgentRequest::resume(paused.checkpoint()).with_message("Stop.");
+    assert_eq!(other.run(request).await.unwrap().text(), "Stopped.");
+    assert!(wiped.take().is_empty());
+}
