@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use http_body_util::{BodyExt, Full};
@@ -17,7 +18,10 @@ use tower_agent::agui::{
 };
 use tower_agent::guard::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Error, ErrorKind, ModelRequest, Part, Role, Tool, ToolRequest};
+use tower_agent::{
+    Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall,
+    ToolRequest,
+};
 
 /// A front end that keeps to the protocol.
 #[derive(Clone, Default)]
@@ -593,6 +597,46 @@ fn what_cannot_be_kept_is_not_told() {
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
 }
 
+/// As if the process had died: the last that was saved is that a run works on the thread.
+#[test]
+fn a_run_that_nothing_was_heard_of_is_taken_over_and_what_it_may_have_done_is_not_done_again() {
+    for (after, is_taken) in [(Duration::from_secs(900), false), (Duration::ZERO, true)] {
+        let bank = Bank::default();
+        let model = ScriptedModel::new([bill(), Turn::text("I do not know.")]);
+        let store = Broken(3.into(), MemoryThreads::new());
+        let server = AgUi::builder(bank.agent(model)).threads(store).abandoned_after(after).build();
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        page.runs(&server, first);
+        let yes = page.yes();
+        assert_eq!(last(&page.runs(&server, yes.clone()))["code"], "thread_store");
+        assert_eq!(bank.paid(), 1);
+        let mut again = yes;
+        again.run_id = "again".into();
+        let expected = if is_taken { InputErrorKind::NotOpen } else { InputErrorKind::Busy };
+        assert_eq!(refused(&server, again), expected);
+        assert_eq!(bank.paid(), 1);
+    }
+}
+
+/// The time that a long thread takes is that of its messages, not of their square.
+#[test]
+fn a_turn_with_thousands_of_calls_is_kept() {
+    let look = Tool::function("look", "Looks.", |it: Value| it);
+    let calls = (0..2000).map(|n| Part::from(ToolCall::new(format!("c{n}"), "look", json!({}))));
+    let turn =
+        Turn::response(ModelResponse::new(tower_agent::Message::new(Role::Assistant, calls)));
+    let model = ScriptedModel::new([turn, Turn::text("So."), Turn::text("And so on.")]);
+    let server = AgUi::new(Agent::builder(model.clone()).tool(look).build().unwrap());
+    let mut page = FrontEnd::default();
+    for question in ["Look.", "Again?"] {
+        let input = page.asks(question);
+        page.runs(&server, input);
+    }
+    let shown = model.requests()[2].messages().clone();
+    assert_eq!(shown.iter().flat_map(|it| it.tool_results().collect::<Vec<_>>()).count(), 2000);
+}
+
 /// The user says something else in the place of an answer: the question is closed.
 #[test]
 fn a_question_that_was_passed_over_is_not_open_any_more() {
@@ -626,7 +670,7 @@ fn a_model_is_shown_the_application_words_and_not_the_front_ends_thoughts() {
     let keep = seen.clone();
     let model = tower::service_fn(move |request: ModelRequest| {
         keep.lock().unwrap().push(request);
-        async { Ok::<_, Error>(tower_agent::ModelResponse::text("ok")) }
+        async { Ok::<_, Error>(ModelResponse::text("ok")) }
     });
     let server = AgUi::new(Agent::builder(model).build().unwrap());
     let messages = json!([

@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -59,7 +59,7 @@ pub(in crate::agui) async fn begin(
     };
     let is_lost = match known.as_ref().and_then(|thread| thread.running) {
         None => false,
-        Some(since) if now().saturating_sub(since) <= abandoned_after.as_secs() => {
+        Some(since) if now().saturating_sub(since) < abandoned_after.as_secs() => {
             return Err(busy());
         }
         Some(_) => true,
@@ -161,7 +161,7 @@ pub(in crate::agui) struct Keeper {
     base: Thread,
     client_tools: HashSet<Arc<str>>,
     told: Told,
-    /// The calls whose answers are saved, as they are called on the wire.
+    /// The answers of tools that are saved.
     saved: HashSet<Arc<str>>,
     version: Arc<AtomicU64>,
 }
@@ -174,7 +174,7 @@ impl Keeper {
         match &event.kind {
             EventKind::ToolResult { id, .. } => {
                 let is_kept = matches!(self.keeping, Keeping::Store(_));
-                is_kept && !self.saved.contains(&run.names.call(&event.invocation, id))
+                is_kept && !self.saved.contains(&result_of(&run.names.call(&event.invocation, id)))
             }
             _ => false,
         }
@@ -273,6 +273,8 @@ impl Keeper {
         let mut names = names.into_iter();
         let last = places.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
         let mut head = Vec::with_capacity(old.len() + messages.len());
+        let mut asked = Asking::default();
+        old.iter().for_each(|index| asked.note(thread, *index));
         let mut known = old.iter().copied();
         let mut passed = 0;
         for (index, (message, place)) in messages.iter().zip(&places).enumerate() {
@@ -290,8 +292,12 @@ impl Keeper {
                         Role::Assistant => names.next().flatten(),
                         _ => None,
                     };
-                    let entry = self.entry(thread, &head, id, message, run);
+                    let entry = self.entry(&asked, id, message, run);
+                    if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
+                        self.saved.insert(id.clone());
+                    }
                     head.push(thread.push(entry));
+                    asked.note(thread, thread.log.len() - 1);
                 }
             }
         }
@@ -316,8 +322,7 @@ impl Keeper {
 
     fn entry(
         &self,
-        thread: &Thread,
-        head: &[usize],
+        asked: &Asking,
         id: Option<Arc<str>>,
         message: &Message,
         run: &TranslateRun,
@@ -342,19 +347,31 @@ impl Keeper {
                 Entry::new(id, Speaker::Assistant, message.clone()).asking(calls)
             }
             Role::Tool => {
-                let call = message.tool_results().next().map(|result| &result.call_id);
-                let asked = call.and_then(|call| {
-                    head.iter().rev().find_map(|index| {
-                        let calls = &thread.entry(*index)?.calls;
-                        calls.iter().find(|it| it.id == *call).map(|it| (*index, &it.wire))
-                    })
-                });
-                let id = asked.map(|(_, wire)| format!("{wire}-result").into());
-                let answers = asked.map(|(index, _)| index);
+                let mut results = message.tool_results();
+                let asked = results.next().and_then(|result| asked.0.get(&result.call_id));
+                let id = asked.map(|(_, wire)| result_of(wire));
+                let answers = asked.map(|(index, _)| *index);
                 Entry::new(id, Speaker::Tool, message.clone()).answering(answers)
             }
         }
     }
+}
+
+/// Where the latest call of a name was asked for, and what it is called on the wire.
+#[derive(Default)]
+struct Asking(HashMap<Arc<str>, (usize, Arc<str>)>);
+
+impl Asking {
+    fn note(&mut self, thread: &Thread, index: usize) {
+        for call in thread.entry(index).iter().flat_map(|entry| &entry.calls) {
+            self.0.insert(call.id.clone(), (index, call.wire.clone()));
+        }
+    }
+}
+
+/// What the answer to a call is called.
+fn result_of(call: &str) -> Arc<str> {
+    format!("{call}-result").into()
 }
 
 /// Saves what a run has done whose front end has gone away: at once, or behind its back.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account;
-use super::thread::{Answered, Entry, Speaker, Thread};
+use super::thread::{Answered, Answers, Entry, Speaker, Thread};
 use crate::agent::{AgentRequest, Checkpoint};
 use crate::agui::wire::{
     InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus, RunAgentInput,
@@ -44,8 +44,9 @@ pub(super) fn go_on(
 ) -> Result<Taken, InputError> {
     thread.is_cut |= is_lost;
     let told = Told::read(&thread, &input.messages)?;
-    let stays = told.stays(&thread);
-    let answers = told.answers(&thread, &stays)?;
+    let mut stand = Answers::of(&thread);
+    let stays = told.stays(&thread, &stand);
+    let answers = told.answers(&thread, &stand, &stays)?;
     let is_whole = !is_lost
         && thread.head.iter().copied().collect::<BTreeSet<_>>() == stays
         && told.new.iter().all(|(after, _)| *after == told.last);
@@ -76,16 +77,18 @@ pub(super) fn go_on(
     };
     head.extend(new.remove(&last).unwrap_or_default());
     let mut fresh = HashSet::new();
-    for (asks, entry) in answers {
-        let call = result(&entry).map(|result| result.call_id.clone());
-        let old = call.and_then(|call| thread.answer_to(asks, &call));
-        head.retain(|index| Some(*index) != old);
-        fresh.insert(thread.push(entry));
+    for entry in answers {
+        let index = thread.push(entry);
+        if let Some(old) = stand.note(&thread, index) {
+            head.retain(|index| *index != old);
+        }
+        fresh.insert(index);
     }
     if !is_whole {
-        close(&mut thread, &head);
+        close(&mut thread, &mut stand, &head);
     }
-    let head = with_answers(&thread, &head, |index| !is_whole || fresh.contains(&index));
+    let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
+    let head = with_answers(&thread, &stand, &head, is_wanted);
     let messages = thread.messages(&head);
     let mut checkpoint = std::mem::take(&mut thread.rest);
     match is_whole {
@@ -107,10 +110,6 @@ pub(super) fn go_on(
 
 fn is_answer_of(thread: &Thread, index: usize) -> bool {
     thread.entry(index).is_some_and(|entry| entry.answers.is_some())
-}
-
-fn result(entry: &Entry) -> Option<&ToolResult> {
-    entry.message.as_ref()?.tool_results().next()
 }
 
 /// What the input says in a thread that is known.
@@ -186,7 +185,7 @@ impl<'a> Told<'a> {
     }
 
     /// What of the log stays: what the front end has kept, and what belongs to it.
-    fn stays(&self, thread: &Thread) -> BTreeSet<usize> {
+    fn stays(&self, thread: &Thread, stand: &Answers) -> BTreeSet<usize> {
         let mut stays = BTreeSet::new();
         let mut before = true;
         // A run that was cut off may have done what the front end was not told.
@@ -210,12 +209,10 @@ impl<'a> Told<'a> {
         }
         // Of another branch: what the front end has kept of it, and the answers to its calls.
         stays.extend(self.kept.iter().copied());
-        let belongs = |index: &usize| {
-            let asks = thread.entry(*index).and_then(|entry| entry.answers);
-            asks.is_some_and(|asks| stays.contains(&asks)) && is_latest(thread, *index)
-        };
-        let answers: Vec<_> = (0..thread.log.len()).filter(belongs).collect();
-        stays.extend(answers);
+        let answers = stand.by_asking();
+        let asking: Vec<_> = stays.iter().copied().collect();
+        stays.retain(|index| !is_answer_of(thread, *index));
+        stays.extend(asking.iter().flat_map(|asks| answers.get(asks)).flatten());
         stays
     }
 
@@ -223,8 +220,9 @@ impl<'a> Told<'a> {
     fn answers(
         &self,
         thread: &Thread,
+        stand: &Answers,
         stays: &BTreeSet<usize>,
-    ) -> Result<Vec<(usize, Entry)>, InputError> {
+    ) -> Result<Vec<Entry>, InputError> {
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (at, entry) in thread.log.iter().enumerate() {
             for (number, call) in entry.calls.iter().enumerate() {
@@ -252,7 +250,7 @@ impl<'a> Told<'a> {
                 continue;
             };
             let call = &entry.calls[number];
-            let known = thread.answer_to(asks, &call.id).and_then(|it| thread.entry(it));
+            let known = stand.to(asks, &call.id).and_then(|it| thread.entry(it));
             match (known, call.is_client) {
                 // The server's own stands, whatever the front end has made of it.
                 (Some(_), false) => continue,
@@ -274,18 +272,9 @@ impl<'a> Told<'a> {
             let result = if is_failed { result.failed() } else { result };
             let said = message::Message::tool(result);
             let answer = Entry::new(Some(message.id.clone()), Speaker::Tool, said);
-            answers.push((asks, answer.answering(Some(asks))));
+            answers.push(answer.answering(Some(asks)));
         }
         Ok(answers)
-    }
-}
-
-/// Whether it is the answer to its call that stands: a later one takes the place of an earlier.
-fn is_latest(thread: &Thread, index: usize) -> bool {
-    let Some(entry) = thread.entry(index) else { return false };
-    match (entry.answers, result(entry)) {
-        (Some(asks), Some(result)) => thread.answer_to(asks, &result.call_id) == Some(index),
-        _ => true,
     }
 }
 
@@ -296,13 +285,13 @@ fn is_of_a_run(thread: &Thread, id: &str) -> bool {
 }
 
 /// Answers the server's calls that were asked for in a conversation that is no more.
-fn close(thread: &mut Thread, head: &[usize]) {
+fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
     let mut closed = Vec::new();
     for &asks in head {
         let Some(entry) = thread.entry(asks) else { continue };
         let is_open = |call: &&ToolCall| {
             let is_server = entry.calls.iter().any(|it| it.id == call.id && !it.is_client);
-            is_server && thread.answer_to(asks, &call.id).is_none()
+            is_server && stand.to(asks, &call.id).is_none()
         };
         let calls = entry.message.iter().flat_map(message::Message::tool_calls);
         for call in calls.filter(is_open) {
@@ -313,19 +302,19 @@ fn close(thread: &mut Thread, head: &[usize]) {
         }
     }
     for answer in closed {
-        thread.push(answer);
+        let index = thread.push(answer);
+        stand.note(thread, index);
     }
 }
 
 /// The head with those answers that are wanted, each behind the message that asks for it.
-fn with_answers(thread: &Thread, head: &[usize], is_wanted: impl Fn(usize) -> bool) -> Vec<usize> {
-    let mut answers: HashMap<usize, Vec<usize>> = HashMap::new();
-    for index in 0..thread.log.len() {
-        let Some(asks) = thread.entry(index).and_then(|entry| entry.answers) else { continue };
-        if is_wanted(index) && is_latest(thread, index) {
-            answers.entry(asks).or_default().push(index);
-        }
-    }
+fn with_answers(
+    thread: &Thread,
+    stand: &Answers,
+    head: &[usize],
+    is_wanted: impl Fn(usize) -> bool,
+) -> Vec<usize> {
+    let mut answers = stand.by_asking();
     let mut all = Vec::with_capacity(head.len());
     let mut late = Vec::new();
     for &index in head {
@@ -333,7 +322,8 @@ fn with_answers(thread: &Thread, head: &[usize], is_wanted: impl Fn(usize) -> bo
             all.append(&mut late);
         }
         all.push(index);
-        late.extend(answers.remove(&index).unwrap_or_default());
+        let wanted = answers.remove(&index).unwrap_or_default();
+        late.extend(wanted.into_iter().filter(|index| is_wanted(*index)));
     }
     all.append(&mut late);
     all

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
@@ -121,18 +122,44 @@ impl Thread {
         messages.collect()
     }
 
-    /// The latest answer to a call.
-    pub(super) fn answer_to(&self, asks: usize, call: &str) -> Option<usize> {
-        let is_its = |entry: &Entry| {
-            let mut results = entry.message.iter().flat_map(Message::tool_results);
-            entry.answers == Some(asks) && results.any(|result| *result.call_id == *call)
-        };
-        (0..self.log.len()).rev().find(|index| self.entry(*index).is_some_and(is_its))
-    }
-
     /// About how much memory it takes, in bytes.
     pub(super) fn size(&self) -> usize {
         self.log.iter().map(|entry| entry.size()).sum()
+    }
+}
+
+/// The answers to calls that stand: of two to one call the later.
+pub(super) struct Answers(HashMap<(usize, Arc<str>), usize>);
+
+impl Answers {
+    pub(super) fn of(thread: &Thread) -> Self {
+        let mut answers = Self(HashMap::new());
+        for index in 0..thread.log.len() {
+            answers.note(thread, index);
+        }
+        answers
+    }
+
+    /// Notes an entry, if it is an answer. Returns the one in whose place it stands.
+    pub(super) fn note(&mut self, thread: &Thread, index: usize) -> Option<usize> {
+        let entry = thread.entry(index)?;
+        let asks = entry.answers?;
+        let result = entry.message.as_ref()?.tool_results().next()?;
+        self.0.insert((asks, result.call_id.clone()), index)
+    }
+
+    pub(super) fn to(&self, asks: usize, call: &Arc<str>) -> Option<usize> {
+        self.0.get(&(asks, call.clone())).copied()
+    }
+
+    /// Those that stand, by the message that asks, in the order of time.
+    pub(super) fn by_asking(&self) -> HashMap<usize, Vec<usize>> {
+        let mut all: HashMap<usize, Vec<usize>> = HashMap::new();
+        for ((asks, _), index) in &self.0 {
+            all.entry(*asks).or_default().push(*index);
+        }
+        all.values_mut().for_each(|of| of.sort_unstable());
+        all
     }
 }
 
