@@ -161,7 +161,6 @@ impl AgUiRun {
             if is_last(&event)
                 && let Some(sealed) = self.sealed.take()
             {
-                self.sealed = None;
                 drop(self.order.push(sealed, &mut self.out));
             }
             if let Err(violation) = self.order.push(event, &mut self.out) {

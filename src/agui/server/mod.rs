@@ -61,7 +61,7 @@ use crate::error::BoxError;
 /// An agent, as an HTTP service that speaks AG-UI.
 ///
 /// The agent's callbacks find the whole [`RunAgentInput`] in their
-/// [extensions](AgentRequest::extensions), as an `Arc`, and the head of the HTTP request,
+/// [extensions](crate::AgentRequest::extensions), as an `Arc`, and the head of the HTTP request,
 /// [`http::request::Parts`], with what layers in front have put there. Cloning is O(1).
 ///
 /// ```
