@@ -7,12 +7,11 @@
 //! An agent is any [`AgentService`]: the loop of model and tool calls, several agents in turn, a
 //! server far away.
 
-mod checkpoint;
 mod request;
 mod response;
 mod service;
 
-pub use self::checkpoint::Checkpoint;
 pub use self::request::AgentRequest;
 pub use self::response::{AgentResponse, End};
 pub use self::service::{AgentService, BoxAgent};
+pub use crate::context::Checkpoint;

@@ -15,8 +15,8 @@ pub(crate) use self::convert::below;
 pub use self::kind::ErrorKind;
 pub use self::pending::{Answer, Pending, Resolution};
 
-use crate::agent::Checkpoint;
 use crate::call::CallKind;
+use crate::context::Checkpoint;
 use crate::message::Metadata;
 
 /// An error of any type, as tower's own layers return it.

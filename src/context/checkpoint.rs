@@ -3,14 +3,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::context::{CALLS, Conversation, Record, RunContext, Suspended};
+use super::{CALLS, Conversation, Record, RunContext, Suspended};
 use crate::error::Pending;
 use crate::message::Messages;
 
-/// All that a conversation needs to [go on](super::AgentRequest::resume), in this process or
+/// All that a conversation needs to [go on](crate::AgentRequest::resume), in this process or
 /// another, but for the session's state, which is kept apart.
 ///
-/// There is one for every run, however it ended: [of the response](super::AgentResponse::checkpoint),
+/// There is one for every run, however it ended: [of the response](crate::AgentResponse::checkpoint),
 /// [of the error](crate::Error::checkpoint), and
 /// [of a stream](crate::RunStream::checkpoint) that is not read to its end. It has what was said,
 /// what agents that work for others have said among themselves, and whose tool calls are open, so
