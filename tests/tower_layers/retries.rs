@@ -165,7 +165,7 @@ async fn a_retry_goes_on_in_the_same_run_and_finds_the_state_as_it_was_left() {
 }
 
 #[tokio::test]
-async fn a_retry_takes_back_whole_turns_of_an_agent_that_failed_later() {
+async fn a_retry_goes_on_behind_the_turns_of_an_agent_that_failed_later() {
     let turns = || {
         [
             Turn::text("half of it").and_tool("nothing", serde_json::json!({})),
@@ -179,8 +179,8 @@ async fn a_retry_takes_back_whole_turns_of_an_agent_that_failed_later() {
             if !place.starts_with("tool") {
                 let response = run(&agent, streamed).await.unwrap();
                 assert_eq!(response.text(), "all of it", "{place}");
-                let turns = if place == "model" { 3 } else { 1 };
-                assert_eq!(response.new_messages().count(), turns, "{place}");
+                // What was done before the failure stands, and the retry goes on behind it.
+                assert_eq!(response.new_messages().count(), 3, "{place}");
             }
         }
     }
