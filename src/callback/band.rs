@@ -48,7 +48,9 @@ impl<R: Request> Begun<R> {
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
     {
         let (mut response, origin) = self.answer(inner).await?;
-        self.request.mark(&mut response, None, origin);
+        if origin != Origin::Service || !self.callbacks.is_inmost() {
+            self.request.mark(&mut response, None, origin);
+        }
         let ending = self.request.context().ending(R::CALL);
         let asked = match &ending {
             Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending.clone()),

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::hooks::{Hooks, OfHooks};
 use super::{BandSemantics, Callback, Callbacks, NamedTool};
 use crate::agent::AgentRequest;
+use crate::context::Carried;
 use crate::extensions::Extensions;
 use crate::model::ModelRequest;
 use crate::request::Request;
@@ -30,6 +31,8 @@ pub struct Bundle {
     agent: Callbacks<AgentRequest>,
     model: Callbacks<ModelRequest>,
     tool: Callbacks<ToolRequest>,
+    inmost_model: Callbacks<ModelRequest>,
+    inmost_tool: Callbacks<ToolRequest>,
 }
 
 impl Bundle {
@@ -60,6 +63,23 @@ impl Bundle {
         self
     }
 
+    /// Adds a callback around the model itself: inside every callback and layer of an agent,
+    /// wherever the bundle is registered. Its `after` is the first to see what the model said, and
+    /// its `before` the last to see what the model is sent.
+    #[must_use]
+    pub fn inmost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
+        self.inmost_model.push(callback);
+        self
+    }
+
+    /// Adds a callback around the tools themselves: inside every callback and layer of an agent,
+    /// wherever the bundle is registered.
+    #[must_use]
+    pub fn inmost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
+        self.inmost_tool.push(callback);
+        self
+    }
+
     /// Adds another bundle's callbacks after these. Calls that these say anything of keep their
     /// semantics; for the others they are the other bundle's.
     #[must_use]
@@ -69,6 +89,8 @@ impl Bundle {
             agent: self.agent.and(other.agent),
             model: self.model.and(other.model),
             tool: self.tool.and(other.tool),
+            inmost_model: self.inmost_model.and(other.inmost_model),
+            inmost_tool: self.inmost_tool.and(other.inmost_tool),
         }
     }
 
@@ -81,6 +103,7 @@ impl Bundle {
             agent: self.agent.with_semantics(semantics),
             model: self.model.with_semantics(semantics),
             tool: self.tool.with_semantics(semantics),
+            ..self
         }
     }
 
@@ -90,6 +113,7 @@ impl Bundle {
             agent: self.agent.or_semantics(semantics),
             model: self.model.or_semantics(semantics),
             tool: self.tool.or_semantics(semantics),
+            ..self
         }
     }
 
@@ -116,15 +140,39 @@ impl Bundle {
         let (agent, model) = (self.agent.named_tools(), self.model.named_tools());
         let mut named: Vec<_> = agent.chain(model).chain(self.tool.named_tools()).collect();
         // An object with hooks for every call says it for each of them.
+        named.extend(self.inmost_model.named_tools());
+        named.extend(self.inmost_tool.named_tools());
         named.dedup();
         named
     }
 
-    /// These callbacks after those that a run carries already. The semantics of the first stand.
-    pub(crate) fn carry(self, carried: &mut Extensions) {
-        carry(self.agent, carried);
-        carry(self.model, carried);
-        carry(self.tool, carried);
+    /// The callbacks around the model itself.
+    pub(crate) fn around_model(&self) -> &Callbacks<ModelRequest> {
+        &self.inmost_model
+    }
+
+    /// The callbacks around the tools themselves.
+    pub(crate) fn around_tools(&self) -> &Callbacks<ToolRequest> {
+        &self.inmost_tool
+    }
+
+    /// These callbacks after those that a run carries already for its agents. The semantics of the
+    /// first stand.
+    pub(crate) fn carry_globally(self, carried: &mut Carried) {
+        self.carry(|carried| &mut carried.global, carried);
+    }
+
+    /// The same for those that were given with the run.
+    pub(crate) fn carry_in_run(self, carried: &mut Carried) {
+        self.carry(|carried| &mut carried.run, carried);
+    }
+
+    fn carry(self, at: fn(&mut Carried) -> &mut Extensions, carried: &mut Carried) {
+        carry(self.agent, at(carried));
+        carry(self.model, at(carried));
+        carry(self.tool, at(carried));
+        carry(self.inmost_model.inmost(), &mut carried.inmost);
+        carry(self.inmost_tool.inmost(), &mut carried.inmost);
     }
 }
 

@@ -51,7 +51,8 @@ impl<R: Request> Service<R> for InTree<R> {
     }
 }
 
-/// A service inside the callbacks that were given with its run, if any were.
+/// A service inside the callbacks that were given with its run, if any were, and those that the
+/// tree carries for the model and the tools themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried<S> {
     inner: S,
@@ -88,14 +89,21 @@ where
             );
             return ResponseFuture::failed(Error::new(ErrorKind::InvalidRequest, message));
         }
-        match request.context().carried::<Callbacks<R>>(Place::Innermost) {
-            None => ResponseFuture::passed(self.inner.call(request)),
-            Some(callbacks) => {
-                let callbacks = callbacks.clone();
-                let unready = self.inner.clone();
-                let ready = std::mem::replace(&mut self.inner, unready);
-                CallbackService::new(ready, callbacks).call(request)
+        let context = request.context();
+        let run = context.carried::<Callbacks<R>>(Place::Innermost).cloned();
+        let inmost = context.carried::<Callbacks<R>>(Place::Inmost).cloned();
+        if run.is_none() && inmost.is_none() {
+            return ResponseFuture::passed(self.inner.call(request));
+        }
+        let unready = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, unready);
+        let inside = CallbackService::new(ready, inmost.unwrap_or_default());
+        match run {
+            None => {
+                let mut inside = inside;
+                inside.call(request)
             }
+            Some(run) => ResponseFuture::boxed(CallbackService::new(inside, run).call(request)),
         }
     }
 }

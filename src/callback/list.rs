@@ -56,6 +56,8 @@ enum Follows {
     Own(BandSemantics),
     /// Those of the agent in whose run the call is made.
     Agent,
+    /// The default, whatever the agent's: the list stands around the service itself.
+    Service,
 }
 
 impl<R: Request> Callbacks<R> {
@@ -133,8 +135,22 @@ impl<R: Request> Callbacks<R> {
         self
     }
 
+    /// The same list around the service itself. What it makes of a response is, to all outside,
+    /// what the service has answered.
+    pub(crate) fn inmost(mut self) -> Self {
+        self.follows = Follows::Service;
+        self
+    }
+
+    pub(super) fn is_inmost(&self) -> bool {
+        matches!(self.follows, Follows::Service)
+    }
+
     /// The same list with the semantics that it follows in this run.
     pub(super) fn in_run(self, context: &RunContext) -> Self {
+        if self.is_inmost() {
+            return self;
+        }
         let semantics = self.semantics_in(context);
         self.with_semantics(semantics)
     }
@@ -145,7 +161,7 @@ impl<R: Request> Callbacks<R> {
     pub fn semantics(&self) -> BandSemantics {
         match self.follows {
             Follows::Own(semantics) => semantics,
-            Follows::Default | Follows::Agent => BandSemantics::DEFAULT,
+            Follows::Default | Follows::Agent | Follows::Service => BandSemantics::DEFAULT,
         }
     }
 
@@ -157,7 +173,7 @@ impl<R: Request> Callbacks<R> {
     fn semantics_in(&self, context: &RunContext) -> BandSemantics {
         match self.follows {
             Follows::Agent => BandSemantics::of_agent(context.carries()),
-            Follows::Default | Follows::Own(_) => self.semantics(),
+            Follows::Default | Follows::Own(_) | Follows::Service => self.semantics(),
         }
     }
 

@@ -130,10 +130,12 @@ impl<R: Request> Begun<R> {
                 Ok(Action::SkipRest) => decided.asked = Asked::Guards,
                 Ok(Action::Respond(_)) if !self.counts(index, "after") => {}
                 Ok(Action::Respond(mut other)) => {
-                    if self.is_guard(index) {
-                        self.request.mark_guarded(&mut other);
+                    if !self.callbacks.is_inmost() {
+                        if self.is_guard(index) {
+                            self.request.mark_guarded(&mut other);
+                        }
+                        self.request.mark(&mut other, Some(response), Origin::After);
                     }
-                    self.request.mark(&mut other, Some(response), Origin::After);
                     if semantics.after == SeveralAfter::Compose || self.is_guard(index) {
                         *response = *other;
                     } else {

@@ -93,6 +93,13 @@ pin_project! {
 }
 
 impl<F, R: Request> ResponseFuture<F, R> {
+    /// The future of a call inside more than this one.
+    pub(super) fn boxed(
+        future: impl Future<Output = Result<R::Response>> + Send + 'static,
+    ) -> Self {
+        Self { state: State::Banded { future: Box::pin(future) } }
+    }
+
     /// The future of a call that no callback stands around.
     pub(super) fn passed(future: F) -> Self {
         Self { state: State::Passed { future } }

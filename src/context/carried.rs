@@ -7,6 +7,8 @@ pub(crate) struct Carried {
     pub(crate) global: Extensions,
     /// For this run.
     pub(crate) run: Extensions,
+    /// For an agent and all that work for it, around the model and the tools themselves.
+    pub(crate) inmost: Extensions,
 }
 
 /// Where carried callbacks stand.
@@ -16,6 +18,8 @@ pub(crate) enum Place {
     Outermost,
     /// Inside it.
     Innermost,
+    /// Around the model or the tools themselves.
+    Inmost,
 }
 
 impl Carried {
@@ -23,6 +27,7 @@ impl Carried {
         match place {
             Place::Outermost => &self.global,
             Place::Innermost => &self.run,
+            Place::Inmost => &self.inmost,
         }
     }
 }

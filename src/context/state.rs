@@ -117,12 +117,15 @@ impl State {
     pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
         let key = key.into();
         let mut inner = lock(&self.0);
-        let old = inner.now.get(&key).cloned();
+        let exists = inner.now.contains_key(&key);
+        if !inner.before.contains_key(&key) {
+            let old = inner.now.get(&key).cloned();
+            inner.before.insert(key.clone(), old);
+        }
         let mut value = inner.now.remove(&key).unwrap_or_default();
         let updated = update(&mut value);
-        inner.note(|| change(&key, value.clone(), old.is_some()));
-        inner.now.insert(key.clone(), value);
-        inner.before.entry(key).or_insert(old);
+        inner.note(|| change(&key, value.clone(), exists));
+        inner.now.insert(key, value);
         updated
     }
 

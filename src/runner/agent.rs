@@ -212,7 +212,7 @@ impl Composed {
         let Outline { semantics, global, .. } = &self.outline;
         let semantics = semantics::enter(*semantics, global, &mut carried);
         if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-            callbacks.clone().or_semantics(semantics.band).carry(&mut carried.run);
+            callbacks.clone().or_semantics(semantics.band).carry_in_run(&mut carried);
         }
         let caller = request.context();
         let context = enter(caller, &self.name, self.max_iterations, carried);

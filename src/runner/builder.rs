@@ -19,8 +19,8 @@ use super::transfer;
 use crate::agent::{AgentRequest, AgentService, BoxAgent};
 use crate::call::CallKind;
 use crate::callback::{
-    Bundle, Callback, Carried, InTree, IntoToolMessages, Seam, ShowTool, Stack, ToolAnswer,
-    noting_names,
+    Bundle, Callback, CallbackService, Callbacks, Carried, InTree, IntoToolMessages, Seam,
+    ShowTool, Stack, ToolAnswer, noting_names,
 };
 use crate::caught::Caught;
 use crate::context;
@@ -37,7 +37,7 @@ use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
 pub struct AgentBuilder {
     name: Arc<str>,
     description: Arc<str>,
-    model: BoxModel,
+    model: Box<MakeModel>,
     model_type: &'static str,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
@@ -55,7 +55,12 @@ pub struct AgentBuilder {
     model_stack: Stack<ModelRequest>,
     tool_stack: Stack<ToolRequest>,
     agent_stack: Stack<AgentRequest>,
+    inmost_model: Callbacks<ModelRequest>,
+    inmost_tool: Callbacks<ToolRequest>,
 }
+
+/// Puts the model inside the callbacks that stand around it itself.
+type MakeModel = dyn FnOnce(Callbacks<ModelRequest>) -> BoxModel + Send;
 
 /// A name stands in a path.
 pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
@@ -79,7 +84,10 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model: BoxModel::new(Carried::new(Latched::new(Caught::new(Metered(model)), None))),
+            model: Box::new(|inmost| {
+                let model = Latched::new(Caught::new(Metered(model)), None);
+                BoxModel::new(Carried::new(CallbackService::new(model, inmost)))
+            }),
             model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
@@ -97,6 +105,8 @@ impl AgentBuilder {
             model_stack: Stack::new(),
             tool_stack: Stack::new(),
             agent_stack: Stack::new(),
+            inmost_model: Callbacks::new().inmost(),
+            inmost_tool: Callbacks::new().inmost(),
         }
     }
 
@@ -318,6 +328,8 @@ impl AgentBuilder {
         self.agent_stack.callbacks(bundle.agent());
         self.model_stack.callbacks(bundle.model());
         self.tool_stack.callbacks(bundle.tool());
+        self.inmost_model.append(bundle.around_model());
+        self.inmost_tool.append(bundle.around_tools());
         self
     }
 
@@ -356,6 +368,7 @@ impl AgentBuilder {
         all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
         all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
         let mut named = [self.model_stack.named_tools(), self.tool_stack.named_tools()].concat();
+        named.extend(self.inmost_tool.named_tools());
         let of_tree = [self.global.named_tools(), self.agent_stack.named_tools()].concat();
         named_tools::check(of_tree.iter().cloned(), &all)?;
         let mut tool_set = ToolSet::new();
@@ -363,14 +376,16 @@ impl AgentBuilder {
             tool_set.insert(tool)?;
         }
         let band = self.semantics.map(|semantics| semantics.band);
-        let tools = BoxTool::new(Carried::new(tool_set.clone()));
+        let tools = CallbackService::new(tool_set.clone(), self.inmost_tool);
+        let tools = BoxTool::new(Carried::new(tools));
         let (tools, of_layers) = noting_names(|| self.tool_stack.around(tools, band));
         named.extend(of_layers);
         named_tools::check(named.iter().cloned(), &own)?;
         let mut brought = [named, of_tree].concat();
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
+        let model = (self.model)(self.inmost_model);
         let config = Config {
-            model: InTree::new(self.model_stack.around(self.model, band)),
+            model: InTree::new(self.model_stack.around(model, band)),
             tools: InTree::new(tools),
             tool_set,
             instructions: self.instructions,

@@ -60,6 +60,11 @@ pub(super) fn check(
         for (index, outer) in types.iter().enumerate() {
             for (between, inner) in types[index + 1..].iter().enumerate() {
                 let between = &types[index + 1..][..between];
+                if has_open_side(call, outer, inner) && !told.contains(&(*outer, *inner)) {
+                    told.push((*outer, *inner));
+                    let (outer, inner) = (shorten(own(outer)), shorten(own(inner)));
+                    tracing::warn!(agent, %call, outer, inner, "a bad order: {OPEN_SIDE}");
+                }
                 // One budget around models that are retried each is in the guide's own order.
                 let is_of_one_model = between.iter().any(|name| guard(name) == Some("fallback"));
                 if is_of_one_model && guard(outer) == Some("budget") {
@@ -108,6 +113,19 @@ pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str])
             );
         }
     }
+}
+
+const OPEN_SIDE: &str = "one of them sees what the redaction hides from others; give the redaction \
+                         to `global` or `bundle`, before everything else";
+
+/// Whether a redaction stands where something else that is registered for the call sees what it
+/// hides: what is outside sees what the model is sent, and what is inside of one that is not a
+/// bundle sees what the model and the tools say.
+fn has_open_side(call: CallKind, outer: &'static str, inner: &'static str) -> bool {
+    let is_redaction = |name| guard(name) == Some("redact");
+    let is_bare = is_redaction(outer) && own(outer).ends_with("::Redact");
+    let is_late = call == CallKind::Model && is_redaction(inner);
+    (is_late || is_bare) && is_redaction(outer) != is_redaction(inner)
 }
 
 impl Rule {

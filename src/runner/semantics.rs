@@ -57,7 +57,7 @@ pub(super) fn enter(own: Option<Semantics>, global: &Bundle, around: &mut Carrie
         around.global.insert(semantics.band);
         around.global.insert(semantics.run);
     }
-    global.clone().or_semantics(semantics.band).carry(&mut around.global);
+    global.clone().or_semantics(semantics.band).carry_globally(around);
     semantics
 }
 

@@ -313,7 +313,6 @@ async fn each_other_model_is_traced() {
 
     call(model, ModelRequest::default()).await.unwrap();
 
-    let expected =
-        "message=another model is asked call=model call asked=1 of=3 error=overloaded: busy";
+    let expected = "message=another model is asked call=model call asked=1 of=3 kind=overloaded";
     assert_eq!(traces.take(), [expected]);
 }

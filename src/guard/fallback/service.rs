@@ -189,7 +189,9 @@ impl Asked {
         }
         self.errors.push(error.clone());
         let (call, asked, of) = (CallSite::of(&self.request), self.errors.len(), others.len() + 1);
-        tracing::warn!(%call, asked, of, %error, "another model is asked");
+        let kind = error.kind();
+        // Not the error itself: what it says may be hidden further out.
+        tracing::warn!(%call, asked, of, %kind, "another model is asked");
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 

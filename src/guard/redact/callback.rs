@@ -1,14 +1,18 @@
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::hide::{self, Change};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
-use super::{Hider, Redact, hide};
+use super::{Hider, Redact, UnknownPlaceholder};
 use crate::agent::{AgentRequest, AgentResponse};
 use crate::callback::{Action, Bundle, Callback, Recovery};
 use crate::context::RunContext;
-use crate::error::{Error, Result};
-use crate::message::{Message, Messages, Part, Role};
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Messages, Part, Role};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::request::Request;
-use crate::tool::{ToolRequest, ToolResponse};
+use crate::tool::{ToolDeclaration, ToolRequest, ToolResponse};
 
 impl Redact {
     fn in_run(&self, context: &RunContext) -> Result<Hider> {
@@ -18,18 +22,47 @@ impl Redact {
         };
         Ok(Hider { redact: self.clone(), vault })
     }
+
+    /// The arguments with what stands behind their placeholders.
+    fn restore(&self, request: &mut ToolRequest) -> Result<()> {
+        let vault = Vault::of(request.context())?;
+        let unknown = RefCell::new(None);
+        let restored = hide::value(request.arguments(), &|text| {
+            vault.restore(self.rules.kinds(), text).unwrap_or_else(|placeholder| {
+                unknown.borrow_mut().get_or_insert(placeholder);
+                None
+            })
+        });
+        if let Some(placeholder) = unknown.into_inner() {
+            let unknown = UnknownPlaceholder { placeholder };
+            let error = Error::new(ErrorKind::InvalidArguments, unknown.to_string());
+            return Err(error.with_source(unknown));
+        }
+        if let Some(restored) = restored {
+            *request.arguments_mut() = restored;
+        }
+        Ok(())
+    }
 }
 
 impl Hider {
-    fn messages(&self, messages: &mut Messages) {
+    fn messages(&self, messages: &mut Messages, tools: &[Arc<ToolDeclaration>]) {
         for index in 0..messages.len() {
             let hidden = messages
                 .get(index)
                 .filter(|message| message.role() != Role::System)
-                .and_then(|message| hide::message(message, &|text| self.text(text)));
+                .and_then(|message| hide::message(message, &self.change(tools)));
             if let (Some(hidden), Some(message)) = (hidden, messages.get_mut(index)) {
                 *message = hidden;
             }
+        }
+    }
+
+    /// Hides every text, and the names of tools that are none of these.
+    fn change<'a>(&'a self, tools: &'a [Arc<ToolDeclaration>]) -> Change<'a> {
+        Change {
+            text: Box::new(|text| self.text(text)),
+            name: Box::new(|name| self.tool_name(tools, name)),
         }
     }
 
@@ -40,21 +73,11 @@ impl Hider {
             vault.reserve(self.redact.rules.kinds(), text);
             None
         };
+        let look = Change { text: Box::new(reserve), name: Box::new(|_| None) };
         for message in messages {
             // Nothing is changed: it only looks at every text.
-            drop::<Option<Message>>(hide::message(message, &reserve));
+            drop(hide::message(message, &look));
         }
-    }
-
-    fn error(&self, error: &Error) -> Option<Error> {
-        let message = self.text(error.message())?;
-        let hidden = Error::new(error.kind(), message)
-            .with_retryable(error.is_retryable())
-            .with_metadata(error.metadata().clone());
-        Some(match error.retry_after() {
-            Some(after) => hidden.with_retry_after(after),
-            None => hidden,
-        })
     }
 
     fn recovery<T>(&self, error: &Error) -> Recovery<T> {
@@ -70,6 +93,14 @@ impl Callback<AgentRequest> for Redact {
         Ok(Action::Continue)
     }
 
+    async fn on_error(
+        &self,
+        request: &mut AgentRequest,
+        error: &Error,
+    ) -> Result<Recovery<AgentResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
     fn is_guard(&self) -> bool {
         true
     }
@@ -82,10 +113,11 @@ impl Callback<ModelRequest> for Redact {
         if request.context().iteration() == 0 {
             hider.reserve(request.messages());
         }
+        let tools: Arc<[_]> = request.tools().into();
         if self.has_input {
-            hider.messages(request.messages_mut());
+            hider.messages(request.messages_mut(), &tools);
         }
-        request.map_deltas(move || RedactMapper::new(hider.clone()));
+        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
         Ok(Action::Continue)
     }
 
@@ -95,7 +127,7 @@ impl Callback<ModelRequest> for Redact {
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
         let hider = self.in_run(request.context())?;
-        let hidden = hide::message(response.message(), &|text| hider.text(text));
+        let hidden = hide::message(response.message(), &hider.change(request.tools()));
         Ok(hidden.map_or(Action::Continue, |message| {
             let mut response = response.clone();
             *response.message_mut() = message;
@@ -122,11 +154,7 @@ impl Callback<ToolRequest> for Redact {
         if let Some(when) = &self.restore_when
             && when(request)
         {
-            let vault = Vault::of(request.context())?;
-            let restored = hide::value(request.arguments(), &|text| vault.restore(text));
-            if let Some(restored) = restored {
-                *request.arguments_mut() = restored;
-            }
+            self.restore(request)?;
         }
         Ok(Action::Continue)
     }
@@ -137,15 +165,14 @@ impl Callback<ToolRequest> for Redact {
         response: &ToolResponse,
     ) -> Result<Action<ToolResponse>> {
         let hider = self.in_run(request.context())?;
-        let change = |text: &str| hider.text(text);
         let mut hidden = None;
-        if let Some(value) = hide::value(response.value(), &change) {
+        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
             *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
         }
         // What the model is shown is the value, unless it is something else.
         let shown = response.parts();
         if shown != [Part::from(response.value())]
-            && let Some(shown) = hide::parts(&shown, &change)
+            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
         {
             hidden = Some(hidden.unwrap_or_else(|| response.clone()).shown(shown));
         }
@@ -165,8 +192,83 @@ impl Callback<ToolRequest> for Redact {
     }
 }
 
+/// The half of a bundle that stands where it is registered: it hides what goes in from everything
+/// inside, and what callbacks and layers have added from everything outside.
+struct Outside(Redact);
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Outside {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let hider = self.0.in_run(request.context())?;
+        if request.context().iteration() == 0 {
+            hider.reserve(request.messages());
+        }
+        if self.0.has_input {
+            let tools: Arc<[_]> = request.tools().into();
+            hider.messages(request.messages_mut(), &tools);
+        }
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "Redact".into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Outside {
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ToolRequest,
+        error: &Error,
+    ) -> Result<Recovery<ToolResponse>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "Redact".into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
 impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
-        Self::new().on_agent(redact.clone()).on_model(redact.clone()).on_tool(redact)
+        Self::new()
+            .on_agent(redact.clone())
+            .on_model(Outside(redact.clone()))
+            .on_tool(Outside(redact.clone()))
+            .inmost_model(redact.clone())
+            .inmost_tool(redact)
     }
 }

@@ -7,16 +7,23 @@ use serde_json::{Map, Value};
 use crate::message::{Message, Part, ProviderData};
 
 /// What to put in a text's place; `None` leaves it.
-pub(super) type Change<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type Text<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-pub(super) fn message(message: &Message, change: Change<'_>) -> Option<Message> {
+/// What to put in the place of a message's texts.
+pub(super) struct Change<'a> {
+    pub(super) text: Box<dyn Fn(&str) -> Option<String> + 'a>,
+    /// In that of the name of a tool.
+    pub(super) name: Box<dyn Fn(&str) -> Option<String> + 'a>,
+}
+
+pub(super) fn message(message: &Message, change: &Change<'_>) -> Option<Message> {
     let parts = parts(message.parts(), change)?;
     let mut changed = message.clone();
     *changed.parts_mut() = parts;
     Some(changed)
 }
 
-pub(super) fn parts(parts: &[Part], change: Change<'_>) -> Option<Vec<Part>> {
+pub(super) fn parts(parts: &[Part], change: &Change<'_>) -> Option<Vec<Part>> {
     let mut changed = None;
     for (index, one) in parts.iter().enumerate() {
         if let Some(other) = part(one, change) {
@@ -28,27 +35,39 @@ pub(super) fn parts(parts: &[Part], change: Change<'_>) -> Option<Vec<Part>> {
 
 /// What a provider added to a text may repeat it or sign it: it goes with the text. That of a tool
 /// call must come back with the call.
-fn part(part: &Part, change: Change<'_>) -> Option<Part> {
+fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
     let mut changed = part.clone();
     match &mut changed {
         Part::Text(text) => {
-            text.text = change(&text.text)?;
+            text.text = (change.text)(&text.text)?;
             text.provider = ProviderData::default();
         }
         Part::Reasoning(reasoning) => {
-            reasoning.text = change(&reasoning.text)?;
+            reasoning.text = (change.text)(&reasoning.text)?;
             reasoning.provider = ProviderData::default();
         }
         Part::ToolCall(call) => {
-            call.arguments = Arc::new(value(&call.arguments, change)?);
+            let (name, arguments) =
+                ((change.name)(&call.name), value(&call.arguments, &*change.text));
+            if name.is_none() && arguments.is_none() {
+                return None;
+            }
+            call.name = name.map_or_else(|| call.name.clone(), Into::into);
+            call.arguments = arguments.map_or_else(|| call.arguments.clone(), Arc::new);
         }
-        Part::ToolResult(result) => result.parts = parts(&result.parts, change)?,
+        Part::ToolResult(result) => {
+            let (name, said) = ((change.name)(&result.name), parts(&result.parts, change));
+            if name.is_none() && said.is_none() {
+                return None;
+            }
+            result.name = name.map_or_else(|| result.name.clone(), Into::into);
+            result.parts = said.unwrap_or_else(|| result.parts.clone());
+        }
         _ => return None,
     }
     Some(changed)
 }
-
-pub(super) fn value(json: &Value, change: Change<'_>) -> Option<Value> {
+pub(super) fn value(json: &Value, change: Text<'_>) -> Option<Value> {
     match json {
         Value::String(text) => change(text).map(Value::String),
         Value::Number(number) => change(&number.to_string()).map(Value::String),
@@ -66,7 +85,7 @@ pub(super) fn value(json: &Value, change: Change<'_>) -> Option<Value> {
     }
 }
 
-fn object(entries: &Map<String, Value>, change: Change<'_>) -> Option<Map<String, Value>> {
+fn object(entries: &Map<String, Value>, change: Text<'_>) -> Option<Map<String, Value>> {
     let mut is_changed = false;
     let mut changed = Map::new();
     for (key, item) in entries {

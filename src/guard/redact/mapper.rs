@@ -1,15 +1,19 @@
 //! What is let through of an answer while it is written.
 
+use std::sync::Arc;
+
 use super::Hider;
 use super::hide;
 use super::scanner::Scanner;
 use crate::error::Result;
 use crate::message::ToolCall;
 use crate::stream::{Delta, Mapper};
+use crate::tool::ToolDeclaration;
 
 /// Redacts one attempt.
 pub(super) struct RedactMapper {
     hider: Hider,
+    tools: Arc<[Arc<ToolDeclaration>]>,
     scanner: Scanner,
     /// What the scanner reads.
     open: Open,
@@ -30,9 +34,10 @@ struct Call {
 }
 
 impl RedactMapper {
-    pub(super) fn new(hider: Hider) -> Self {
+    /// Of an answer that may call these tools.
+    pub(super) fn new(hider: Hider, tools: Arc<[Arc<ToolDeclaration>]>) -> Self {
         let scanner = hider.scanner();
-        Self { hider, scanner, open: Open::Nothing, calls: Vec::new() }
+        Self { hider, tools, scanner, open: Open::Nothing, calls: Vec::new() }
     }
 
     /// More of a text that `delta` makes a delta of.
@@ -79,10 +84,11 @@ impl Mapper for RedactMapper {
         match delta {
             Delta::Text(more) => self.say(Open::Text, &more, out),
             Delta::Reasoning(more) => self.say(Open::Reasoning, &more, out),
-            Delta::ToolCall { index, .. } => {
+            Delta::ToolCall { index, id, name } => {
                 self.turn_to(Open::Nothing, out);
                 self.calls.push(Call { index, json: String::new() });
-                out.push(delta);
+                let name = self.hider.tool_name(&self.tools, &name).map_or(name, Into::into);
+                out.push(Delta::ToolCall { index, id, name });
             }
             Delta::Arguments { index, json } => {
                 if let Some(call) = self.calls.iter_mut().find(|call| call.index == index) {

@@ -28,19 +28,30 @@
 //! the model is sent. Whoever watches, the transcript and the callbacks outside see placeholders
 //! only. In JSON every string, number and key is a text of its own.
 //!
+//! The name of a tool that does not exist is a text as well, and so are an error's causes, which
+//! then keep their words and not their types, and its metadata.
+//!
 //! Left alone are images, parts that only a provider knows, the instructions, the session's state,
-//! what tools [emit](crate::RunContext::emit), the errors that another error has as its cause, and
-//! what ends a run: the reason of an abort and the question of an interrupt.
+//! what tools [emit](crate::RunContext::emit), and what ends a run: the reason of an abort and the
+//! question of an interrupt.
 //! What a provider added to a text or a thought that is redacted, such as a signature, is dropped
 //! with it, for it may repeat or vouch for the words; that of a tool call or a whole message stays.
+//! Placeholders of its own it leaves as they are; what
+//! [a function](Redact::replace_with) makes is redacted once more where it holds a match itself.
 //!
 //! # Where it stands
 //!
-//! Callbacks outside see placeholders, those inside see all. So it belongs around whatever writes
-//! down or passes on what it sees: given to [`global`](crate::AgentBuilder::global) it is around
-//! everything. In a band of several callbacks let it be the first: those before it see what goes in,
-//! and those behind it may put in what they like. Where the [semantics](crate::RunSemantics) say that a response from
-//! `after_model` ends the run, one that is redacted does so too.
+//! Give it to [`global`](crate::AgentBuilder::global), or to
+//! [`bundle`](crate::AgentBuilder::bundle) for one agent, before everything else. It then stands in
+//! two places: where it is registered, and around the model and the tools themselves. What they
+//! say is hidden before any other callback or layer sees it, what they are sent is hidden from
+//! where it is registered inwards, and placeholders are put back right before the tool.
+//! Callbacks registered before it see what the model is sent as it was. A retry, a fallback or a
+//! callback that is part of the model or of one tool is inside of it.
+//!
+//! Registered as one callback, by [`on_model`](crate::AgentBuilder::on_model) or
+//! [`on_tool`](crate::AgentBuilder::on_tool), it hides from what is outside of it alone, and
+//! [`build`](crate::AgentBuilder::build) warns of what is inside.
 //!
 //! # Streams
 //!
@@ -55,13 +66,22 @@
 //!
 //! With [`numbered`](Redact::numbered) the model can tell one address from another, and with
 //! [`restore_when`](Redact::restore_when) it can use them: a tool is given what stands behind a
-//! placeholder. What that is lives in the run's [values](crate::RunContext::values) and nowhere
-//! else, and ends with the run: one that is interrupted and resumed later cannot put back what was
-//! redacted before.
+//! placeholder. What that is is kept in the conversation's
+//! [private state](crate::RunContext::private_state): it goes with the
+//! [`Checkpoint`](crate::Checkpoint), so that numbers stay the same from run to run, and one that
+//! waits for an approval can put back what was redacted before. All redactions and all agents of a
+//! run share it.
+//!
+//! # What it costs
+//!
+//! A match has [`max_len`](Redact::max_len) bytes at most, whatever the pattern, one of an address
+//! 320, and one with a [check](Detector::with_check) 512. What may begin at every byte, such as a
+//! long word, is read about once.
 
 mod built_in;
 mod callback;
 mod detector;
+mod faults;
 mod hide;
 mod mapper;
 mod scanner;
@@ -77,7 +97,7 @@ pub use self::detector::{Detector, DetectorError};
 
 use self::scanner::{IsPlaceholder, Rules, Scanner};
 use self::vault::Vault;
-use crate::tool::ToolRequest;
+use crate::tool::{ToolDeclaration, ToolRequest};
 
 /// Puts placeholders in the place of what its detectors find, in model and tool calls.
 ///
@@ -90,6 +110,16 @@ pub struct Redact {
     has_input: bool,
     replacement: Replacement,
     restore_when: Option<Arc<RestoreWhen>>,
+}
+
+/// A tool call has a placeholder that nothing stands behind: the cause of the error that it fails
+/// with, of kind [`InvalidArguments`](crate::ErrorKind::InvalidArguments).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is nothing behind `{placeholder}`; use placeholders as the conversation has them")]
+#[non_exhaustive]
+pub struct UnknownPlaceholder {
+    /// The placeholder.
+    pub placeholder: String,
 }
 
 type ReplaceWith = dyn Fn(&str, &str) -> String + Send + Sync;
@@ -156,7 +186,8 @@ impl Redact {
     }
 
     /// The same guard with [numbered](Self::numbered) placeholders, which are put back to what
-    /// stands behind them before a tool runs for which `when` says so.
+    /// stands behind them before a tool runs for which `when` says so. A call with a placeholder
+    /// that nothing stands behind fails, with an [`UnknownPlaceholder`] as its cause.
     ///
     /// Whoever can make the model call such a tool can make it use any placeholder, so say so for
     /// as few tools as will do. Callbacks inside of this one see what is put back. A number that
@@ -250,6 +281,27 @@ impl Hider {
             _ => Arc::new(|_| false),
         };
         Scanner::new(rules, self.redact.max_len, is_placeholder)
+    }
+
+    /// The name of a tool as it may be seen, where it is none of these: one that a model has made
+    /// up may have any text in it. It stays a name that providers take.
+    fn tool_name(&self, tools: &[Arc<ToolDeclaration>], name: &str) -> Option<String> {
+        if tools.iter().any(|tool| tool.name() == name) {
+            return None;
+        }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let plain = |c: char| if is_plain(c) { c } else { '_' };
+        self.text(name).map(|hidden| hidden.chars().map(plain).collect())
+    }
+
+    /// Whether there is something to hide in a text.
+    fn finds(&self, text: &str) -> bool {
+        let (mut hidden, mut has_found) = (String::new(), false);
+        let mut scanner = self.scanner();
+        let found = &mut |_: &str, _: &str, _: &mut String| has_found = true;
+        scanner.push(text, found, &mut hidden);
+        scanner.finish(found, &mut hidden);
+        has_found
     }
 
     /// The text as it may be seen; `None` if that is as it is.

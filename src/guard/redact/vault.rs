@@ -3,17 +3,23 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::context::RunContext;
-use crate::error::Result;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::context::{RunContext, State};
+use crate::error::{Error, ErrorKind, Result};
 
 const KEY: &str = "tower_agent.guard.redact";
 
-/// The placeholders of one run and what stands behind them. A handle: clones are the same vault.
+/// The placeholders of one conversation and what stands behind them. A handle: clones are the same
+/// vault. It is kept in the conversation's private state, and goes on with it.
 #[derive(Clone, Default)]
 pub(super) struct Vault(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
+    /// Where it is kept.
+    state: Option<State>,
     /// By kind and text.
     placeholders: HashMap<(String, String), String>,
     originals: HashMap<String, String>,
@@ -21,10 +27,20 @@ struct Inner {
     numbers: HashMap<String, u32>,
 }
 
+/// What is kept.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    originals: HashMap<String, String>,
+    numbers: HashMap<String, u32>,
+}
+
 impl Vault {
     /// That of a run.
     pub(super) fn of(context: &RunContext) -> Result<Self> {
-        Ok(context.values().update(KEY, |vault: &mut Self| vault.clone())?)
+        let vault = context.values().update(KEY, |vault: &mut Self| vault.clone())?;
+        vault.inner().open(context.private_state())?;
+        Ok(vault)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -35,15 +51,19 @@ impl Vault {
     /// The placeholder for a text, the same each time.
     pub(super) fn placeholder(&self, kind: &str, text: &str) -> String {
         let mut inner = self.inner();
-        let Inner { placeholders, originals, numbers } = &mut *inner;
         let of = (kind.to_owned(), text.to_owned());
-        let placeholder = placeholders.entry(of).or_insert_with(|| {
-            let number = numbers.entry(kind.to_owned()).or_default();
-            *number = number.saturating_add(1);
-            format!("[{kind}-{number}]")
-        });
-        originals.entry(placeholder.clone()).or_insert_with(|| text.to_owned());
-        placeholder.clone()
+        if let Some(placeholder) = inner.placeholders.get(&of) {
+            return placeholder.clone();
+        }
+        let number = inner.numbers.entry(kind.to_owned()).or_default();
+        *number = number.saturating_add(1);
+        let number = *number;
+        let placeholder = format!("[{kind}-{number}]");
+        inner.placeholders.insert(of, placeholder.clone());
+        inner.originals.entry(placeholder.clone()).or_insert_with(|| text.to_owned());
+        inner.keep("originals", &placeholder, text.into());
+        inner.keep("numbers", kind, number.into());
+        placeholder
     }
 
     /// Whether this is a placeholder for something.
@@ -62,13 +82,17 @@ impl Vault {
             {
                 let mut inner = self.inner();
                 let last = inner.numbers.entry(kind.to_owned()).or_default();
-                *last = number.max(*last);
+                if number > *last {
+                    *last = number;
+                    inner.keep("numbers", kind, number.into());
+                }
             }
         }
     }
 
-    /// The text with what stands behind its placeholders; `None` if it has none.
-    pub(super) fn restore(&self, text: &str) -> Option<String> {
+    /// The text with what stands behind its placeholders; `None` if it has none. `Err` with one of
+    /// these kinds that nothing stands behind.
+    pub(super) fn restore(&self, kinds: &[String], text: &str) -> Result<Option<String>, String> {
         let inner = self.inner();
         let mut restored = String::new();
         let mut done = 0;
@@ -78,10 +102,63 @@ impl Vault {
                 restored.push_str(&text[done..at]);
                 restored.push_str(original);
                 done = end;
+            } else if is_numbered(kinds, inside) {
+                return Err(text[at..end].to_owned());
             }
         }
-        (done > 0).then(|| restored + &text[done..])
+        Ok((done > 0).then(|| restored + &text[done..]))
     }
+}
+
+impl Inner {
+    /// Reads what is kept of the conversation so far, once.
+    fn open(&mut self, state: &State) -> Result<()> {
+        if self.state.is_some() {
+            return Ok(());
+        }
+        let kept: Kept = match state.get(KEY) {
+            Some(kept) => serde_json::from_value(kept).map_err(|error| {
+                let message = "what stands behind the conversation's placeholders cannot be read";
+                Error::new(ErrorKind::InvalidRequest, message).with_source(error)
+            })?,
+            None => Kept::default(),
+        };
+        for (placeholder, original) in &kept.originals {
+            let inside = placeholder.trim_matches(['[', ']']);
+            if let Some((kind, _)) = inside.rsplit_once('-') {
+                self.placeholders.insert((kind.into(), original.clone()), placeholder.clone());
+            }
+        }
+        (self.originals, self.numbers) = (kept.originals, kept.numbers);
+        self.state = Some(state.clone());
+        Ok(())
+    }
+
+    fn keep(&self, what: &str, key: &str, value: Value) {
+        let Some(state) = &self.state else { return };
+        state.update(KEY, |kept| {
+            if let Some(kept) = object(kept)
+                && let Some(kept) = object(kept.entry(what).or_insert(Value::Null))
+            {
+                kept.insert(key.to_owned(), value);
+            }
+        });
+    }
+}
+
+fn object(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    value.as_object_mut()
+}
+
+/// Whether this is what stands in a placeholder of one of these kinds, however it is written.
+fn is_numbered(kinds: &[String], inside: &str) -> bool {
+    inside.rsplit_once('-').is_some_and(|(kind, number)| {
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && kinds.iter().any(|known| known.eq_ignore_ascii_case(kind))
+    })
 }
 
 /// Where brackets open, and what stands in them.

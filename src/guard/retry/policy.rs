@@ -140,7 +140,9 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
         match self.wait(request, error) {
             Ok(Ok(wait)) => {
                 let (call, made) = (CallSite::of(request), self.made);
-                tracing::warn!(%call, made, ?wait, %error, "a call is made again");
+                let kind = error.kind();
+                // Not the error itself: what it says may be hidden further out.
+                tracing::warn!(%call, made, ?wait, %kind, "a call is made again");
                 return Some(tokio::time::sleep(wait));
             }
             Ok(Err(stop)) => *error = self.last(error, &stop),

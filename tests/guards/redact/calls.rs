@@ -231,7 +231,7 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
 
 #[tokio::test]
 async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
-    let arguments = json!({ "to": "[email-1]", "text": "[email-2][email-1] [email-9]" });
+    let arguments = json!({ "to": "[email-1]", "text": "[email-2][email-1] [ip-9]" });
     let turns = || {
         [
             Turn::tool("send", arguments.clone()).and_tool("note", arguments.clone()),
@@ -249,7 +249,7 @@ async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
 
     let response = agent.run("Write to jo@example.com about a@b.co").await.unwrap();
 
-    let restored = json!({ "to": "jo@example.com", "text": "a@b.cojo@example.com [email-9]" });
+    let restored = json!({ "to": "jo@example.com", "text": "a@b.cojo@example.com [ip-9]" });
     assert_eq!(*sent.lock().unwrap(), [restored]);
     assert_eq!(*noted.lock().unwrap(), [arguments]);
     let transcript = serde_json::to_string(response.messages()).unwrap();
@@ -259,7 +259,7 @@ async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
 }
 
 #[tokio::test]
-async fn another_run_has_another_vault() {
+async fn another_conversation_has_another_vault() {
     let model = ScriptedModel::new([Turn::tool("send", json!("[email-1]")), Turn::text("done")]);
     let given = Arc::default();
     let agent = Agent::builder(model)
@@ -271,7 +271,7 @@ async fn another_run_has_another_vault() {
 
     agent.run(AgentRequest::conversation(earlier)).await.unwrap();
 
-    assert_eq!(*given.lock().unwrap(), [json!("[email-1]")], "it is not that of a@b.co");
+    assert_eq!(*given.lock().unwrap(), [json!(0); 0], "nothing stands behind it here");
 }
 
 #[test]

@@ -384,9 +384,7 @@ async fn each_retry_is_traced() {
     call(retry, ModelRequest::default()).await.unwrap();
 
     let expected = [1, 2].map(|made| {
-        format!(
-            "message=a call is made again call=model call made={made} wait=1s error=overloaded: busy"
-        )
+        format!("message=a call is made again call=model call made={made} wait=1s kind=overloaded")
     });
     assert_eq!(traces.take(), expected);
 }
