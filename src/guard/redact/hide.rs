@@ -7,13 +7,15 @@ use serde_json::{Map, Value};
 use crate::message::{Message, Part, ProviderData};
 
 /// What to put in a text's place; `None` leaves it.
-pub(super) type Text<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type Replaces<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+pub(super) type Text<'a> = &'a Replaces<'a>;
 
 /// What to put in the place of a message's texts.
 pub(super) struct Change<'a> {
-    pub(super) text: Box<dyn Fn(&str) -> Option<String> + 'a>,
+    pub(super) text: Box<Replaces<'a>>,
     /// In that of the name of a tool.
-    pub(super) name: Box<dyn Fn(&str) -> Option<String> + 'a>,
+    pub(super) name: Box<Replaces<'a>>,
 }
 
 pub(super) fn message(message: &Message, change: &Change<'_>) -> Option<Message> {
