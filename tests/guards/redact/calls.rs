@@ -271,7 +271,7 @@ async fn another_conversation_has_another_vault() {
 
     agent.run(AgentRequest::conversation(earlier)).await.unwrap();
 
-    assert_eq!(*given.lock().unwrap(), [json!(0); 0], "nothing stands behind it here");
+    assert!(given.lock().unwrap().is_empty(), "nothing stands behind it here");
 }
 
 #[test]
