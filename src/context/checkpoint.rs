@@ -39,7 +39,7 @@ use crate::message::Messages;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
-/// let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("Wiped.")]);
+/// let model = ScriptedModel::new([Turn::tool("wipe", json!({ "value": "disk" })), Turn::text("Wiped.")]);
 /// let agent = Agent::builder(model)
 ///     .tool(Tool::function("wipe", "Wipes.", |_: String| "done"))
 ///     .on_tool(Approval::of_tools(["wipe"]))

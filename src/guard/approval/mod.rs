@@ -26,7 +26,10 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tower_agent::BoxError> {
-//! let model = ScriptedModel::new([Turn::tool("pay", json!(100)), Turn::text("Paid 10.")]);
+//! let model = ScriptedModel::new([
+//!     Turn::tool("pay", json!({ "value": 100 })),
+//!     Turn::text("Paid 10."),
+//! ]);
 //! let agent = Agent::builder(model)
 //!     .tool(Tool::function("pay", "Pays.", |amount: u32| format!("paid {amount}")))
 //!     .on_tool(Approval::of_tools(["pay"]))
@@ -34,9 +37,9 @@
 //!
 //! let paused = agent.run("Pay the bill.").await?;
 //! let pending = &paused.pending()[0];
-//! assert_eq!(pending.payload, json!({ "tool": "pay", "arguments": 100 }));
+//! assert_eq!(pending.payload, json!({ "tool": "pay", "arguments": { "value": 100 } }));
 //!
-//! let answer = Resolution::resolved(&pending.id, Decision::Edit(json!(10)));
+//! let answer = Resolution::resolved(&pending.id, Decision::Edit(json!({ "value": 10 })));
 //! let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
 //! assert_eq!(agent.run(request).await?.text(), "Paid 10.");
 //! # Ok(())

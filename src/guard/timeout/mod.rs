@@ -27,12 +27,13 @@
 //!
 //! use tower_agent::guard::timeout::TimeoutLayer;
 //! use tower_agent::testing::{ScriptedModel, Turn};
-//! use tower_agent::{Agent, BoxError};
+//! use tower_agent::{Agent, BoxError, Tool};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {
 //! # let model = ScriptedModel::new([Turn::pending()]);
 //! let agent = Agent::builder(model)
+//!     .tool(Tool::function("search", "Searches the web.", |words: String| words))
 //!     .model_layer(
 //!         TimeoutLayer::new(Duration::from_secs(120))
 //!             .with_first_delta(Duration::from_secs(30))
