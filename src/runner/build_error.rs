@@ -21,9 +21,9 @@ pub enum BuildError {
     DuplicateAgent(Arc<str>),
     /// A callback or a layer names a tool that does not exist.
     #[error(
-        "`{by}` is for a tool `{tool}`, which does not exist; there are: {}; name a tool that \
-         comes with a run by `tools_of_runs`",
-        .known.join(", ")
+        "`{by}` is for a tool `{tool}`, which does not exist; there {}; name a tool that comes with \
+         a run by `tools_of_runs`",
+        if .known.is_empty() { "are no tools".into() } else { format!("are: {}", .known.join(", ")) }
     )]
     UnknownTool {
         /// The callback or the layer.

@@ -224,6 +224,18 @@ async fn a_placeholder_that_nothing_stands_behind_fails_the_call() {
 }
 
 #[tokio::test]
+async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themselves() {
+    let to = Arc::default();
+    let mail = |to: &str| Turn::tool("mail", json!({ "to": to }));
+    let model = ScriptedModel::new([mail("[email-1]"), mail("[email-7]"), Turn::text("done")]);
+    let agent = Agent::builder(model).tool(ask(&to)).global(redact()).build().unwrap();
+    let done = agent.run("I am user@raw.org.").await.unwrap();
+    assert_eq!(*to.lock().unwrap(), ["[email-1]"]);
+    let failed = done.messages().iter().flat_map(|it| it.tool_results()).map(|it| it.is_error);
+    assert_eq!(failed.collect::<Vec<_>>(), [false, true]);
+}
+
+#[tokio::test]
 async fn after_an_approval_in_another_process_placeholders_are_put_back() {
     let to = Arc::default();
     let mail = Turn::tool("mail", json!({ "to": "[email-1]" }));

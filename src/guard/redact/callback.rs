@@ -23,7 +23,8 @@ impl Redact {
         Ok(Hider { redact: self.clone(), vault })
     }
 
-    /// The arguments with what stands behind their placeholders.
+    /// Fails for a placeholder that nothing stands behind; and puts back what stands behind the
+    /// others, for a tool that is to have it.
     fn restore(&self, request: &mut ToolRequest) -> Result<()> {
         let vault = Vault::of(request.context())?;
         let unknown = RefCell::new(None);
@@ -38,7 +39,8 @@ impl Redact {
             let error = Error::new(ErrorKind::InvalidArguments, unknown.to_string());
             return Err(error.with_source(unknown));
         }
-        if let Some(restored) = restored {
+        let is_restored = self.restore_when.as_ref().is_some_and(|when| when(request));
+        if let Some(restored) = restored.filter(|_| is_restored) {
             *request.arguments_mut() = restored;
         }
         Ok(())
@@ -151,9 +153,7 @@ impl Callback<ModelRequest> for Redact {
 #[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Redact {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        if let Some(when) = &self.restore_when
-            && when(request)
-        {
+        if self.is_numbered() {
             self.restore(request)?;
         }
         Ok(Action::Continue)

@@ -66,7 +66,8 @@
 //!
 //! With [`numbered`](Redact::numbered) the model can tell one address from another, and with
 //! [`restore_when`](Redact::restore_when) it can use them: a tool is given what stands behind a
-//! placeholder. What that is is kept in the conversation's
+//! placeholder. A call with a placeholder that nothing stands behind fails as
+//! [`UnknownPlaceholder`], whatever the tool. What stands behind each is kept in the conversation's
 //! [private state](crate::RunContext::private_state): it goes with the
 //! [`Checkpoint`](crate::Checkpoint), so that numbers stay the same from run to run, and one that
 //! waits for an approval can put back what was redacted before. All redactions and all agents of a
