@@ -153,7 +153,9 @@
 //! [`guard`] has what production needs around a model or a tool: [retry](guard::retry),
 //! [fallback](guard::fallback), [timeout](guard::timeout), [budget](guard::budget), redaction,
 //! [approval](guard::approval) and [guardrails](guard::guardrail). The [guide](guide::guards) says
-//! which to take for what, in which order, and how to write one.
+//! which to take for what, in which order, and how to write one. [Who may say what](guide::trust)
+//! says what a guard can rely on, and [conversations](guide::conversations) what is done once when a
+//! run fails, pauses or goes on in another process.
 //!
 //! # Readiness
 //!

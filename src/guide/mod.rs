@@ -25,3 +25,9 @@ pub mod guards {}
 #[doc = include_str!("../../examples/trust.rs")]
 #[doc = "```"]
 pub mod trust {}
+
+#[doc = include_str!("conversations.md")]
+#[doc = "```"]
+#[doc = include_str!("../../examples/sessions.rs")]
+#[doc = "```"]
+pub mod conversations {}
