@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use super::Checkpoint;
@@ -30,11 +31,17 @@ pub struct AgentResponse {
 }
 
 /// What a response's checkpoint has beside the messages.
-#[derive(Debug)]
 struct Kept {
     suspended: Suspended,
     private_state: State,
     turn: u64,
+}
+
+impl fmt::Debug for Kept {
+    /// Leaves out the private state.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("turn", &self.turn).finish_non_exhaustive()
+    }
 }
 
 /// Why an agent ended.

@@ -226,6 +226,15 @@ impl RunContext {
         private.remove_all(is_of_call);
     }
 
+    /// Forgets what is kept of calls where none is open any more, such as after the user has
+    /// spoken: a later call may have the name of one that no transcript has.
+    pub(crate) fn forget_closed_calls(&self) {
+        let private = self.private_state();
+        if self.is_outermost() && !private.is_empty() && !self.record().has_open_calls() {
+            private.remove_all(|key| key.starts_with(CALLS));
+        }
+    }
+
     /// Tells whoever watches the run about something, as
     /// [`EventKind::Custom`](crate::stream::EventKind::Custom). Waits while the reader is slow;
     /// does nothing where nobody watches.

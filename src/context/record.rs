@@ -62,11 +62,12 @@ impl Kept {
             ids
         });
         let number = ids.get(id).copied().unwrap_or(1);
-        if number < 2 && !id.contains(['/', '#']) {
+        if number < 2 && !id.contains(['%', '/', '#', ' ']) {
             return id.clone();
         }
-        // Apart from the steps of a path, and from another's number.
+        // Apart from the steps of a path, from another's number, and from what is kept of a call.
         let mut name = id.replace('%', "%25").replace('/', "%2F").replace('#', "%23");
+        name = name.replace(' ', "%20");
         if number > 1 {
             name.push_str(&format!("#{number}"));
         }
@@ -243,6 +244,12 @@ impl Record {
     /// The loop that has claimed it writes no more.
     pub(crate) fn leave(&self) {
         lock(&self.0).is_written = false;
+    }
+
+    /// Whether calls are open in it, or in a conversation that it holds.
+    pub(crate) fn has_open_calls(&self) -> bool {
+        let kept = lock(&self.0);
+        !kept.nested.is_empty() || kept.messages().open_calls().next().is_some()
     }
 
     /// How many messages there are.

@@ -223,7 +223,9 @@ impl Composed {
             None if request.record().is(caller.record()) => (context.replacing(caller), None),
             None => {
                 let (record, open) = request.record().open(request.messages());
-                (context.opening(record), Some(open))
+                let context = context.opening(record);
+                context.forget_closed_calls();
+                (context, Some(open))
             }
         };
         let context = context.told_to(caller, request.takes_turn());
