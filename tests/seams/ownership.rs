@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower_agent::guard::approval::{Approval, Decision};
@@ -304,4 +305,55 @@ async fn another_agent_does_not_go_on_with_the_calls_of_a_checkpoint() {
     let request = AgentRequest::resume(paused.checkpoint()).with_message("Stop.");
     assert_eq!(other.run(request).await.unwrap().text(), "Stopped.");
     assert!(wiped.take().is_empty());
+}
+
+#[tokio::test]
+async fn a_team_side_by_side_that_is_dropped_at_any_event_leaves_no_call_to_another_member() {
+    for events in 0.. {
+        let wiped = Wiped::default();
+        let member = |name: &str| {
+            let turns = [Turn::tool("wipe", json!("disk")), Turn::text("Wiped.")];
+            // One that has answered may be asked again.
+            guarded(name, &ScriptedModel::new(turns.into_iter().chain([Turn::text("")])), &wiped)
+        };
+        let idle = ScriptedModel::always(Turn::text("Hello."));
+        let fan = Agent::parallel("fan").agents(["a", "b", "c", "d"].map(member));
+        let fan = fan.agent(unguarded("idle", &idle, &wiped)).build().unwrap();
+        let team = Agent::sequential("team").agent(fan).build().unwrap();
+        let paused = team.run("?").await.unwrap();
+
+        let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(yes(&paused));
+        let mut run = team.stream(request);
+        let seen = run.by_ref().take(events).count().await;
+        let checkpoint = run.checkpoint();
+        drop(run);
+        let request = AgentRequest::resume(checkpoint).with_resolutions(yes(&paused));
+        let done = team.run(request).await.unwrap();
+        let mut wiped = wiped.take();
+        wiped.sort();
+        let each = ["a", "b", "c", "d"].map(|by| format!("{by} \"disk\""));
+        assert_eq!(wiped, each, "dropped after {events} events");
+        assert!(done.pending().is_empty(), "dropped after {events} events");
+        if seen < events {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_whose_ids_look_like_parts_of_a_name_have_paths_of_their_own() {
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let noted = paths.clone();
+    let look = Tool::function_with("look", "Looks.", move |_: Value, call: ToolRequest| {
+        noted.lock().unwrap().push(call.context().call_path());
+    });
+    let ids = ["a", "a/b", "a%2Fb", "a#2", "a%232", "a b", "a%20b", "a%b"];
+    let calls = ids.map(|id| Part::ToolCall(ToolCall::new(id, "look", json!({}))));
+    let message = ModelResponse::new(Message::new(Role::Assistant, calls));
+    let model = ScriptedModel::new([Turn::response(message), Turn::text("Done.")]);
+    Agent::builder(model).tool(look).build().unwrap().run("?").await.unwrap();
+    let mut paths = std::mem::take(&mut *paths.lock().unwrap());
+    paths.sort();
+    paths.dedup();
+    assert_eq!(paths.len(), ids.len(), "{paths:?}");
 }

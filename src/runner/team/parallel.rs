@@ -86,6 +86,8 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
             record.release(&context.holds(team.members[turn.index].name()));
         }
     }
+    // What is told and what is held change together: a run may be dropped right after this.
+    record.set(tally.messages().clone());
     // Whoever was dropped has no later turn.
     if !tally.waits() {
         team.members.iter().for_each(|member| record.release(&context.holds(member.name())));

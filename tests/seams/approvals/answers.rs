@@ -277,3 +277,39 @@ async fn a_yes_after_a_no_runs_nothing() {
     agent.run(late).await.unwrap();
     assert_eq!(take(&log), [""; 0]);
 }
+
+#[tokio::test]
+async fn an_old_yes_does_nothing_once_the_user_has_spoken() {
+    // Of two members that wait, one's call stands in no transcript: its next has the same name.
+    let log = Log::default();
+    let call = |id: &str| {
+        let call = ToolCall::new(id, "pay", amount(7));
+        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+    };
+    let member = |name: &str| {
+        let model = ScriptedModel::new([call(name), call(name), Turn::text("done")]);
+        guarded(&model, &log).name(name).build().unwrap()
+    };
+    let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();
+    let paused = team.run("?").await.unwrap();
+    let again = team.run(resume(&paused, &yes()).with_message("Stop.")).await.unwrap();
+    assert_eq!((take(&log), again.pending().len()), (vec![], 2));
+    let done = team.run(resume(&again, &yes())).await.unwrap();
+    assert_eq!((take(&log), done.pending().len()), (vec!["paid 7".into(), "paid 7".into()], 0));
+}
+
+#[tokio::test]
+async fn what_was_asked_is_kept_no_longer_than_its_call_is_open_and_is_not_shown() {
+    let log = Log::default();
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let agent = guarded(&model, &log).build().unwrap();
+    let paused = agent.run("?").await.unwrap();
+    let saved = |response: &AgentResponse| serde_json::to_string(&response.checkpoint()).unwrap();
+    assert!(saved(&paused).contains("guard.approval"));
+    for shown in [format!("{paused:?}"), format!("{:?}", paused.checkpoint())] {
+        assert!(!shown.contains("guard.approval"), "{shown}");
+    }
+    let request = AgentRequest::resume(paused.checkpoint()).with_message("Never mind.");
+    let done = agent.run(request).await.unwrap();
+    assert!(!saved(&done).contains("guard.approval"), "{}", saved(&done));
+}
