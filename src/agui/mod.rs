@@ -51,7 +51,8 @@
 //! unless its [effect](crate::tool::Effect) says that it may be; the model is told that what it
 //! did is not known, and may ask for it anew, which is another call and another question. After a
 //! run that broke off, the same `resume` is taken again: the first answer stands, and the run goes
-//! on behind what was done.
+//! on behind what was done. The calls of a run that broke off and their answers stay in the
+//! conversation, also where the front end never heard of them.
 //!
 //! # Example
 //!

@@ -37,6 +37,8 @@ pub struct AgUiRun {
     sealed: Option<Event>,
     /// Nothing more is kept.
     is_kept: bool,
+    /// What was done could not be kept.
+    is_lost: bool,
     run: Arc<TranslateRun>,
     /// `None` if nothing stands around the translation.
     stack: Option<Seam<TranslateRequest>>,
@@ -67,6 +69,7 @@ impl AgUiRun {
             held: None,
             sealed: None,
             is_kept: false,
+            is_lost: false,
             run: Arc::new(run),
             stack,
             translating: None,
@@ -191,18 +194,20 @@ impl AgUiRun {
         self.out.reverse();
     }
 
-    /// What was done is not kept, so nobody is told of it.
+    /// What was done is not kept, so nobody is told of it. It is tried once more, as what a run that
+    /// broke off has done: until something is kept, the thread is this run's.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
         tracing::error!(%error, "what a run has done was not saved");
-        self.is_kept = true;
+        self.is_kept = std::mem::replace(&mut self.is_lost, true);
+        self.keep(Progress::Cut);
         let message = "what this run has done could not be kept: it was stopped";
         let error = RunError::new(message).with_code("thread_store");
         if !self.order.is_over() {
             // What was about to leave tells of it.
             self.out.clear();
             self.order.fail(error, &mut self.out);
+            self.leave();
         }
-        self.leave();
     }
 
     /// The agent has no more to tell.

@@ -329,13 +329,10 @@ fn the_same_answer_after_a_run_that_failed_behind_the_tool_goes_on_and_pays_noth
         let events = page.runs(&server, yes);
         assert_eq!(last(&events)["type"], "RUN_ERROR", "{how}");
         page.interrupts = open;
-        if how == "memory" {
-            let again = page.answers(json!({ "approved": false }));
-            assert_eq!(said(&page.runs(&server, again)), "Paid.", "the first answer stands");
-        } else {
-            let on = page.input();
-            assert_eq!(said(&page.runs(&server, on)), "Paid.", "{how}");
-        }
+        let again = page.answers(json!({ "approved": false }));
+        let said = said(&page.runs(&server, again.clone()));
+        assert_eq!(said, "Paid.", "{how}: the first answer stands");
+        assert_eq!(refused(&server, again), InputErrorKind::NotOpen, "{how}: once");
         assert_eq!(bank.paid(), 1, "{how}");
         model.assert_done();
     }
@@ -345,7 +342,7 @@ fn the_same_answer_after_a_run_that_failed_behind_the_tool_goes_on_and_pays_noth
 #[test]
 fn the_same_answer_after_the_sender_went_away_pays_nothing() {
     // After so many events it goes away: before, at and behind the payment.
-    let mut paid_before_it_went = 0;
+    let (mut paid_before_it_went, mut refusals) = (0, 0);
     for heard in 0..12 {
         let bank = Bank::default();
         let model = ScriptedModel::new([bill(), Turn::text("Paid."), Turn::text("Paid.")]);
@@ -368,11 +365,15 @@ fn the_same_answer_after_the_sender_went_away_pays_nothing() {
         again.run_id = "again".into();
         match now(server.run(again)) {
             Ok(run) => drop(now(run.collect::<Vec<_>>())),
-            Err(error) => assert_eq!(error.kind(), InputErrorKind::NotOpen, "after {heard}"),
+            Err(error) => {
+                assert_eq!(error.kind(), InputErrorKind::NotOpen, "after {heard}");
+                refusals += 1;
+            }
         }
         assert_eq!(bank.paid(), 1, "it went after {heard} events");
     }
     assert!(paid_before_it_went > 3, "{paid_before_it_went}");
+    assert!(refusals <= 1, "{refusals}: only where the run had come to its end");
 }
 
 /// The tool itself is stopped in the middle: what it has done is not known.
@@ -685,4 +686,358 @@ fn a_model_is_shown_the_application_words_and_not_the_front_ends_thoughts() {
     assert_eq!(roles, [Role::System, Role::User]);
     let is_thought = |part: &Part| matches!(part, Part::Reasoning(_));
     assert!(!request.messages().iter().any(|it| it.parts().iter().any(is_thought)));
+}
+
+/// What a model was shown last of the answers of tools.
+fn results(model: &ScriptedModel) -> Vec<String> {
+    let shown = model.requests().last().unwrap().messages().clone();
+    shown.iter().flat_map(|it| it.tool_results().map(|it| it.text()).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn whenever_the_sender_went_away_the_model_reads_one_answer_of_the_call() {
+    for heard in 0..16 {
+        let bank = Bank::default();
+        let turns = (0..4).map(|_| Turn::text("Paid."));
+        let model = ScriptedModel::new([bill()].into_iter().chain(turns));
+        let server = AgUi::new(bank.agent(model.clone()));
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        page.runs(&server, first);
+        let yes = page.yes();
+        // Twice in the same place.
+        for heard in [heard, heard, 100] {
+            if let Ok(mut run) = now(server.run(yes.clone())) {
+                for _ in 0..heard {
+                    now(run.next());
+                }
+            }
+        }
+        let on = page.asks("Is it paid?");
+        page.runs(&server, on);
+        assert_eq!(results(&model), ["paid"], "after {heard}");
+        assert_eq!(bank.paid(), 1, "after {heard}");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Error,
+    /// It was saved, but nobody hears of it.
+    Late,
+    Conflict,
+}
+
+/// A store that fails once, at the n-th save.
+struct Faulty(AtomicUsize, Fault, MemoryThreads);
+
+impl ThreadStore for Faulty {
+    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+        self.2.load(key).await
+    }
+
+    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+        if self.0.fetch_sub(1, SeqCst) != 0 {
+            return self.2.save(key, thread, expected).await;
+        }
+        match self.1 {
+            Fault::Error => Err("the disk is full".into()),
+            Fault::Conflict => Ok(false),
+            Fault::Late => {
+                self.2.save(key, thread, expected).await?;
+                Err("the connection is lost".into())
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thread_is_of_use_after_a_save_that_failed_and_nothing_is_done_twice() {
+    for (nth, fault) in (0..8)
+        .flat_map(|nth| [Fault::Error, Fault::Conflict, Fault::Late].map(|fault| (nth, fault)))
+    {
+        let bank = Bank::default();
+        let turns = (0..5).map(|_| Turn::text("Paid."));
+        let model = ScriptedModel::new([bill()].into_iter().chain(turns));
+        let store = Faulty(nth.into(), fault, MemoryThreads::new());
+        let server = AgUi::builder(bank.agent(model.clone())).threads(store).build();
+        let how = format!("{fault:?} at save {nth}");
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        // The same again, until it is done.
+        let run = |page: &mut FrontEnd, input: &RunAgentInput| {
+            for _ in 0..3 {
+                match now(server.run(input.clone())) {
+                    Err(error) if error.kind() == InputErrorKind::Store => {}
+                    // What a fault at the beginning of a run looks like.
+                    Err(error) => return Some(error.kind()),
+                    Ok(run) => {
+                        let events: Vec<_> = now(run.collect());
+                        if last(&events)["type"] == "RUN_FINISHED" {
+                            page.hears(input, &events);
+                            return None;
+                        }
+                    }
+                }
+            }
+            panic!("{how}: it is never done");
+        };
+        let mut busy = run(&mut page, &first);
+        if busy.is_none() && page.interrupts.is_empty() {
+            // The run that asked broke off, and the call with it.
+            continue;
+        }
+        if busy.is_none() {
+            let yes = page.yes();
+            busy = run(&mut page, &yes);
+        }
+        if let Some(kind) = busy {
+            // Somebody works on it, or all was done.
+            let expected: &[_] = match fault {
+                Fault::Error => &[],
+                Fault::Conflict => &[InputErrorKind::Busy],
+                Fault::Late => &[InputErrorKind::Busy, InputErrorKind::NotOpen],
+            };
+            assert!(expected.contains(&kind), "{how}: {kind:?}");
+        } else {
+            let on = page.asks("Is it paid?");
+            run(&mut page, &on);
+            assert_eq!(results(&model), ["paid"], "{how}");
+        }
+        assert!(bank.paid() <= 1, "{how}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_while_it_begins_leaves_the_thread_free() {
+    for polls in 0..8 {
+        let bank = Bank::default();
+        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let server = AgUi::builder(bank.agent(model)).threads(Slow::default()).build();
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        let events: Vec<_> = server.run(first.clone()).await.unwrap().collect().await;
+        page.hears(&first, &events);
+        let yes = page.yes();
+        let mut begins = Box::pin(server.run(yes.clone()));
+        for _ in 0..polls {
+            if futures::poll!(&mut begins).is_ready() {
+                break;
+            }
+        }
+        drop(begins);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let run = server.run(yes).await.unwrap_or_else(|error| panic!("after {polls}: {error}"));
+        assert_eq!(said(&run.collect::<Vec<_>>().await), "Paid.", "after {polls}");
+        assert_eq!(bank.paid(), 1, "after {polls}");
+    }
+}
+
+#[test]
+fn all_that_a_thread_takes_counts_and_one_larger_than_all_may_be_drops_no_other() {
+    let bank = Bank::default();
+    let threads = Arc::new(MemoryThreads::new().max_bytes(20_000));
+    let turns = [bill()].into_iter().chain((0..30).map(|_| Turn::text("Hello.")));
+    let server = AgUi::builder(bank.agent(ScriptedModel::new(turns))).threads(threads.clone());
+    let server = server.build();
+    let mut page = FrontEnd::default();
+    let first = page.asks("Pay.");
+    page.runs(&server, first);
+    // Long names are no way around the bound.
+    for other in 0..10 {
+        let message = Message::user("long".repeat(1_000), "Hello");
+        let input = RunAgentInput::new(format!("other {other}"), "r", [message]);
+        drop(now(now(server.run(input)).unwrap().collect::<Vec<_>>()));
+    }
+    assert!(threads.len() <= 5, "{}", threads.len());
+    let large = RunAgentInput::new("large", "r", [Message::user("u", "long".repeat(10_000))]);
+    assert_eq!(refused(&server, large), InputErrorKind::Store);
+    let yes = page.yes();
+    assert_eq!(said(&page.runs(&server, yes)), "Hello.");
+    assert_eq!(bank.paid(), 1);
+}
+
+#[test]
+fn an_answer_counts_in_no_conversation_but_the_one_with_the_question() {
+    for (how, keep) in keepers() {
+        let bank = Bank::default();
+        let turns = (0..4).map(|_| Turn::text("As you like."));
+        let model = ScriptedModel::new([bill()].into_iter().chain(turns));
+        let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        page.runs(&server, first);
+        let mut without = page.yes();
+        without.messages.pop();
+        assert_eq!(refused(&server, without), InputErrorKind::NotOpen, "{how}");
+        let mut swapped = page.yes();
+        swapped.messages[1] = Message::user(swapped.messages[1].id.clone(), "Yes.");
+        assert_eq!(refused(&server, swapped), InputErrorKind::NotOpen, "{how}");
+        // Back before the question, and forward again.
+        let waiting = page.clone();
+        let mut back = page.asks("Or not.");
+        back.messages.remove(1);
+        page.runs(&server, back);
+        let mut forward = waiting.clone();
+        forward.runs = 10;
+        if how == "memory" {
+            assert_eq!(refused(&server, forward.yes()), InputErrorKind::NotOpen, "{how}");
+            let on = forward.asks("Well?");
+            forward.runs(&server, on);
+            forward.interrupts = waiting.interrupts;
+            assert_eq!(refused(&server, forward.yes()), InputErrorKind::NotOpen, "{how}");
+        }
+        assert_eq!(bank.paid(), 0, "{how}");
+    }
+}
+
+#[test]
+fn what_was_paid_is_not_paid_again_by_going_back_and_forward() {
+    for (how, keep) in keepers() {
+        let bank = Bank::default();
+        let turns = (0..6).map(|_| Turn::text("Paid."));
+        let model = ScriptedModel::new([bill()].into_iter().chain(turns));
+        let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        page.runs(&server, first);
+        let waiting = page.yes();
+        page.runs(&server, waiting.clone());
+        let paid = page.clone();
+        let mut back = page.asks("Or not.");
+        back.messages.drain(1..);
+        back.messages.push(Message::user("new", "Or not."));
+        page.runs(&server, back);
+        for (runs, messages) in [(10, paid.held.messages()), (20, &*waiting.messages)] {
+            let mut forward = page.clone();
+            forward.runs = runs;
+            forward.held = Conversation::new(messages.to_vec());
+            if how == "sealed" {
+                // The latest.
+                let sealed = page.held.messages()[0].clone();
+                let rest = messages[1..].iter().cloned();
+                forward.held = Conversation::new(std::iter::once(sealed).chain(rest));
+            }
+            let on = forward.input();
+            forward.runs(&server, on);
+            let on = forward.asks("Well?");
+            forward.runs(&server, on);
+            assert_eq!(results(&model), ["paid"], "{how} {runs}");
+        }
+        assert_eq!(bank.paid(), 1, "{how}");
+    }
+}
+
+#[test]
+fn a_page_that_declares_the_servers_tool_cannot_answer_for_it() {
+    for (how, keep) in keepers() {
+        let bank = Bank::default();
+        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
+        let mut page = FrontEnd::default();
+        let mut first = page.asks("Pay.");
+        let declared = json!([{ "name": "pay", "description": "Mine." }]);
+        first.tools = serde_json::from_value(declared.clone()).unwrap();
+        let events = page.runs(&server, first);
+        assert_eq!(last(&events)["type"], "RUN_ERROR", "{how}");
+        page.held = Conversation::new(page.held.messages()[..1].to_vec());
+        let on = page.asks("Pay now.");
+        page.runs(&server, on);
+        let yes = page.yes();
+        let mut mine = yes.clone();
+        mine.tools = serde_json::from_value(declared).unwrap();
+        mine.resume.clear();
+        mine.messages.push(Message::tool("x", "call_1", "paid"));
+        assert_eq!(refused(&server, mine), InputErrorKind::NotYours, "{how}");
+        page.runs(&server, yes);
+        assert_eq!((results(&model), bank.paid()), (vec!["paid".to_owned()], 1), "{how}");
+    }
+}
+
+#[test]
+fn a_pages_answer_counts_once_also_where_it_is_sent_twice() {
+    for (how, keep) in keepers() {
+        let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::text("Red.")]);
+        let server = keep(AgUi::builder(Agent::builder(model.clone()).build().unwrap())).build();
+        let mut page = FrontEnd::default();
+        let tools = json!([{ "name": "pick", "description": "Picks." }]);
+        let mut first = page.asks("Pick.");
+        first.tools = serde_json::from_value(tools).unwrap();
+        page.runs(&server, first);
+        let mut answer = page.input();
+        answer.messages.push(Message::tool("x", "call_1", "red"));
+        let mut other = answer.clone();
+        other.messages.push(Message::tool("y", "call_1", "blue"));
+        assert_eq!(refused(&server, other), InputErrorKind::Invalid, "{how}");
+        answer.messages.push(Message::tool("x", "call_1", "red"));
+        // The tool is not declared any more.
+        assert_eq!(said(&page.runs(&server, answer)), "Red.", "{how}");
+        assert_eq!(results(&model), ["red"], "{how}");
+    }
+}
+
+/// Two servers with the same key and no names of their own.
+#[test]
+fn what_an_agents_guard_asks_about_is_not_run_by_another_agent() {
+    let bank = Bank::default();
+    let guarded = Agent::builder(ScriptedModel::new([bill()])).name("clerk").tool(bank.tool());
+    let guarded = guarded.on_tool(Approval::of_tools(["pay"])).build().unwrap();
+    let model = ScriptedModel::new([Turn::text("Hello."), Turn::text("Hello.")]);
+    let open = Agent::builder(model).name("thief").tool(bank.tool()).build().unwrap();
+    let store = Arc::new(MemoryThreads::new());
+    let keepers: [Keep; 2] = [
+        Box::new(|server| server.stateless(SealKey::new([3; 32]))),
+        Box::new(move |server| server.threads(store.clone())),
+    ];
+    for keep in keepers {
+        let clerk = keep(AgUi::builder(guarded.clone())).build();
+        let thief = keep(AgUi::builder(open.clone())).build();
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        page.runs(&clerk, first);
+        let inputs = [page.input(), page.answers(json!({ "approved": false })), page.asks("Well?")];
+        for input in inputs {
+            if let Ok(run) = now(thief.run(input)) {
+                drop(now(run.collect::<Vec<_>>()));
+            }
+        }
+        assert_eq!(bank.paid(), 0);
+    }
+}
+
+/// It went away in the run that asks, and has heard of the call only when that was asked about.
+#[test]
+fn a_question_about_a_call_that_the_front_end_has_not_heard_of_can_be_answered() {
+    let mut asked_again = 0;
+    for heard in 0..12 {
+        let bank = Bank::default();
+        let turns = [bill(), Turn::text("Paid."), Turn::text("I know.")];
+        let model = ScriptedModel::new(turns);
+        let server = AgUi::new(bank.agent(model.clone()));
+        let mut page = FrontEnd::default();
+        let first = page.asks("Pay.");
+        let mut run = now(server.run(first.clone())).unwrap();
+        let mut events = Vec::new();
+        for _ in 0..heard {
+            events.extend(now(run.next()));
+        }
+        drop(run);
+        if events.last().is_some_and(|_| last(&events)["type"] == "RUN_FINISHED") {
+            break;
+        }
+        asked_again += model.requests().len();
+        if page.runs(&server, first.clone()).is_empty() || model.requests().len() > 1 {
+            // It had come to its end, and was asked for anew.
+            continue;
+        }
+        let yes = page.yes();
+        assert_eq!(said(&page.runs(&server, yes)), "Paid.", "after {heard}");
+        let on = page.asks("Well?");
+        page.runs(&server, on);
+        assert_eq!(results(&model), ["paid"], "after {heard}: the model still knows");
+        assert_eq!(bank.paid(), 1, "after {heard}");
+    }
+    assert!(asked_again > 2, "{asked_again}");
 }

@@ -173,9 +173,8 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets how long after it last saved something a run counts as dead: its process was killed,
-    /// its store failed, or its sender went away while the thread was being claimed. Defaults to 15
-    /// minutes.
+    /// Sets how long after it last saved something a run counts as dead: its process was killed, or
+    /// its store failed twice in a row. Defaults to 15 minutes.
     ///
     /// Until then other runs of its thread are refused. After that a run may take over: calls that
     /// have no answer are not made, and a late answer of the first run is not kept.

@@ -3,14 +3,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::ThreadKey;
+use super::claim::Claim;
 use super::seal::{SealKeys, Used, is_sealed};
 use super::store::BoxStore;
 use super::take::{self, Taken};
-use super::thread::{Asked, Entry, Open, Speaker, Thread};
+use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
 use super::told::{Names, Told};
 use crate::agent::{AgentRequest, Checkpoint};
 use crate::agui::translate::TranslateRun;
@@ -64,6 +64,7 @@ pub(in crate::agui) async fn begin(
         }
         Some(_) => true,
     };
+    let earlier = known.as_ref().map(|thread| (thread.version, thread.answered.clone()));
     let Taken { mut thread, request } = match known {
         None => take::begin(input)?,
         Some(thread) => take::go_on(thread, input, is_lost)?,
@@ -75,14 +76,20 @@ pub(in crate::agui) async fn begin(
     match keeping {
         Keeping::Store(store) => {
             thread.running = Some(now());
-            let saved = store.save(&key, thread.clone()).await;
-            if !saved.map_err(|error| broken(&*error))? {
+            let claim = Claim::new(store.clone(), key.clone(), thread.clone());
+            if !claim.save().await.map_err(|error| broken(&*error))? {
                 return Err(busy());
             }
             thread.version += 1;
         }
         Keeping::Sealed(_, used) => {
-            let answers: Vec<_> = thread.answered.iter().map(|it| it.id.clone()).collect();
+            // Taken again after a run that broke off, an answer counts once for what that has left.
+            let (version, earlier) = earlier.unwrap_or_default();
+            let name = |it: &Answered| match earlier.iter().any(|earlier| earlier.id == it.id) {
+                true => format!("{} {version}", it.id).into(),
+                false => it.id.clone(),
+            };
+            let answers: Vec<_> = thread.answered.iter().map(name).collect();
             if !used.claim(&answers) {
                 let why = "the question was answered before";
                 return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
@@ -372,22 +379,6 @@ impl Asking {
 /// What the answer to a call is called.
 fn result_of(call: &str) -> Arc<str> {
     format!("{call}-result").into()
-}
-
-/// Saves what a run has done whose front end has gone away: at once, or behind its back.
-pub(in crate::agui) fn finish(mut saving: BoxFuture<'static, Result<(), BoxError>>) {
-    let log = |result: Result<(), BoxError>| {
-        if let Err(error) = result {
-            tracing::error!(%error, "what a run has done was not saved");
-        }
-    };
-    match (&mut saving).now_or_never() {
-        Some(result) => log(result),
-        None => match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { log(saving.await) })),
-            Err(_) => tracing::error!("what a run has done was not saved: no runtime is left"),
-        },
-    }
 }
 
 fn now() -> u64 {

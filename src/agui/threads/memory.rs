@@ -9,8 +9,8 @@ use crate::lock::lock;
 /// Keeps threads in this process, within bounds: the default of a server.
 ///
 /// Where there is no room, the thread goes that was used the longest time ago: first of those that
-/// wait for nothing, then of those that wait for a person, last of those in which a run works. To
-/// the front end a thread that has gone is [unknown](crate::agui#who-may-say-what): its next
+/// wait for nothing, then of those that wait for a person, last of those in which a run works. One
+/// that is larger than all may be is not kept, and its run fails. To the front end a thread that has gone is [unknown](crate::agui#who-may-say-what): its next
 /// message goes on from what it tells, and an answer to a question is refused.
 ///
 /// ```
@@ -58,7 +58,7 @@ impl MemoryThreads {
         self
     }
 
-    /// Sets about how many bytes the messages of all threads may take. Defaults to 256 MiB.
+    /// Sets about how many bytes all threads may take. Defaults to 256 MiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
@@ -96,10 +96,14 @@ impl Kept {
             let rank = |one: &One| (one.thread.is_running(), one.thread.is_waiting(), one.used);
             let least = self.threads.iter().min_by_key(|(_, one)| rank(one));
             let Some(key) = least.map(|(key, _)| key.clone()) else { return };
-            if let Some(gone) = self.threads.remove(&key) {
-                self.bytes -= gone.size;
-                tracing::debug!(thread = %key.thread, "dropped a thread for want of room");
-            }
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &ThreadKey) {
+        if let Some(gone) = self.threads.remove(key) {
+            self.bytes -= gone.size;
+            tracing::debug!(thread = %key.thread, "dropped a thread for want of room");
         }
     }
 }
@@ -121,6 +125,15 @@ impl ThreadStore for MemoryThreads {
             return Ok(false);
         }
         let size = thread.size();
+        if size > self.max_bytes {
+            // It makes no room for itself at the cost of all others.
+            kept.remove(key);
+            return Err(format!(
+                "the thread takes {size} bytes, and all may take {}",
+                self.max_bytes
+            )
+            .into());
+        }
         let used = kept.next_use();
         let old = kept.threads.insert(key.clone(), One { thread, size, used });
         kept.bytes = kept.bytes + size - old.map_or(0, |old| old.size);

@@ -4,6 +4,7 @@
 //! [who may say what](crate::agui#who-may-say-what).
 
 mod account;
+mod claim;
 mod keeper;
 mod memory;
 mod seal;
@@ -17,5 +18,6 @@ pub use self::seal::{SealKey, SealKeys};
 pub use self::store::{ThreadKey, ThreadStore};
 pub use self::thread::Thread;
 
-pub(super) use self::keeper::{Begun, Keeper, Keeping, Kept, Progress, begin, finish};
+pub(super) use self::claim::finish;
+pub(super) use self::keeper::{Begun, Keeper, Keeping, Kept, Progress, begin};
 pub(super) use self::store::BoxStore;

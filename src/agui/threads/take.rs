@@ -45,15 +45,19 @@ pub(super) fn go_on(
     thread.is_cut |= is_lost;
     let told = Told::read(&thread, &input.messages)?;
     let mut stand = Answers::of(&thread);
-    let stays = told.stays(&thread, &stand);
+    let (stays, unheard) = told.stays(&thread, &stand);
+    thread.unheard = unheard;
     let answers = told.answers(&thread, &stand, &stays)?;
     let is_whole = !is_lost
         && thread.head.iter().copied().collect::<BTreeSet<_>>() == stays
         && told.new.iter().all(|(after, _)| *after == told.last);
     let answered = answered(&thread, input)?;
     let speaks = !told.new.is_empty();
-    let is_answer = |it: &Answered| matches!(it.answer.outcome, Answer::Resolved(_));
-    if answered.iter().any(is_answer) && (!is_whole || speaks) {
+    let is_answer = |it: &&Answered| matches!(it.answer.outcome, Answer::Resolved(_));
+    let mut answers_now = answered.iter().filter(is_answer);
+    // One that is given once more may come without what the run that broke off has said.
+    let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
+    if answers_now.any(|it| speaks || !is_whole && is_open(it)) {
         let why = "a question is answered in the conversation that it was asked in: leave out \
                    what is new, and send what has gone";
         return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
@@ -184,9 +188,11 @@ impl<'a> Told<'a> {
         Ok(told)
     }
 
-    /// What of the log stays: what the front end has kept, and what belongs to it.
-    fn stays(&self, thread: &Thread, stand: &Answers) -> BTreeSet<usize> {
+    /// What of the log stays: what the front end has kept, and what belongs to it. Then what it has
+    /// never had.
+    fn stays(&self, thread: &Thread, stand: &Answers) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let mut stays = BTreeSet::new();
+        let mut unheard = &thread.unheard - &self.kept;
         let mut before = true;
         // A run that was cut off may have done what the front end was not told.
         let mut of_cut = thread.is_cut;
@@ -199,7 +205,11 @@ impl<'a> Told<'a> {
             };
             let is_of_cut = index >= thread.run_from;
             of_cut &= is_of_cut || here;
-            let here = here || of_cut && is_of_cut && entry.asks_server();
+            let is_done = of_cut && is_of_cut && entry.asks_server();
+            if !here && is_done {
+                unheard.insert(index);
+            }
+            let here = here || is_done || before && unheard.contains(&index);
             if here {
                 stays.insert(index);
             }
@@ -213,7 +223,7 @@ impl<'a> Told<'a> {
         let asking: Vec<_> = stays.iter().copied().collect();
         stays.retain(|index| !is_answer_of(thread, *index));
         stays.extend(asking.iter().flat_map(|asks| answers.get(asks)).flatten());
-        stays
+        (stays, unheard)
     }
 
     /// The answers to the front end's own calls.
@@ -234,7 +244,7 @@ impl<'a> Told<'a> {
             }
         }
         let mut answers = Vec::new();
-        let mut answered = HashSet::new();
+        let mut answered = HashMap::new();
         for &(index, message) in &self.tools {
             let MessageKind::Tool { tool_call_id, .. } = &message.kind else { continue };
             let path = || format!("messages[{index}].toolCallId");
@@ -261,7 +271,11 @@ impl<'a> Told<'a> {
                 }
                 (_, true) => {}
             }
-            if !answered.insert((asks, number)) {
+            if let Some(earlier) = answered.insert((asks, number), &message.id) {
+                if *earlier == message.id {
+                    // The same message once more.
+                    continue;
+                }
                 let why = format!("the call `{tool_call_id}` is answered twice");
                 return Err(InputError::new(path(), why));
             }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub struct Thread {
     pub(super) runs: Vec<Arc<str>>,
     /// What the latest run has said begins here.
     pub(super) run_from: usize,
+    /// What runs that were cut off have done and the front end has never had: it stays where what
+    /// comes before it stays.
+    pub(super) unheard: BTreeSet<usize>,
     /// The latest run failed, or its front end went away: what it did may not have been told.
     pub(super) is_cut: bool,
     /// A run works on it, and was last heard of then: seconds since 1970.
@@ -124,7 +127,8 @@ impl Thread {
 
     /// About how much memory it takes, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.log.iter().map(|entry| entry.size()).sum()
+        let rest = size(&(&self.rest, &self.open, &self.answered, &self.runs));
+        self.log.iter().map(|entry| entry.size()).sum::<usize>() + rest
     }
 }
 
@@ -163,7 +167,7 @@ impl Answers {
     }
 }
 
-fn size(message: &Message) -> usize {
+fn size(of: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -175,8 +179,8 @@ fn size(message: &Message) -> usize {
         }
     }
     let mut count = Count(0);
-    // Nothing in a message fails to serialise; if it did, it would count as what was written.
-    let _ = serde_json::to_writer(&mut count, message);
+    // Nothing in a thread fails to serialise; if it did, it would count as what was written.
+    let _ = serde_json::to_writer(&mut count, of);
     count.0
 }
 
@@ -208,7 +212,7 @@ impl Entry {
 
     fn size(&self) -> usize {
         const ENTRY: usize = 256;
-        *self.size.get_or_init(|| ENTRY + self.message.as_ref().map_or(0, size))
+        *self.size.get_or_init(|| ENTRY + size(self))
     }
 
     /// Whether it asks for a tool of the server's.
