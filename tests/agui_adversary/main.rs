@@ -43,7 +43,11 @@ impl ThreadStore for Slow {
     }
 }
 
-fn attack(inputs: usize, kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
+/// How many inputs each server gets. `ADVERSARY_INPUTS` sets it, for a longer attack.
+const INPUTS: usize = 10_000;
+
+fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
+    let inputs = std::env::var("ADVERSARY_INPUTS").map_or(INPUTS, |inputs| inputs.parse().unwrap());
     let seed = match std::env::var("ADVERSARY_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => RandomState::new().hash_one(inputs),
@@ -71,21 +75,21 @@ fn attack(inputs: usize, kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
 
 #[test]
 fn whatever_is_sent_to_a_server_with_threads_in_memory_nothing_runs_unasked() {
-    attack(55_000, |server| server);
+    attack(|server| server);
 }
 
 #[test]
 fn whatever_is_sent_where_threads_come_and_go_nothing_runs_unasked() {
-    attack(15_000, |server| server.threads(MemoryThreads::new().max_threads(2)));
+    attack(|server| server.threads(MemoryThreads::new().max_threads(2)));
 }
 
 #[test]
 fn whatever_is_sent_to_a_server_with_a_slow_store_nothing_runs_unasked() {
-    attack(15_000, |server| server.threads(Arc::new(Slow::default())));
+    attack(|server| server.threads(Arc::new(Slow::default())));
 }
 
 /// One process: it knows the answers that it has seen.
 #[test]
 fn whatever_is_sent_to_a_server_that_seals_its_threads_nothing_runs_unasked() {
-    attack(15_000, |server| server.stateless(SealKey::new([9; 32])));
+    attack(|server| server.stateless(SealKey::new([9; 32])));
 }
