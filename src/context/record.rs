@@ -53,6 +53,16 @@ impl Kept {
         messages
     }
 
+    /// Whether the user has spoken since it was saved, whichever way that came into the request.
+    fn has_spoken(&self, asked: &Messages) -> bool {
+        let last = |messages: &Messages| {
+            messages.iter().rev().find(|message| message.role() != Role::Tool).cloned()
+        };
+        let is_users = |message: &Message| message.role() == Role::User;
+        let saved = self.origin.as_ref().map(|origin| last(&origin.messages));
+        saved.is_some_and(|saved| last(asked).filter(is_users).is_some_and(|it| saved != Some(it)))
+    }
+
     /// Names a call of the last turn, in the whole conversation: some providers give one id to calls
     /// of several turns.
     fn name_call(&mut self, id: &Arc<str>) -> Arc<str> {
@@ -212,6 +222,9 @@ impl Record {
         if kept.is_over || kept.asked.as_ref().is_some_and(|earlier| earlier != asked) {
             let (origin, turn) = (kept.origin.take(), kept.turn);
             *kept = Kept { origin, turn, ..Kept::default() };
+        }
+        if kept.asked.is_none() && kept.has_spoken(asked) {
+            (kept.rest, kept.nested) = Default::default();
         }
         kept.asked = Some(asked.clone());
         kept.is_open = true;

@@ -313,3 +313,18 @@ async fn what_was_asked_is_kept_no_longer_than_its_call_is_open_and_is_not_shown
     let done = agent.run(request).await.unwrap();
     assert!(!saved(&done).contains("guard.approval"), "{}", saved(&done));
 }
+
+#[tokio::test]
+async fn a_user_who_speaks_through_a_layer_is_heard_before_an_answer() {
+    let log = Log::default();
+    let member = |name: &str| {
+        let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("heard")]);
+        guarded(&model, &log).name(name).build().unwrap()
+    };
+    let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();
+    let paused = team.run("?").await.unwrap();
+    let mut request = resume(&paused, &yes());
+    request.messages_mut().push(Message::user("Stop."));
+    let heard = team.run(request).await.unwrap();
+    assert_eq!((heard.text(), take(&log)), ("heard".into(), vec![]));
+}
