@@ -45,7 +45,9 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let context = request.context();
-        match context.refusal(R::CALL).or_else(|| context.beyond_limit(R::CALL)) {
+        let withheld = || (R::CALL == CallKind::Tool).then(|| context.withheld()).flatten();
+        let refusal = context.refusal(R::CALL).or_else(|| context.beyond_limit(R::CALL));
+        match refusal.or_else(withheld) {
             Some(ended) => ResponseFuture::Refused { ended },
             None => ResponseFuture::Made {
                 call: R::CALL,

@@ -80,6 +80,7 @@ impl<R: Request> Begun<R> {
             if let Some(outlet) = &watched {
                 self.note(outlet, index, "before", answer.as_ref().map(Decision::from)).await;
             }
+            self.hold(index, &answer);
             match answer {
                 Ok(Action::Continue) => {}
                 // The call is not made: that is all that a guard could want.
@@ -100,6 +101,20 @@ impl<R: Request> Begun<R> {
             }
         }
         Ok(decided.settle()?.map(|response| *response))
+    }
+
+    /// A tool call that a guard has interrupted is held until that guard lets it through.
+    fn hold(&self, index: usize, answer: &Result<Action<Box<R::Response>>>) {
+        if R::CALL != CallKind::Tool || !self.is_guard(index) {
+            return;
+        }
+        let context = self.request.context();
+        let name = || name(self.callbacks.as_slice()[index].get());
+        match answer {
+            Err(error) if error.kind() == ErrorKind::Interrupted => context.hold(&name()),
+            Ok(Action::Continue | Action::SkipRest) => context.release(&name()),
+            _ => {}
+        }
     }
 
     /// Asks the `after`s, which may replace the response.

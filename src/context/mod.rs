@@ -3,6 +3,7 @@
 mod carried;
 mod checkpoint;
 mod ending;
+mod hold;
 mod joined;
 mod latch;
 mod limit;

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tower_agent::guard::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Message, ModelResponse, Part,
-    Pending, Request, Resolution, Role, RunContext, State, Tool, ToolCall, ToolRequest,
-    before_agent,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Bundle, Callback, Checkpoint, Error,
+    ErrorKind, Message, ModelResponse, Part, Pending, Request, Resolution, Role, RunContext, State,
+    Tool, ToolCall, ToolRequest, before_agent, before_tool,
 };
 
 /// Who has wiped what.
@@ -356,4 +356,47 @@ async fn calls_whose_ids_look_like_parts_of_a_name_have_paths_of_their_own() {
     paths.sort();
     paths.dedup();
     assert_eq!(paths.len(), ids.len(), "{paths:?}");
+}
+
+/// Asks about every call, and lets it through once somebody has answered anything.
+fn asks() -> impl Callback<ToolRequest> {
+    let asks = before_tool(|request| {
+        let context = request.context();
+        match context.resolution(&context.call_path()) {
+            Some(_) => Ok(()),
+            None => Err(Error::interrupt(Pending::new(context.call_path(), "confirmation"))),
+        }
+    });
+    asks.named("asks").guard()
+}
+
+#[tokio::test]
+async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand() {
+    let guards: [fn(AgentBuilder) -> AgentBuilder; 3] = [
+        |agent| agent.on_tool(Approval::of_tools(["wipe"])),
+        |agent| agent.on_tool(asks()),
+        |agent| agent.global(Bundle::new().on_tool(asks())),
+    ];
+    for guard in guards {
+        let wiped = Wiped::default();
+        // Of one name, as two agents are that were given none.
+        let agent = |turn: Turn| {
+            Agent::builder(ScriptedModel::new([turn, Turn::text("Done.")]))
+                .tool(wiped.tool("agent"))
+        };
+        let careful = guard(agent(Turn::tool("wipe", json!("disk")))).build().unwrap();
+        let paused = careful.run("?").await.unwrap();
+        let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
+        let again = || AgentRequest::resume(serde_json::from_str(&saved).unwrap());
+
+        let careless = agent(Turn::text("It was not wiped.")).build().unwrap();
+        let response = careless.run(again().with_resolutions(yes(&paused))).await.unwrap();
+        assert_eq!(response.text(), "It was not wiped.");
+        assert!(wiped.take().is_empty());
+        let results = response.messages().iter().flat_map(Message::tool_results);
+        assert!(results.map(|it| it.is_error).eq([true]));
+
+        let response = careful.run(again().with_resolutions(yes(&paused))).await.unwrap();
+        assert_eq!((response.text().as_str(), wiped.take().len()), ("Done.", 1));
+    }
 }
