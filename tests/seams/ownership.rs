@@ -396,6 +396,11 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
         let results = response.messages().iter().flat_map(Message::tool_results);
         assert!(results.map(|it| it.is_error).eq([true]));
 
+        // A guard of the same kind that is for other calls does not let it through either.
+        let lax = agent(Turn::text("?")).on_tool(Approval::when(|_| false)).build().unwrap();
+        let response = lax.run(again()).await.unwrap();
+        assert!(wiped.take().is_empty(), "{:?}", response.text());
+
         let response = careful.run(again().with_resolutions(yes(&paused))).await.unwrap();
         assert_eq!((response.text().as_str(), wiped.take().len()), ("Done.", 1));
     }

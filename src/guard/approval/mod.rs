@@ -131,10 +131,12 @@ impl Approval {
 #[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Approval {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        if !(self.needed)(request) {
+        let needed = (self.needed)(request);
+        let mut questions = Questions::of(request);
+        // A question that another approval has asked is open all the same.
+        if !needed && !questions.is_open() {
             return Ok(Action::Continue);
         }
-        let mut questions = Questions::of(request);
         let decision = match questions.decision(request) {
             Some(decided) => decided,
             None => match self.answer(&mut questions, request) {

@@ -55,6 +55,11 @@ impl Questions {
         })
     }
 
+    /// Whether a question about this call has no answer yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.asked.last().is_some_and(|last| last.decision.is_none())
+    }
+
     /// The answer to the last question, if that was about this call as it now is, and was asked
     /// in an earlier run than this one.
     pub(super) fn resolution<'a>(&self, request: &'a ToolRequest) -> Option<&'a Resolution> {
