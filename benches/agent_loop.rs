@@ -11,10 +11,9 @@ use std::panic::AssertUnwindSafe;
 use futures::FutureExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tower_agent::{
-    Agent, AgentRequest, BoxError, Message, Messages, Part, ToolCall, ToolResult, Usage,
-    after_model, after_tool, before_model, before_tool,
-};
+use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
+use tower_agent::message::{Messages, ToolCall, ToolResult};
+use tower_agent::{Agent, AgentRequest, BoxError, Message, Part, Usage};
 
 use self::support::work::{self, Add};
 use self::support::{Measured, Race, finish};
@@ -98,8 +97,8 @@ async fn by_hand(
                 let result = AssertUnwindSafe(tool(call)).catch_unwind().await;
                 let parts = match result {
                     Ok(Ok(value)) => [Part::from(&value)],
-                    Ok(Err(error)) => [Part::text(error.to_string())],
-                    Err(_) => [Part::text("the tool panicked")],
+                    Ok(Err(error)) => [Part::from_text(error.to_string())],
+                    Err(_) => [Part::from_text("the tool panicked")],
                 };
                 messages.push(Message::tool(ToolResult::new(call, parts)));
             }

@@ -9,10 +9,11 @@ mod support;
 use std::hint::black_box;
 
 use tower::{ServiceExt, service_fn};
+use tower_agent::callback::{after_model, before_model, before_model_async, before_tool};
+use tower_agent::model::ModelService;
 use tower_agent::{
     Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, ModelRequest,
-    ModelResponse, ModelService, Request, Result, after_model, before_model, before_model_async,
-    before_tool,
+    ModelResponse, Request, Result,
 };
 use tower_layer::Layer;
 
@@ -66,7 +67,7 @@ fn main() {
 
 /// A band around a static service, per call.
 fn a_band(kind: &str, hooks: usize, bands: &[(usize, Callbacks<ModelRequest>)]) {
-    let response = ModelResponse::text("done");
+    let response = ModelResponse::from_text("done");
     let service = service_fn(move |_: ModelRequest| {
         let response = response.clone();
         async { Ok::<_, BoxError>(response) }
@@ -92,7 +93,7 @@ fn a_band(kind: &str, hooks: usize, bands: &[(usize, Callbacks<ModelRequest>)]) 
 
 fn call<S: ModelService>(service: &S, request: &ModelRequest) -> ModelResponse {
     let result = finish(service.clone().oneshot(request.clone()));
-    result.unwrap_or_else(|_| ModelResponse::text("failed"))
+    result.unwrap_or_else(|_| ModelResponse::from_text("failed"))
 }
 
 /// The same around the 39 calls of an agent.

@@ -2,7 +2,8 @@
 
 mod support;
 
-use tower_agent::{AgentRequest, Message, Messages};
+use tower_agent::message::Messages;
+use tower_agent::{AgentRequest, Message};
 
 use self::support::{Race, finish, work};
 

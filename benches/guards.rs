@@ -14,18 +14,21 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::budget::{Budget, Limits};
-use tower_agent::guard::fallback::Fallback;
-use tower_agent::guard::guardrail::{Guardrail, Verdict};
-use tower_agent::guard::redact::{Detector, Redact};
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::callback::before_model;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::fallback::Fallback;
+use tower_agent::middleware::guardrail::{Guardrail, Verdict};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
+use tower_agent::model::ModelService;
 use tower_agent::stream::{channel, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::ToolService;
 use tower_agent::{
-    BoxError, Callbacks, Message, ModelRequest, ModelResponse, ModelService, Result, ToolCall,
-    ToolRequest, ToolResponse, ToolService, before_model,
+    BoxError, Callbacks, Message, ModelRequest, ModelResponse, Result, ToolRequest, ToolResponse,
 };
 use tower_layer::Layer;
 
@@ -34,14 +37,14 @@ use self::support::{Measured, Race, finish};
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() {
-    let response = ModelResponse::text("done");
+    let response = ModelResponse::from_text("done");
     let service = service_fn(move |_: ModelRequest| {
         let response = response.clone();
         async { Ok::<_, BoxError>(response) }
     });
     table("around a service", of_model(service, false));
 
-    let model = ScriptedModel::always(Turn::text("word ".repeat(200)));
+    let model = ScriptedModel::always(Turn::from_text("word ".repeat(200)));
     table("around a streamed answer of 250 deltas", of_model(model, true));
 
     let response = ToolResponse::new("done");
@@ -69,11 +72,11 @@ async fn passes(_: ModelRequest) -> Result<Verdict> {
 fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
     let mut race = Race::default();
     enter(&mut race, "no guard", model.clone(), is_streamed);
-    enter(&mut race, "`Retry`", RetryLayer::new().layer(model.clone()), is_streamed);
+    enter(&mut race, "`Retry`", CallRetryLayer::new().layer(model.clone()), is_streamed);
     enter(&mut race, "`Fallback`", Fallback::new(model.clone()).or(model.clone()), is_streamed);
-    let whole = TimeoutLayer::new(MINUTE);
+    let whole = CallTimeoutLayer::new(MINUTE);
     enter(&mut race, "`Timeout`, the whole call", whole.layer(model.clone()), is_streamed);
-    let all = TimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE);
+    let all = CallTimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE);
     enter(&mut race, "`Timeout`, all limits", all.layer(model.clone()), is_streamed);
     let budget = Callbacks::new().with(budget());
     enter(&mut race, "`Budget`", budget.layer(model.clone()), is_streamed);
@@ -94,8 +97,8 @@ fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
 fn of_tool<T: ToolService>(tool: T) -> Vec<Measured> {
     let mut race = Race::default();
     enter_tool(&mut race, "no guard", tool.clone());
-    enter_tool(&mut race, "`Retry`", RetryLayer::new().layer(tool.clone()));
-    enter_tool(&mut race, "`Timeout`", TimeoutLayer::new(MINUTE).layer(tool.clone()));
+    enter_tool(&mut race, "`Retry`", CallRetryLayer::new().layer(tool.clone()));
+    enter_tool(&mut race, "`Timeout`", CallTimeoutLayer::new(MINUTE).layer(tool.clone()));
     enter_tool(&mut race, "`Budget`", Callbacks::new().with(budget()).layer(tool.clone()));
     enter_tool(&mut race, "`Redact`", Callbacks::new().with(redact()).layer(tool.clone()));
     let approval = Callbacks::new().with(Approval::of_tools(["pay"]));
@@ -135,6 +138,6 @@ fn enter_tool<T: ToolService>(race: &mut Race<'_>, name: &str, tool: T) {
 /// The call and its reader, who takes what there is at once.
 fn stream<M: ModelService>(model: M, request: ModelRequest) -> bool {
     let (sink, events) = channel(1024);
-    let answer = finish(model.oneshot(request.with_sink(sink)));
+    let answer = finish(model.oneshot(request.with_delta_sender(sink)));
     answer.is_ok() && finish(events.count()) > 200
 }

@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use futures::StreamExt;
 use tower::service_fn;
 use tower_agent::agui::{AgUi, Event, Message, RunAgentInput, before_translate, sse};
+use tower_agent::callback::before_model;
 use tower_agent::stream::{Delta, EventKind, map_fn};
-use tower_agent::{
-    Agent, AgentBuilder, BoxError, Error, ModelRequest, ModelResponse, before_model,
-};
+use tower_agent::{Agent, AgentBuilder, BoxError, Error, ModelRequest, ModelResponse};
 
 use self::support::{Race, allocations, finish};
 
@@ -31,7 +30,9 @@ fn main() {
 /// A model that says so many words.
 fn talker(words: usize) -> AgentBuilder {
     Agent::builder(service_fn(move |request: ModelRequest| async move {
-        let Some(sink) = request.sink() else { return Err(Error::from(BoxError::from("unseen"))) };
+        let Some(sink) = request.delta_sender() else {
+            return Err(Error::from(BoxError::from("unseen")));
+        };
         let mut attempt = sink.open();
         for _ in 0..words {
             attempt.send(Delta::Text(WORD.to_owned())).await?;

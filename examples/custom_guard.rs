@@ -97,7 +97,7 @@ async fn main() -> Result<(), BoxError> {
         Turn::tool("read_file", json!({ "path": "today.txt" }))
             .and_tool("read_file", json!({ "path": "../secrets.txt" }))
             .and_tool("read_file", json!({ "path": "/etc/passwd" })),
-        Turn::text("You need milk."),
+        Turn::from_text("You need milk."),
     ]);
     let agent = Agent::builder(model).tool(read_file.layer(ConfineLayer)).build()?;
     print!("{}", agent.explain());

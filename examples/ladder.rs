@@ -11,9 +11,8 @@ use futures::TryFutureExt;
 use futures::future::MapOk;
 use tower::util::MapResponseLayer;
 use tower::{Layer, Service};
-use tower_agent::{
-    Action, Agent, BoxError, Callback, ModelRequest, ModelResponse, Part, Result, after_model,
-};
+use tower_agent::callback::after_model;
+use tower_agent::{Action, Agent, BoxError, Callback, ModelRequest, ModelResponse, Part, Result};
 
 const SECRET: &str = "swordfish";
 
@@ -92,7 +91,7 @@ impl<S> Layer<S> for RedactLayer {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let indiscreet = tower::service_fn(|_: ModelRequest| async {
-        Ok::<_, BoxError>(ModelResponse::text(format!("The password is {SECRET}.")))
+        Ok::<_, BoxError>(ModelResponse::from_text(format!("The password is {SECRET}.")))
     });
     let agent = || Agent::builder(indiscreet);
 

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::agent::BuildError;
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, BoxError, BuildError, Checkpoint, Error, ErrorKind,
-    Resolution, Tool,
+    Agent, AgentRequest, AgentResponse, BoxError, Checkpoint, Error, ErrorKind, Resolution, Tool,
 };
 
 /// Sessions by their names. A database does the same with a row for each.
@@ -99,7 +99,7 @@ fn agent(paid: &Arc<AtomicU32>, turns: Vec<Turn>) -> Result<Agent, BuildError> {
 }
 
 fn approve(paused: &AgentResponse) -> Vec<Resolution> {
-    let pending = paused.pending().iter();
+    let pending = paused.interrupts().iter();
     pending.map(|it| Resolution::resolved(&it.id, Decision::Approve)).collect()
 }
 
@@ -111,7 +111,7 @@ async fn main() -> Result<(), BoxError> {
 
     // A second turn.
     let sessions = Sessions::default();
-    let shop = agent(&paid, vec![Turn::text("Hello, Ada."), Turn::text("You are Ada.")])?;
+    let shop = agent(&paid, vec![Turn::from_text("Hello, Ada."), Turn::from_text("You are Ada.")])?;
     sessions.run(&shop, ("ada", 0), |request| request.with_message("I am Ada.")).await?;
     let response =
         sessions.run(&shop, ("ada", 1), |request| request.with_message("Who am I?")).await?;
@@ -122,7 +122,7 @@ async fn main() -> Result<(), BoxError> {
     let shop = agent(&paid, vec![refund()])?;
     let ask = |request: AgentRequest| request.with_message("Refund order A7.");
     let paused = sessions.run(&shop, ("ada", 2), ask).await?;
-    println!("it waits: {:?}", paused.pending()[0].message);
+    println!("it waits: {:?}", paused.interrupts()[0].message);
     assert_eq!(paid.load(Ordering::SeqCst), 0);
 
     // Another process: of this one nothing is left but a text.
@@ -144,7 +144,7 @@ async fn main() -> Result<(), BoxError> {
     assert_eq!(paid.load(Ordering::SeqCst), 1);
 
     // Going on from where it failed: the model reads that the refund is paid.
-    let shop = agent(&paid, vec![Turn::text("Your refund is on its way.")])?;
+    let shop = agent(&paid, vec![Turn::from_text("Your refund is on its way.")])?;
     let response = sessions.run(&shop, ("ada", 4), |request| request).await?;
     println!("turn {}: {}", sessions.turn("ada"), response.text());
     assert_eq!(

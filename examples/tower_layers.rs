@@ -15,8 +15,9 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::retry::{Policy, RetryLayer};
 use tower::timeout::TimeoutLayer;
+use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Error, ErrorKind, Message, Request, Tool, before_model};
+use tower_agent::{Agent, BoxError, Error, ErrorKind, Message, Request, Tool};
 
 /// Makes a call again while its error says that this may help.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +68,8 @@ async fn main() -> Result<(), BoxError> {
         Turn::tool("search", json!({ "query": "rust" }))
             .and_tool("search", json!({ "query": "unicorns" }))
             .and_tool("search", json!({ "query": "towers" })),
-        Turn::text("We have three books on Rust. Ask again for the rest."),
-        Turn::text("At nine.").with_latency(Duration::from_millis(5)),
+        Turn::from_text("We have three books on Rust. Ask again for the rest."),
+        Turn::from_text("At nine.").with_latency(Duration::from_millis(5)),
     ]);
 
     let agent = Agent::builder(model)

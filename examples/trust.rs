@@ -18,7 +18,7 @@ use tower_agent::agui::{
     AgUi, Conversation, Event, EventKind, InputErrorKind, Message, ResumeEntry, RunAgentInput,
     RunOutcome,
 };
-use tower_agent::guard::approval::Approval;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Tool};
 
@@ -32,7 +32,7 @@ struct Refund {
 fn server(paid: Arc<AtomicU32>) -> Result<AgUi, BoxError> {
     let model = ScriptedModel::new([
         Turn::tool("refund", json!({ "amount": 10 })),
-        Turn::text("You have 10 euros back."),
+        Turn::from_text("You have 10 euros back."),
     ]);
     let refund = Tool::function("refund", "Refunds an order.", move |Refund { amount }| {
         paid.fetch_add(amount, SeqCst);

@@ -21,7 +21,8 @@ use crate::request::Request;
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
-/// use tower_agent::{BoxError, BoxModel, Message, ModelRequest, ModelResponse};
+/// use tower_agent::{BoxError, Message, ModelRequest, ModelResponse};
+/// use tower_agent::model::BoxModel;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {
@@ -33,12 +34,12 @@ use crate::request::Request;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Boxed<R: Request> {
+pub struct BoxCallService<R: Request> {
     template: Arc<dyn Template<R>>,
     live: Option<Pin<Box<dyn Live<R>>>>,
 }
 
-impl<R: Request> Boxed<R> {
+impl<R: Request> BoxCallService<R> {
     /// Erases `service`.
     pub fn new<S>(service: S) -> Self
     where
@@ -69,40 +70,40 @@ impl<R: Request> Boxed<R> {
     }
 }
 
-impl<R: Request> Service<R> for Boxed<R> {
+impl<R: Request> Service<R> for BoxCallService<R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = BoxedFuture<R>;
+    type Future = BoxCallFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.live().poll_ready(cx)
     }
 
-    fn call(&mut self, request: R) -> BoxedFuture<R> {
+    fn call(&mut self, request: R) -> BoxCallFuture<R> {
         let mut live = self.live.take().unwrap_or_else(|| self.template.instantiate());
         live.as_mut().start(request);
-        BoxedFuture(live)
+        BoxCallFuture(live)
     }
 }
 
-impl<R: Request> Clone for Boxed<R> {
+impl<R: Request> Clone for BoxCallService<R> {
     /// The clone is not ready, whatever this handle is.
     fn clone(&self) -> Self {
         Self { template: self.template.clone(), live: None }
     }
 }
 
-impl<R: Request> fmt::Debug for Boxed<R> {
+impl<R: Request> fmt::Debug for BoxCallService<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Boxed").field("call", &R::CALL).finish_non_exhaustive()
+        f.debug_struct("BoxCallService").field("call", &R::CALL).finish_non_exhaustive()
     }
 }
 
-/// The future of a [`Boxed`] service.
+/// The future of a [`BoxCallService`] service.
 #[must_use = "a call does nothing until it is awaited"]
-pub struct BoxedFuture<R: Request>(Pin<Box<dyn Live<R>>>);
+pub struct BoxCallFuture<R: Request>(Pin<Box<dyn Live<R>>>);
 
-impl<R: Request> Future for BoxedFuture<R> {
+impl<R: Request> Future for BoxCallFuture<R> {
     type Output = Result<R::Response>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -110,9 +111,9 @@ impl<R: Request> Future for BoxedFuture<R> {
     }
 }
 
-impl<R: Request> fmt::Debug for BoxedFuture<R> {
+impl<R: Request> fmt::Debug for BoxCallFuture<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxedFuture").field("call", &R::CALL).finish_non_exhaustive()
+        f.debug_struct("BoxCallFuture").field("call", &R::CALL).finish_non_exhaustive()
     }
 }
 
@@ -136,8 +137,8 @@ where
     }
 }
 
-/// One call: a service on its way to be ready, then its future. A [`Boxed`] holds the first, a
-/// [`BoxedFuture`] the second.
+/// One call: a service on its way to be ready, then its future. A [`BoxCallService`] holds the first, a
+/// [`BoxCallFuture`] the second.
 trait Live<R: Request>: Send + Sync {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
     fn start(self: Pin<&mut Self>, request: R);

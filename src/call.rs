@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+pub use crate::boxed::{BoxCallFuture, BoxCallService};
+pub use crate::extensions::Extensions;
+
 /// Which of an agent's calls a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

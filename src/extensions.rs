@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// O(1): clones share their values until one of them changes.
 ///
 /// ```
-/// use tower_agent::Extensions;
+/// use tower_agent::call::Extensions;
 ///
 /// #[derive(Debug, PartialEq)]
 /// struct Started(u64);

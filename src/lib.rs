@@ -22,8 +22,8 @@
 //! use tower::timeout::TimeoutLayer;
 //! use tower_agent::{
 //!     Action, Agent, BoxError, Effect, ModelRequest, ModelResponse, Tool, ToolResponse,
-//!     after_model, before_tool,
 //! };
+//! use tower_agent::callback::{after_model, before_tool};
 //!
 //! #[derive(Deserialize, JsonSchema)]
 //! struct Add {
@@ -34,7 +34,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {
 //! # let model = tower::service_fn(|_: ModelRequest| async {
-//! #     Ok::<_, BoxError>(ModelResponse::text("3"))
+//! #     Ok::<_, BoxError>(ModelResponse::from_text("3"))
 //! # });
 //! let agent = Agent::builder(model) // any Service<ModelRequest>
 //!     .instructions("You are good at sums.")
@@ -83,10 +83,10 @@
 //!
 //! Take the first rung that does the job.
 //!
-//! 1. **A closure**: [`before_model`], [`after_tool`], [`on_model_error`] and their like. Use it
+//! 1. **A closure**: [`before_model`](callback::before_model), [`after_tool`](callback::after_tool), [`on_model_error`](callback::on_model_error) and their like. Use it
 //!    for one hook.
 //! 2. **A [`Callback`]**: a type with several hooks, or with hooks for several calls.
-//! 3. **A wrap**: [`wrap_model`], [`wrap_tool`], [`wrap_agent`]. Use it where one piece of code must
+//! 3. **A wrap**: [`wrap_model`](callback::wrap_model), [`wrap_tool`](callback::wrap_tool), [`wrap_agent`](callback::wrap_agent). Use it where one piece of code must
 //!    stand around the call: to time it, to run it twice.
 //! 4. **A [`Layer`](tower_layer::Layer)**: for a middleware with its own service and future,
 //!    reusable and free of boxes. [Tower's own fit](guide::tower_layers), most as they are.
@@ -150,9 +150,9 @@
 //!
 //! # Guards
 //!
-//! [`guard`] has what production needs around a model or a tool: [retry](guard::retry),
-//! [fallback](guard::fallback), [timeout](guard::timeout), [budget](guard::budget), redaction,
-//! [approval](guard::approval) and [guardrails](guard::guardrail). The [guide](guide::guards) says
+//! [`middleware`] has what production needs around a model or a tool: [retry](middleware::retry),
+//! [fallback](middleware::fallback), [timeout](middleware::timeout), [budget](middleware::budget), redaction,
+//! [approval](middleware::approval) and [guardrails](middleware::guardrail). The [guide](guide::guards) says
 //! which to take for what, in which order, and how to write one. [Who may say what](guide::trust)
 //! says what a guard can rely on, and [conversations](guide::conversations) what is done once when a
 //! run fails, pauses or goes on in another process.
@@ -172,17 +172,14 @@
 //! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
 //! | `agui` | [`agui`]: the events between an agent's server and a front end |
-//! | `redact` | [`guard::redact`]: keeps addresses, card numbers and secrets from whoever reads |
+//! | `redact` | [`middleware::redact`]: keeps addresses, card numbers and secrets from whoever reads |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod boxed;
-mod call;
 mod caught;
-mod context;
-mod error;
 mod extensions;
 mod function;
 mod latched;
@@ -190,58 +187,46 @@ mod lock;
 mod maybe_future;
 mod panic;
 mod request;
+mod run;
 mod type_name;
 
 pub mod agent;
 #[cfg(feature = "agui")]
 pub mod agui;
+pub mod call;
 pub mod callback;
-pub mod guard;
+pub mod compat;
+pub mod context;
+pub mod error;
 pub mod guide;
 pub mod message;
+pub mod middleware;
 pub mod model;
+pub mod prelude;
 #[cfg(feature = "openai")]
 pub mod provider;
-pub mod runner;
 pub mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tool;
 
-pub use self::agent::{AgentRequest, AgentResponse, AgentService, BoxAgent, Checkpoint, End};
-pub use self::boxed::{Boxed, BoxedFuture};
-pub use self::call::{CallKind, Origin};
 #[doc(inline)]
-pub use self::callback::{
-    Action, BandSemantics, Bundle, Callback, CallbackService, Callbacks, Hooks, Next, Outcome,
-    Recovery, Several, ToolAnswer, after_agent, after_agent_async, after_model, after_model_async,
-    after_tool, after_tool_async, before_agent, before_agent_async, before_model,
-    before_model_async, before_tool, before_tool_async, on_agent_error, on_agent_error_async,
-    on_model_error, on_model_error_async, on_tool_error, on_tool_error_async, wrap_agent,
-    wrap_model, wrap_tool,
+pub use self::agent::{
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, RunStream,
 };
-pub use self::context::{RunContext, State, StateDelta, ValueTypeError, Values};
-pub use self::error::{
-    Answer, BoxError, CallSite, Error, ErrorKind, Pending, RaisedBy, Resolution, Result,
-};
-pub use self::extensions::Extensions;
 #[doc(inline)]
-pub use self::message::{
-    Message, Messages, Metadata, Part, ProviderData, Role, ToolCall, ToolResult, Usage,
-};
-pub use self::model::{
-    BoxModel, FinishReason, ModelRequest, ModelResponse, ModelService, ReasoningEffort,
-    ResponseFormat, Settings, ToolChoice,
-};
+pub use self::callback::{Action, Callback, Callbacks, Recovery};
+#[doc(inline)]
+pub use self::context::{RunContext, State};
+#[doc(inline)]
+pub use self::error::{BoxError, Error, ErrorKind, Interrupt, Resolution, Result};
+#[doc(inline)]
+pub use self::message::{Message, Part, Role, Usage};
+#[doc(inline)]
+pub use self::model::{ModelRequest, ModelResponse, Settings};
 pub use self::request::Request;
-pub use self::runner::{
-    Agent, AgentBuilder, AtLimit, BuildError, Explanation, Progress, RunSemantics, RunStream,
-    Semantics, TeamBuilder,
-};
-pub use self::tool::{
-    BoxTool, Effect, IntoToolResponse, InvalidArguments, InvalidTool, Json, Tool, ToolDeclaration,
-    ToolRequest, ToolResponse, ToolService, ToolSet,
-};
+#[doc(inline)]
+pub use self::tool::{Effect, Json, Tool, ToolRequest, ToolResponse, ToolSet};
 
 /// Cancels runs: see [`AgentRequest::with_cancellation`].
 #[doc(inline)]

@@ -10,7 +10,7 @@ pub enum MaybeFuture<'a, T> {
     /// The answer; `None` once taken.
     Ready(Option<T>),
     /// Still to be worked out.
-    Boxed(BoxFuture<'a, T>),
+    BoxCallService(BoxFuture<'a, T>),
 }
 
 impl<T> MaybeFuture<'_, T> {
@@ -29,7 +29,7 @@ impl<T> Future for MaybeFuture<'_, T> {
         match &mut *self {
             // Polled again after it was done, which no caller may do: it stays pending.
             Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Boxed(future) => future.as_mut().poll(cx),
+            Self::BoxCallService(future) => future.as_mut().poll(cx),
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::stream::ReaderWait;
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
-/// use tower_agent::{Action, BoxError, CallKind, Callback, Callbacks, Request, Result, RunContext};
+/// use tower_agent::{Action, BoxError, Callback, Callbacks, Request, Result, RunContext};
+/// use tower_agent::call::CallKind;
 /// use tower_layer::Layer;
 ///
 /// #[derive(Clone, Default)]

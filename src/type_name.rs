@@ -11,7 +11,7 @@ pub(crate) fn shorten(name: &'static str) -> &'static str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
-/// The layers that a layer is made of, outermost first: those of a `ServiceBuilder`, a `Stack` or
+/// The layers that a layer is made of, outermost first: those of a `ServiceBuilder`, a `StackBuilder` or
 /// a tuple. Any other is made of itself.
 pub(crate) fn layers(name: &'static str) -> Vec<&'static str> {
     match (path(name), &arguments(name)[..]) {

@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower::{ServiceBuilder, ServiceExt};
+use tower_agent::callback::{
+    Bundle, after_agent, after_model, after_tool, before_agent, before_model, before_model_async,
+    before_tool, on_model_error, on_tool_error,
+};
+use tower_agent::compat::{CallbackSemantics, Hooks, Semantics};
+use tower_agent::message::ToolCall;
 use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BandSemantics, Bundle, Callback,
-    Callbacks, Error, ErrorKind, Hooks, Message, ModelRequest, ModelResponse, Recovery, Request,
-    Result, Semantics, Tool, ToolCall, ToolRequest, ToolResponse, after_agent, after_model,
-    after_tool, before_agent, before_model, before_model_async, before_tool, on_model_error,
-    on_tool_error,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, Callbacks, Error,
+    ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Request, Result, Tool, ToolRequest,
+    ToolResponse,
 };
 
 use self::support::logger::Logger;
@@ -33,7 +37,7 @@ fn builder(model: &ScriptedModel, semantics: Semantics) -> AgentBuilder {
 }
 
 fn one_round() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("double", json!(1)), Turn::text("2")])
+    ScriptedModel::new([Turn::tool("double", json!(1)), Turn::from_text("2")])
 }
 
 fn asks_for_a_tool() -> ModelResponse {
@@ -99,7 +103,7 @@ impl Worded for ModelRequest {
     }
 
     fn response(word: &str) -> ModelResponse {
-        ModelResponse::text(word)
+        ModelResponse::from_text(word)
     }
 
     fn word(response: &ModelResponse) -> String {
@@ -210,7 +214,7 @@ fn list<R: Worded>(does: &[Does], trace: &Trace) -> Callbacks<R> {
     let links = names.into_iter().zip(does);
     let list: Callbacks<R> =
         links.map(|(name, &does)| Link { name, does, trace: trace.clone() }).collect();
-    list.with_semantics(BandSemantics::adk_elixir())
+    list.with_semantics(CallbackSemantics::adk_elixir())
 }
 
 async fn run_before<R: Worded>() {
@@ -303,7 +307,7 @@ async fn a_halt_before_the_model_is_the_answer_and_asks_no_after() {
         let trace = Trace::default();
         let model = ScriptedModel::new([]);
         let agent = builder(&model, semantics)
-            .on_model(before_model(|_| Action::Respond(ModelResponse::text("from the cache"))))
+            .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("from the cache"))))
             .on_model(Logger::new("logger", &trace))
             .build()
             .unwrap();
@@ -333,7 +337,7 @@ async fn tool_calls_in_a_halt_or_a_fallback_for_the_model_are_not_run() {
         for (semantics, calls, text) in [(elixir(), 0, "a moment"), (Semantics::default(), 1, "2")]
         {
             let record = RecordLayer::<ToolRequest>::new();
-            let model = ScriptedModel::new(turns.iter().cloned().chain([Turn::text("2")]));
+            let model = ScriptedModel::new(turns.iter().cloned().chain([Turn::from_text("2")]));
             let agent =
                 give(builder(&model, semantics).tool_layer(record.clone())).build().unwrap();
 
@@ -358,7 +362,8 @@ async fn an_answer_given_for_the_model_stays_final_whatever_an_after_outside_mak
         let model = ScriptedModel::new(turn);
         let agent = builder(&model, elixir())
             .on_model(after_model(|_, response| {
-                let message = response.message().clone().with(tower_agent::Part::text(", please"));
+                let message =
+                    response.message().clone().with(tower_agent::Part::from_text(", please"));
                 Action::Respond(ModelResponse::new(message))
             }))
             .tool_layer(record.clone())
@@ -394,10 +399,10 @@ async fn a_halt_with_an_error_fails_the_run_and_is_nobodys_to_recover_in_its_lis
 
 #[tokio::test]
 async fn what_before_model_changes_reaches_the_model_and_after_model_changes_the_answer() {
-    let model = ScriptedModel::new([Turn::text("base")]);
+    let model = ScriptedModel::new([Turn::from_text("base")]);
     let appends = |word: &'static str| {
         after_model(move |_, response| {
-            Action::Respond(ModelResponse::text(response.message().text() + word))
+            Action::Respond(ModelResponse::from_text(response.message().text() + word))
         })
     };
     let agent = builder(&model, elixir())
@@ -424,7 +429,7 @@ async fn a_retry_of_the_model_asks_before_model_again_about_the_request_as_it_wa
         (Semantics::default(), "log> log!provider failed <log"),
     ] {
         let trace = Trace::default();
-        let model = ScriptedModel::new([Turn::error(failure()), Turn::text("well")]);
+        let model = ScriptedModel::new([Turn::error(failure()), Turn::from_text("well")]);
         let agent = builder(&model, semantics)
             .on_model(Logger::new("log", &trace))
             .on_model(before_model(|request| request.messages_mut().push(Message::user("!"))))
@@ -450,7 +455,7 @@ async fn a_retry_may_be_halted_by_before_model() {
     let agent = builder(&model, elixir())
         .on_model(before_model(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
             0 => Action::Continue,
-            _ => Action::Respond(ModelResponse::text("later")),
+            _ => Action::Respond(ModelResponse::from_text("later")),
         }))
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .build()
@@ -510,9 +515,9 @@ async fn a_hook_that_retries_once_and_then_gives_up_is_asked_twice() {
 async fn a_list_around_a_model_without_an_agent_retries_too() {
     let retries = Callbacks::new()
         .with(on_model_error(|_, _| Recovery::Retry))
-        .with_semantics(BandSemantics::adk_elixir());
+        .with_semantics(CallbackSemantics::adk_elixir());
     for (failures, text) in [(1, Some("well")), (3, Some("well")), (4, None)] {
-        let turns = (0..failures).map(|_| Turn::error(failure())).chain([Turn::text("well")]);
+        let turns = (0..failures).map(|_| Turn::error(failure())).chain([Turn::from_text("well")]);
         let model = ScriptedModel::new(turns);
         let stack = ServiceBuilder::new().layer(retries.clone()).service(model.clone());
 
@@ -530,7 +535,7 @@ async fn a_fallback_for_the_model_is_the_answer_and_asks_no_after() {
         let model = ScriptedModel::new([Turn::error(failure())]);
         let agent = builder(&model, semantics)
             .on_model(Logger::new("log", &trace))
-            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("sorry"))))
+            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("sorry"))))
             .on_model(on_model_error(|_, _| Recovery::Retry))
             .build()
             .unwrap();
@@ -652,7 +657,7 @@ fn flaky(failures: usize) -> (Tool, Arc<Mutex<Vec<Value>>>) {
 }
 
 fn print() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("flaky", json!("a4")), Turn::text("done")])
+    ScriptedModel::new([Turn::tool("flaky", json!("a4")), Turn::from_text("done")])
 }
 
 #[tokio::test]
@@ -778,7 +783,7 @@ async fn an_exception_beside_other_tool_calls_is_the_result_of_its_own_call() {
         for semantics in [elixir(), Semantics::default()] {
             let model = ScriptedModel::new([
                 Turn::tool("work", json!(1)).and_tool("work", json!(2)).and_tool("work", json!(3)),
-                Turn::text("done"),
+                Turn::from_text("done"),
             ]);
             let work = Tool::function_with("work", "", move |n: i64, request: ToolRequest| {
                 boom(&request, place == "tool");
@@ -816,7 +821,8 @@ async fn an_unknown_tool_is_an_error_that_on_tool_error_may_answer() {
     for semantics in [elixir(), Semantics::default()] {
         for falls_back in [true, false] {
             let kinds = Arc::new(Mutex::new(Vec::new()));
-            let model = ScriptedModel::new([Turn::tool("triple", json!(1)), Turn::text("done")]);
+            let model =
+                ScriptedModel::new([Turn::tool("triple", json!(1)), Turn::from_text("done")]);
             let agent = builder(&model, semantics)
                 .on_tool(on_tool_error({
                     let kinds = kinds.clone();
@@ -856,7 +862,7 @@ async fn tool_calls_of_a_turn_run_one_by_one() {
     for (semantics, at_once) in [(elixir(), 1), (Semantics::default(), 2)] {
         let probe = ProbeLayer::new();
         let turn = Turn::tool("wait", json!(null)).and_tool("wait", json!(null));
-        let agent = builder(&ScriptedModel::new([turn, Turn::text("done")]), semantics)
+        let agent = builder(&ScriptedModel::new([turn, Turn::from_text("done")]), semantics)
             .tool(wait())
             .tool_layer(probe.clone())
             .build()
@@ -911,7 +917,7 @@ async fn what_a_callback_leaves_for_later_ones_is_there() {
             let text = response.message().text();
             match text.is_empty() {
                 true => Action::Continue,
-                false => Action::Respond(ModelResponse::text(format!("{text}/{n}/{from}"))),
+                false => Action::Respond(ModelResponse::from_text(format!("{text}/{n}/{from}"))),
             }
         }))
         .build()
@@ -1096,7 +1102,7 @@ impl Hooks for Signs {
     ) -> Result<Action<ModelResponse>> {
         match response.message().text() {
             text if text.is_empty() => Ok(Action::Continue),
-            text => Ok(Action::Respond(ModelResponse::text(text + " (signed)"))),
+            text => Ok(Action::Respond(ModelResponse::from_text(text + " (signed)"))),
         }
     }
 }
@@ -1126,7 +1132,7 @@ async fn a_module_is_asked_for_the_hooks_that_it_has_and_skipped_for_the_rest() 
 async fn callbacks_given_with_a_run_act_in_that_run_after_the_agents_own() {
     let trace = Trace::default();
     let module = |name| Module { name, trace: trace.clone() };
-    let model = ScriptedModel::new([Turn::text("1"), Turn::text("2")]);
+    let model = ScriptedModel::new([Turn::from_text("1"), Turn::from_text("2")]);
     let agent = builder(&model, elixir()).bundle(module("own")).build().unwrap();
 
     let request = AgentRequest::new("?").with_callbacks(Signs).with_callbacks(module("run"));
@@ -1147,7 +1153,7 @@ async fn an_agents_own_callbacks_may_halt_before_those_of_the_run_are_asked() {
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let agent = builder(&model, elixir())
-        .on_model(before_model(|_| Action::Respond(ModelResponse::text("mine"))))
+        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("mine"))))
         .build()
         .unwrap();
 
@@ -1188,7 +1194,7 @@ async fn callbacks_given_with_a_run_follow_the_agents_semantics() {
 async fn plugins_come_first_in_every_phase_of_a_model_call_and_stand_around_other_calls() {
     let trace = Trace::default();
     let module = |name| Module { name, trace: trace.clone() };
-    let model = ScriptedModel::new([Turn::text("1")]);
+    let model = ScriptedModel::new([Turn::from_text("1")]);
     let agent = builder(&model, elixir())
         .on_model(before_model(|request| {
             assert_eq!(request.instructions(), Some("House rules."));
@@ -1218,7 +1224,7 @@ async fn the_first_plugin_that_answers_is_the_only_one_asked() {
         .on_model(Logger::new("own", &trace))
         .global(
             Bundle::new()
-                .on_model(before_model(|_| Action::Respond(ModelResponse::text("cached"))))
+                .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("cached"))))
                 .on_model(Logger::new("second", &trace)),
         )
         .build()
@@ -1259,7 +1265,7 @@ impl Hooks for Paths {
 }
 
 fn member(name: &str, text: &str) -> Agent {
-    Agent::builder(ScriptedModel::new([Turn::text(text)])).name(name).build().unwrap()
+    Agent::builder(ScriptedModel::new([Turn::from_text(text)])).name(name).build().unwrap()
 }
 
 #[tokio::test]

@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tower::util::MapResponseLayer;
+use tower_agent::callback::{
+    Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
+    on_agent_error, on_tool_error, wrap_agent, wrap_model, wrap_tool,
+};
+use tower_agent::message::Messages;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, Callback, End, Error, ErrorKind, Message, Messages,
-    ModelResponse, Outcome, Pending, Recovery, Request, Result, Role, Tool, ToolResponse,
-    after_agent, after_model, after_tool, before_agent, before_model, before_tool, on_agent_error,
-    on_tool_error, wrap_agent, wrap_model, wrap_tool,
+    Action, Agent, AgentRequest, AgentResponse, Callback, EndReason, Error, ErrorKind, Interrupt,
+    Message, ModelResponse, Recovery, Request, Result, Role, Tool, ToolResponse,
 };
 
 /// A tool that counts its calls.
@@ -99,7 +102,7 @@ async fn an_abort_ends_the_run_whatever_stands_around_it() {
 
 #[tokio::test]
 async fn an_abort_is_not_retried_by_a_layer_around_the_agent() {
-    let model = ScriptedModel::new([Turn::text("too long")]);
+    let model = ScriptedModel::new([Turn::from_text("too long")]);
     let agent = Agent::builder(model.clone())
         .on_model(after_model(|_, _| Result::<()>::Err(Error::abort("too long"))))
         .build()
@@ -140,7 +143,7 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
         Turn::tool("wipe", json!("disk"))
             .and_tool("count", json!(null))
             .and_tool("wipe", json!("tape")),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let wiped = Arc::new(Mutex::new(Vec::new()));
     let wipe = Tool::function("wipe", "", {
@@ -161,7 +164,7 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
             let approved = approved.clone();
             move |request| {
                 if request.name() == "wipe" && !*approved.lock().unwrap() {
-                    let pending = Pending::new(format!("approve-{}", request.id()), "tool_call")
+                    let pending = Interrupt::new(format!("approve-{}", request.id()), "tool_call")
                         .with_message(format!("wipe {}?", request.arguments()));
                     return Err(Error::interrupt(pending));
                 }
@@ -173,7 +176,9 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
 
     let first = agent.run("?").await.unwrap();
 
-    let End::Interrupted(pending) = first.end() else { panic!("{:?}", first.end()) };
+    let EndReason::Interrupted(pending) = first.end_reason() else {
+        panic!("{:?}", first.end_reason())
+    };
     let waits: Vec<_> = pending.iter().map(|p| (&*p.id, p.tool_call_id.as_deref())).collect();
     assert_eq!(waits, [("approve-call_1", Some("call_1")), ("approve-call_3", Some("call_3"))]);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -211,7 +216,7 @@ async fn nothing_outside_undoes_an_interrupt() {
             Ok(ToolResponse::new("fine"))
         }))
         .on_tool(before_tool(|_| {
-            Result::<()>::Err(Error::interrupt(Pending::new("1", "confirmation")))
+            Result::<()>::Err(Error::interrupt(Interrupt::new("1", "confirmation")))
         }))
         .build()
         .unwrap();
@@ -219,7 +224,7 @@ async fn nothing_outside_undoes_an_interrupt() {
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
-    assert_eq!(response.pending().len(), 1);
+    assert_eq!(response.interrupts().len(), 1);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
@@ -228,7 +233,7 @@ async fn a_model_call_may_be_interrupted_too() {
     let model = ScriptedModel::new([]);
     let agent = Agent::builder(model.clone())
         .on_model(before_model(|_| {
-            Result::<()>::Err(Error::interrupt(Pending::new("1", "input_required")))
+            Result::<()>::Err(Error::interrupt(Interrupt::new("1", "input_required")))
         }))
         .build()
         .unwrap();
@@ -236,8 +241,8 @@ async fn a_model_call_may_be_interrupted_too() {
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
-    assert_eq!(response.pending()[0].reason, "input_required");
-    assert_eq!(response.pending()[0].tool_call_id, None);
+    assert_eq!(response.interrupts()[0].reason, "input_required");
+    assert_eq!(response.interrupts()[0].tool_call_id, None);
     assert_eq!(response.message(), None);
 }
 
@@ -245,8 +250,8 @@ async fn a_model_call_may_be_interrupted_too() {
 async fn ended_by(hook: &str) -> (AgentResponse, Vec<String>, u32) {
     let (count, calls) = counter();
     let model = ScriptedModel::new([
-        Turn::response(ModelResponse::text("I will count.")).and_tool("count", json!(null)),
-        Turn::text("unreachable"),
+        Turn::response(ModelResponse::from_text("I will count.")).and_tool("count", json!(null)),
+        Turn::from_text("unreachable"),
     ]);
     let ends = |here: &'static str| {
         let chosen = here == hook;
@@ -300,7 +305,7 @@ async fn end_invocation_ends_the_agent_with_what_it_has() {
         ("after_tool", 2, 1),
     ] {
         let (response, ends, calls) = ended_by(hook).await;
-        assert_eq!(response.end(), &End::Ended, "{hook}");
+        assert_eq!(response.end_reason(), &EndReason::EndedByCallback, "{hook}");
         assert_eq!(response.new_messages().len(), messages, "{hook}: {response:?}");
         assert_eq!(calls, tool_calls, "{hook}");
         assert_ne!(response.text(), "after", "{hook}: after_agent is not called");
@@ -323,7 +328,7 @@ async fn nothing_outside_undoes_the_end_of_an_invocation() {
         .model_layer(wrap_model(|request, mut next| async move {
             let _ = next.run(request.clone()).await;
             let _ = next.run(request).await;
-            Ok(ModelResponse::text("well"))
+            Ok(ModelResponse::from_text("well"))
         }))
         .on_model(before_model(|_| Result::<()>::Err(Error::end_invocation())))
         .build()
@@ -332,7 +337,7 @@ async fn nothing_outside_undoes_the_end_of_an_invocation() {
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
-    assert_eq!(response.end(), &End::Ended);
+    assert_eq!(response.end_reason(), &EndReason::EndedByCallback);
 }
 
 #[tokio::test(start_paused = true)]

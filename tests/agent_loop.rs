@@ -7,13 +7,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower_agent::runner::AtLimit;
+use tower_agent::agent::AtLimit;
+use tower_agent::agent::BuildError;
+use tower_agent::callback::{after_tool, before_model, before_tool};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
+use tower_agent::tool::{InvalidArguments, InvalidTool, ToolDeclaration};
 use tower_agent::{
-    Agent, AgentRequest, BoxError, BuildError, End, ErrorKind, InvalidArguments, InvalidTool,
-    Message, ModelRequest, ModelResponse, Part, Request, Role, Semantics, Settings, State, Tool,
-    ToolDeclaration, ToolRequest, ToolResponse, Usage, after_tool, before_model, before_tool,
-    stream,
+    Agent, AgentRequest, BoxError, EndReason, ErrorKind, Message, ModelRequest, ModelResponse,
+    Part, Request, Role, Settings, State, Tool, ToolRequest, ToolResponse, Usage, stream,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -34,14 +36,14 @@ fn sum(a: i32, b: i32) -> Value {
 
 #[tokio::test]
 async fn an_answer_without_tools_ends_the_run() {
-    let model = ScriptedModel::new([Turn::text("blue").with_usage(Usage::new(10, 2))]);
+    let model = ScriptedModel::new([Turn::from_text("blue").with_usage(Usage::new(10, 2))]);
     let agent = Agent::builder(model.clone()).instructions("Be brief.").build().unwrap();
 
     let response = agent.run("Name a colour.").await.unwrap();
 
     model.assert_done();
     assert_eq!(response.text(), "blue");
-    assert_eq!(response.end(), &End::Finished);
+    assert_eq!(response.end_reason(), &EndReason::Completed);
     assert_eq!((response.iterations(), response.usage()), (1, Usage::new(10, 2)));
     assert_eq!(response.new_messages().collect::<Vec<_>>(), [&Message::assistant("blue")]);
     assert_eq!(response.messages().len(), 2);
@@ -55,7 +57,7 @@ async fn the_model_is_told_what_its_tools_answer() {
     let model = ScriptedModel::new([
         Turn::tool("add", sum(1, 2)).with_usage(Usage::new(10, 5)),
         Turn::tool("add", sum(3, 4)).with_usage(Usage::new(20, 5)),
-        Turn::text("3 and 7").with_usage(Usage::new(30, 5)),
+        Turn::from_text("3 and 7").with_usage(Usage::new(30, 5)),
     ]);
     let agent = Agent::builder(model.clone()).tool(add()).build().unwrap();
 
@@ -80,7 +82,7 @@ async fn a_tool_call_knows_what_it_is_part_of() {
     let model = ScriptedModel::new([
         Turn::tool("add", sum(1, 2)),
         Turn::tool("add", sum(1, 2)),
-        Turn::text("3"),
+        Turn::from_text("3"),
     ]);
     let agent = Agent::builder(model)
         .name("sums")
@@ -115,9 +117,9 @@ async fn a_tool_call_knows_what_it_is_part_of() {
 async fn callbacks_see_earlier_texts_and_the_iteration() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let model = ScriptedModel::new([
-        Turn::response(ModelResponse::text("Let me add.")).and_tool("add", sum(1, 2)),
+        Turn::response(ModelResponse::from_text("Let me add.")).and_tool("add", sum(1, 2)),
         Turn::tool("add", sum(1, 2)),
-        Turn::text("3"),
+        Turn::from_text("3"),
     ]);
     let agent = Agent::builder(model)
         .tool(add())
@@ -152,7 +154,7 @@ fn wait() -> Tool {
 #[tokio::test(start_paused = true)]
 async fn tool_calls_of_a_turn_run_together_and_answer_in_order() {
     for (limit, at_once, takes) in [(1, 1, 60), (2, 2, 30), (8, 3, 30)] {
-        let model = ScriptedModel::new([slow_tools(), Turn::text("done")]);
+        let model = ScriptedModel::new([slow_tools(), Turn::from_text("done")]);
         let probe = ProbeLayer::new();
         let agent = Agent::builder(model)
             .tool(wait())
@@ -180,7 +182,7 @@ async fn what_a_tool_cannot_do_the_model_is_told() {
             .and_tool("add", json!({ "a": "one", "b": 2 }))
             .and_tool("add", json!({ "a": 1 }))
             .and_tool("subtract", sum(1, 2)),
-        Turn::text("sorry"),
+        Turn::from_text("sorry"),
     ]);
     let agent = Agent::builder(model)
         .tool(add())
@@ -213,11 +215,11 @@ async fn tool_callbacks_see_typed_errors_before_the_model_does() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let model = ScriptedModel::new([
         Turn::tool("add", json!({ "a": true, "b": 2 })).and_tool("subtract", sum(1, 2)),
-        Turn::text("sorry"),
+        Turn::from_text("sorry"),
     ]);
     let agent = Agent::builder(model)
         .tool(add())
-        .on_tool(tower_agent::on_tool_error({
+        .on_tool(tower_agent::callback::on_tool_error({
             let seen = seen.clone();
             move |_, error| {
                 let field = error.downcast_ref::<InvalidArguments>().map(|e| e.field.clone());
@@ -242,10 +244,10 @@ async fn tool_callbacks_see_typed_errors_before_the_model_does() {
 #[tokio::test]
 async fn what_the_model_is_shown_may_differ_from_the_value() {
     let values = Arc::new(Mutex::new(Vec::new()));
-    let model = ScriptedModel::new([Turn::tool("chart", json!(null)), Turn::text("nice")]);
+    let model = ScriptedModel::new([Turn::tool("chart", json!(null)), Turn::from_text("nice")]);
     let chart = Tool::function("chart", "Draws.", |_: Value| {
         ToolResponse::new(json!({ "points": [1, 2, 3] }))
-            .shown([Part::text("a chart"), Part::image_base64("image/png", "iVBORw0")])
+            .shown([Part::from_text("a chart"), Part::image_base64("image/png", "iVBORw0")])
     });
     let agent = Agent::builder(model.clone())
         .tool(chart)
@@ -266,7 +268,7 @@ async fn what_the_model_is_shown_may_differ_from_the_value() {
 
 #[tokio::test]
 async fn changed_arguments_reach_the_tool_but_not_the_transcript() {
-    let model = ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tool(add())
         .on_tool(before_tool(|request| request.arguments_mut()["b"] = json!(40)))
@@ -285,7 +287,8 @@ async fn a_tool_may_be_any_service() {
     let service = tower::service_fn(|request: ToolRequest| async move {
         Ok::<_, BoxError>(ToolResponse::new(request.arguments().clone()))
     });
-    let model = ScriptedModel::new([Turn::tool("echo", json!({ "x": 1 })), Turn::text("done")]);
+    let model =
+        ScriptedModel::new([Turn::tool("echo", json!({ "x": 1 })), Turn::from_text("done")]);
     let echo = ToolDeclaration::new("echo", "Says it again.");
     let agent = Agent::builder(model.clone()).tool(Tool::service(echo, service)).build().unwrap();
 
@@ -299,7 +302,7 @@ async fn a_tool_may_be_any_service() {
 async fn one_tool_may_have_layers_and_callbacks_of_its_own() {
     let model = ScriptedModel::new([
         Turn::tool("wait", json!(80)).and_tool("patient", json!(80)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let impatient = wait()
@@ -343,7 +346,7 @@ async fn the_iterations_are_bounded() {
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();
-    assert_eq!((response.end(), response.iterations()), (&End::Limit, 3));
+    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::IterationLimit, 3));
     assert_eq!(response.new_messages().len(), 6);
 
     let none = ScriptedModel::new([]);
@@ -371,14 +374,14 @@ async fn stop_when_ends_the_run_after_a_turn() {
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
-    assert_eq!((response.end(), response.iterations()), (&End::Stopped, 2));
+    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::StopCondition, 2));
     let last = response.new_messages().next_back().unwrap();
     assert_eq!(last.tool_results().next().unwrap().text(), "3");
 }
 
 #[tokio::test]
 async fn a_request_brings_history_settings_and_state() {
-    let model = ScriptedModel::new([Turn::tool("visit", json!(null)), Turn::text("No.")]);
+    let model = ScriptedModel::new([Turn::tool("visit", json!(null)), Turn::from_text("No.")]);
     let visit = Tool::function_with("visit", "", |_: Value, request: ToolRequest| {
         let state = request.context().state().clone();
         state.remove("draft");
@@ -412,7 +415,8 @@ async fn a_request_brings_history_settings_and_state() {
 async fn a_run_may_be_seen_while_it_is_written() {
     use futures::StreamExt;
 
-    let model = ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::text("That makes 3.")]);
+    let model =
+        ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::from_text("That makes 3.")]);
     let agent = Agent::builder(model).tool(add()).build().unwrap();
 
     let mut run = agent.stream("?");
@@ -430,10 +434,10 @@ async fn a_run_may_be_seen_while_it_is_written() {
 #[tokio::test]
 async fn calls_without_an_id_are_told_apart() {
     let nameless = || {
-        let call = |n| Part::from(tower_agent::ToolCall::new("same", "add", sum(n, 1)));
+        let call = |n| Part::from(tower_agent::message::ToolCall::new("same", "add", sum(n, 1)));
         ModelResponse::new(Message::new(Role::Assistant, [call(1), call(2)]))
     };
-    let model = ScriptedModel::new([Turn::response(nameless()), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::response(nameless()), Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(add()).build().unwrap();
 
     let response = agent.run("?").await.unwrap();

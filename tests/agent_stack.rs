@@ -10,10 +10,11 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::timeout::TimeoutLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
+use tower_agent::callback::wrap_model;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Callback, ErrorKind, ModelRequest, ModelResponse, Request, Result,
-    Tool, Usage, wrap_model,
+    Tool, Usage,
 };
 
 /// Writes `name>` before and `<name` after.
@@ -48,7 +49,7 @@ async fn neighbours_form_a_band_and_a_layer_draws_a_line() {
         let written = written.clone();
         move |_| {
             written.lock().unwrap().push("call".to_owned());
-            Ok(ModelResponse::text("done"))
+            Ok(ModelResponse::from_text("done"))
         }
     });
     let agent = Agent::builder(ScriptedModel::new([call]))
@@ -79,7 +80,7 @@ async fn tools_and_agents_keep_the_same_order() {
             value
         }
     });
-    let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(tool)
         .on_agent(trace("o"))
@@ -142,7 +143,7 @@ agent `librarian`
 
 #[tokio::test(start_paused = true)]
 async fn runs_on_one_agent_do_not_wait_for_one_another() {
-    let slow = ScriptedModel::always(Turn::text("done").with_latency(Duration::from_secs(1)));
+    let slow = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
     let agent = Agent::builder(slow).build().unwrap();
 
     let start = Instant::now();
@@ -154,7 +155,7 @@ async fn runs_on_one_agent_do_not_wait_for_one_another() {
 
 #[tokio::test(start_paused = true)]
 async fn readiness_passes_through_the_stack() {
-    let model = ScriptedModel::always(Turn::text("done").with_latency(Duration::from_secs(1)));
+    let model = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
     let probe = ProbeLayer::new();
     let unused = Arc::new(Mutex::new(Vec::new()));
     let agent = Agent::builder(model)
@@ -179,7 +180,7 @@ async fn readiness_passes_through_the_stack() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_without_shedding_makes_calls_wait() {
-    let model = ScriptedModel::always(Turn::text("done").with_latency(Duration::from_secs(1)));
+    let model = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
     let agent = Agent::builder(model).model_layer(ConcurrencyLimitLayer::new(1)).build().unwrap();
 
     let start = Instant::now();
@@ -190,7 +191,7 @@ async fn a_limit_without_shedding_makes_calls_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_ends_a_streamed_answer_as_a_whole() {
-    let model = ScriptedModel::new([Turn::text("a long answer").hanging_after(2)]);
+    let model = ScriptedModel::new([Turn::from_text("a long answer").hanging_after(2)]);
     let agent = Agent::builder(model)
         .model_layer(TimeoutLayer::new(Duration::from_millis(50)))
         .build()
@@ -203,7 +204,7 @@ async fn a_timeout_ends_a_streamed_answer_as_a_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn tower_layers_wrap_the_agent_as_well() {
-    let model = ScriptedModel::new([Turn::pending(), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::pending(), Turn::from_text("done")]);
     let agent = Agent::builder(model.clone()).build().unwrap();
     let mut stack =
         ServiceBuilder::new().concurrency_limit(1).timeout(Duration::from_secs(5)).service(agent);
@@ -218,7 +219,7 @@ async fn tower_layers_wrap_the_agent_as_well() {
 #[tokio::test]
 async fn an_agent_is_ready_without_being_asked() {
     let model = tower::service_fn(|_: ModelRequest| async {
-        Ok::<_, BoxError>(ModelResponse::text("done"))
+        Ok::<_, BoxError>(ModelResponse::from_text("done"))
     });
     let mut agent = Agent::builder(model).build().unwrap();
     assert_eq!(agent.call("?".into()).await.unwrap().text(), "done");
@@ -227,8 +228,8 @@ async fn an_agent_is_ready_without_being_asked() {
 #[tokio::test]
 async fn failed_attempts_inside_the_stack_count_as_usage_but_not_as_iterations() {
     let model = ScriptedModel::new([
-        Turn::text("no").with_usage(Usage::new(10, 1)),
-        Turn::text("yes").with_usage(Usage::new(10, 2)),
+        Turn::from_text("no").with_usage(Usage::new(10, 1)),
+        Turn::from_text("yes").with_usage(Usage::new(10, 2)),
     ]);
     let twice = wrap_model(|request, mut next| async move {
         next.run(request.clone()).await?;

@@ -8,11 +8,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::team::{Trace, agent, saying, texts};
 use tower::timeout::TimeoutLayer;
+use tower_agent::agent::BuildError;
+use tower_agent::callback::{after_agent, after_tool, before_model, before_tool, on_tool_error};
 use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
+use tower_agent::tool::InvalidTool;
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, BuildError, Checkpoint, Effect, End, Error,
-    ErrorKind, InvalidTool, Message, Pending, Recovery, Request, Tool, ToolRequest, ToolResponse,
-    Usage, after_agent, after_tool, before_model, before_tool, on_tool_error,
+    Action, Agent, AgentBuilder, AgentRequest, Checkpoint, Effect, EndReason, Error, ErrorKind,
+    Interrupt, Message, Recovery, Request, Tool, ToolRequest, ToolResponse, Usage,
 };
 
 fn asks(agent: &str, request: &str) -> Turn {
@@ -26,7 +28,7 @@ fn boss(model: &ScriptedModel, worker: Agent) -> AgentBuilder {
 
 #[tokio::test]
 async fn an_agent_answers_as_a_tool() {
-    let inner = ScriptedModel::new([Turn::text("4").with_usage(Usage::new(5, 1))]);
+    let inner = ScriptedModel::new([Turn::from_text("4").with_usage(Usage::new(5, 1))]);
     let trace = Trace::default();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let worker = Agent::builder(inner.clone())
@@ -45,7 +47,7 @@ async fn an_agent_answers_as_a_tool() {
         .unwrap();
     let outer = ScriptedModel::new([
         asks("worker", "2 + 2?").with_usage(Usage::new(10, 2)),
-        Turn::text("It is 4.").with_usage(Usage::new(20, 2)),
+        Turn::from_text("It is 4.").with_usage(Usage::new(20, 2)),
     ]);
     let record = RecordLayer::<ToolRequest>::new();
     let probe = ProbeLayer::new();
@@ -85,7 +87,7 @@ async fn an_agent_answers_as_a_tool() {
 #[tokio::test]
 async fn its_failure_is_the_tools_and_keeps_its_kind() {
     let busy = Turn::error(Error::new(ErrorKind::RateLimited, "slow down"));
-    let outer = ScriptedModel::new([asks("worker", "?"), Turn::text("done")]);
+    let outer = ScriptedModel::new([asks("worker", "?"), Turn::from_text("done")]);
     let seen = Arc::new(Mutex::new(None));
     let boss = boss(&outer, agent("worker", &ScriptedModel::new([busy])))
         .on_tool(on_tool_error({
@@ -131,7 +133,7 @@ async fn an_abort_inside_ends_the_whole_run() {
 #[tokio::test]
 async fn an_interruption_inside_interrupts_the_caller_with_all_it_waits_for() {
     let waits = |request: &mut ToolRequest| {
-        Err::<(), _>(Error::interrupt(Pending::new(request.id(), "confirmation")))
+        Err::<(), _>(Error::interrupt(Interrupt::new(request.id(), "confirmation")))
     };
     let both = Turn::tool("wipe", json!("disk")).and_tool("wipe", json!("tape"));
     let worker = Agent::builder(ScriptedModel::new([both]))
@@ -150,7 +152,7 @@ async fn an_interruption_inside_interrupts_the_caller_with_all_it_waits_for() {
     let response = boss.run("?").await.unwrap();
 
     outer.assert_done();
-    let waits: Vec<_> = response.pending().iter().map(|pending| &*pending.id).collect();
+    let waits: Vec<_> = response.interrupts().iter().map(|pending| &*pending.id).collect();
     assert_eq!(waits, ["call_1", "call_2"]);
     assert_eq!(texts(&response), ["", "2"], "the call beside it has its answer");
 }
@@ -160,9 +162,9 @@ async fn an_escalation_in_a_tool_ends_the_team_around_its_caller() {
     let exit = Tool::function_with("exit", "", |_: Value, request: ToolRequest| {
         request.context().escalate();
     });
-    let model = ScriptedModel::new([Turn::tool("exit", json!(null)), Turn::text("enough")]);
+    let model = ScriptedModel::new([Turn::tool("exit", json!(null)), Turn::from_text("enough")]);
     let worker = Agent::builder(model).name("worker").tool(exit).build().unwrap();
-    let outer = ScriptedModel::new([asks("worker", "?"), Turn::text("done")]);
+    let outer = ScriptedModel::new([asks("worker", "?"), Turn::from_text("done")]);
     let never = ScriptedModel::new([]);
     let team = Agent::repeat("team", 9)
         .agents([boss(&outer, worker).build().unwrap(), agent("next", &never)])
@@ -172,7 +174,10 @@ async fn an_escalation_in_a_tool_ends_the_team_around_its_caller() {
     let response = team.run("?").await.unwrap();
 
     never.assert_done();
-    assert_eq!((response.text(), response.end()), ("done".to_owned(), &End::Stopped));
+    assert_eq!(
+        (response.text(), response.end_reason()),
+        ("done".to_owned(), &EndReason::StopCondition)
+    );
 }
 
 fn transfer(to: &str) -> Turn {
@@ -192,7 +197,8 @@ fn desk(model: &ScriptedModel, billing: &ScriptedModel) -> AgentBuilder {
 #[tokio::test]
 async fn a_transfer_hands_the_conversation_over() {
     let model = ScriptedModel::new([transfer("billing").with_usage(Usage::new(10, 1))]);
-    let billing = ScriptedModel::new([Turn::text("It is paid.").with_usage(Usage::new(20, 2))]);
+    let billing =
+        ScriptedModel::new([Turn::from_text("It is paid.").with_usage(Usage::new(20, 2))]);
     let trace = Trace::default();
     let whole = Arc::new(Mutex::new(Vec::new()));
     let desk = desk(&model, &billing)
@@ -234,7 +240,7 @@ async fn a_transfer_can_be_blocked() {
         |desk| desk.on_tool(before_tool(|_| Err::<(), _>(Error::from("not now")))),
     ];
     for block in blocks {
-        let model = ScriptedModel::new([transfer("billing"), Turn::text("I can help.")]);
+        let model = ScriptedModel::new([transfer("billing"), Turn::from_text("I can help.")]);
         let never = ScriptedModel::new([]);
         let desk = block(desk(&model, &never)).build().unwrap();
 
@@ -249,7 +255,7 @@ async fn a_transfer_can_be_blocked() {
 #[tokio::test]
 async fn a_callback_may_choose_another_agent_and_nobody_goes_to_a_stranger() {
     let model = ScriptedModel::new([transfer("nobody"), transfer("support")]);
-    let billing = ScriptedModel::new([Turn::text("billing here")]);
+    let billing = ScriptedModel::new([Turn::from_text("billing here")]);
     let desk = desk(&model, &billing)
         .on_tool(before_tool(|request| {
             if request.arguments()["agent"] == "support" {
@@ -323,7 +329,8 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
     }
 
     let granted = Arc::new(Mutex::new(false));
-    let billing = ScriptedModel::new([Turn::tool("refund", json!(null)), Turn::text("refunded")]);
+    let billing =
+        ScriptedModel::new([Turn::tool("refund", json!(null)), Turn::from_text("refunded")]);
     let agent = Agent::builder(billing.clone())
         .name("billing")
         .tool(Tool::function("refund", "", |_: Value| "ok"))
@@ -331,7 +338,7 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
             let granted = granted.clone();
             move |_| match *granted.lock().unwrap() {
                 true => Ok(()),
-                false => Err(Error::interrupt(Pending::new("refund", "confirmation"))),
+                false => Err(Error::interrupt(Interrupt::new("refund", "confirmation"))),
             }
         }))
         .build()
@@ -346,7 +353,7 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
         .unwrap();
 
     let stopped = desk.run("?").await.unwrap();
-    assert_eq!(stopped.pending()[0].id, "refund");
+    assert_eq!(stopped.interrupts()[0].id, "refund");
     assert_eq!(after.take(), "desk> desk=done");
 
     *granted.lock().unwrap() = true;
@@ -356,7 +363,7 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
 
     [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["ok", "refunded"]);
-    assert_eq!(response.end(), &End::Finished);
+    assert_eq!(response.end_reason(), &EndReason::Completed);
 }
 
 #[tokio::test]
@@ -364,7 +371,7 @@ async fn an_open_call_of_a_tool_that_both_have_is_the_parents() {
     let note = |who: &'static str| Tool::function("note", "", move |_: Value| who);
     let never = ScriptedModel::new([]);
     let sub = Agent::builder(never.clone()).name("sub").tool(note("sub")).build().unwrap();
-    let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(note("parent")).sub_agent(sub).build().unwrap();
 
     assert_eq!(texts(&agent.run("?").await.unwrap()), ["", "parent", "done"]);
@@ -373,7 +380,7 @@ async fn an_open_call_of_a_tool_that_both_have_is_the_parents() {
 
 #[tokio::test]
 async fn the_next_question_goes_to_the_parent_again() {
-    let model = ScriptedModel::new([transfer("billing"), Turn::text("desk here")]);
+    let model = ScriptedModel::new([transfer("billing"), Turn::from_text("desk here")]);
     let desk = desk(&model, &saying("billing here", 0)).build().unwrap();
 
     let first = desk.run("?").await.unwrap();

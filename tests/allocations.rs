@@ -16,13 +16,15 @@ use futures::StreamExt;
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
 use tower_agent::agui::{self, AgUi, RunAgentInput};
-use tower_agent::guard::budget::{Budget, Limits};
-use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
+use tower_agent::message::{Messages, ToolCall};
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, Messages, ModelRequest,
-    ModelResponse, ModelService, Result, Tool, ToolCall, ToolRequest, after_model, after_tool,
-    before_model, before_tool,
+    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, ModelRequest,
+    ModelResponse, Result, Tool, ToolRequest,
 };
 use tower_layer::Layer;
 
@@ -152,7 +154,8 @@ fn a_step_costs_the_same_early_and_late() {
 /// Streamed to a front end, read to the end or dropped after so many events, inside guards.
 #[test]
 fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
-    let turns = [Turn::tool("look", json!("jo@example.com")), Turn::text("It is jo@example.com.")];
+    let turns =
+        [Turn::tool("look", json!("jo@example.com")), Turn::from_text("It is jo@example.com.")];
     let redact = Redact::new([Detector::email()]).unwrap().numbered();
     let serve = |after: usize| {
         let agent = Agent::builder(ScriptedModel::new(turns.clone()))
@@ -178,7 +181,7 @@ fn history(length: usize) -> Messages {
 
 /// What a warm call of a service inside a band allocates.
 fn a_call(band: Callbacks<ModelRequest>) -> Allocations {
-    let response = ModelResponse::text("done");
+    let response = ModelResponse::from_text("done");
     let service = band.layer(service_fn(move |_| {
         let response = response.clone();
         async { Ok::<_, BoxError>(response) }

@@ -7,14 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower_agent::callback::{
+    self, after_agent, after_model, after_model_async, after_tool, after_tool_async, before_agent,
+    before_agent_async, before_model, before_model_async, before_tool, before_tool_async,
+    on_agent_error, on_agent_error_async, on_model_error, on_model_error_async, on_tool_error,
+    on_tool_error_async, wrap_agent, wrap_model, wrap_tool,
+};
+use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, AgentResponse, Callback, Callbacks, Error, ErrorKind, Message,
-    ModelRequest, ModelResponse, Recovery, Request, Result, ToolCall, ToolRequest, ToolResponse,
-    after_agent, after_model, after_model_async, after_tool, after_tool_async, before_agent,
-    before_agent_async, before_model, before_model_async, before_tool, before_tool_async, callback,
-    on_agent_error, on_agent_error_async, on_model_error, on_model_error_async, on_tool_error,
-    on_tool_error_async, wrap_agent, wrap_model, wrap_tool,
+    ModelRequest, ModelResponse, Recovery, Request, Result, ToolRequest, ToolResponse,
 };
 
 use self::support::call::{Call, Embed};
@@ -22,7 +25,7 @@ use self::support::trace::{Trace, pending_once};
 
 /// Answers with what it was asked.
 fn echo() -> ScriptedModel {
-    ScriptedModel::always(Turn::function(|request| Ok(ModelResponse::text(request.noted()))))
+    ScriptedModel::always(Turn::function(|request| Ok(ModelResponse::from_text(request.noted()))))
 }
 
 fn failing() -> ScriptedModel {
@@ -126,27 +129,27 @@ async fn before_in_every_form() {
 
 #[tokio::test]
 async fn before_answers_in_every_form() {
-    let yes = || ModelResponse::text("yes");
+    let yes = || ModelResponse::from_text("yes");
     assert_eq!(text(before_model(move |_| Action::Respond(yes())), echo()).await, "yes");
     assert_eq!(text(before_model(move |_| Ok(Action::Respond(yes()))), echo()).await, "yes");
     let owning = before_model(move |_| async move { Action::Respond(yes()) });
     assert_eq!(text(owning, echo()).await, "yes");
     let borrowing = before_model_async(async |request: &mut ModelRequest| {
         pending_once().await;
-        Action::Respond(ModelResponse::text(format!("{} messages", request.messages().len())))
+        Action::Respond(ModelResponse::from_text(format!("{} messages", request.messages().len())))
     });
     assert_eq!(text(borrowing, echo()).await, "0 messages");
 }
 
 async fn louder(_: &ModelRequest, response: &ModelResponse) -> Action<ModelResponse> {
     pending_once().await;
-    Action::Respond(ModelResponse::text(response.message().text() + "!"))
+    Action::Respond(ModelResponse::from_text(response.message().text() + "!"))
 }
 
 #[tokio::test]
 async fn after_in_every_form() {
     let add = |response: &ModelResponse, more: &str| {
-        Action::Respond(ModelResponse::text(response.message().text() + more))
+        Action::Respond(ModelResponse::from_text(response.message().text() + more))
     };
     let seen = Trace::default();
     let (seen1, seen2) = (seen.clone(), seen.clone());
@@ -164,12 +167,12 @@ async fn after_in_every_form() {
         }))
         .with(after_model(|request, response| {
             let (asked, text) = (request.noted(), response.message().text());
-            async move { Action::Respond(ModelResponse::text(asked + &text)) }
+            async move { Action::Respond(ModelResponse::from_text(asked + &text)) }
         }))
         .with(after_model_async(louder))
         .with(after_model_async(async |_: &ModelRequest, response: &ModelResponse| {
             pending_once().await;
-            Ok(Action::Respond(ModelResponse::text(response.message().text() + "?")))
+            Ok(Action::Respond(ModelResponse::from_text(response.message().text() + "?")))
         }))
         .with(after_model(move |_, response| {
             let text = response.message().text();
@@ -216,7 +219,7 @@ async fn on_error_in_every_form() {
 
     let band = band.with(on_model_error(|_, error| {
         let _: u32 = "1".parse()?;
-        Ok(Recovery::Fallback(ModelResponse::text(error.message().to_owned())))
+        Ok(Recovery::Fallback(ModelResponse::from_text(error.message().to_owned())))
     }));
     assert_eq!(text(band, failing()).await, "serviceabcd");
 }

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower::util::MapErrLayer;
+use tower_agent::callback::{before_agent, before_model, before_tool, wrap_agent};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, End, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Pending, Request, Tool, before_agent, before_model, before_tool, wrap_agent,
+    Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Interrupt, Message,
+    ModelRequest, ModelResponse, Request, Tool,
 };
 use tower_layer::Layer;
 
 fn endings() -> [Error; 2] {
-    [Error::end_invocation(), Error::interrupt(Pending::new("wait", "input_required"))]
+    [Error::end_invocation(), Error::interrupt(Interrupt::new("wait", "input_required"))]
 }
 
 fn texts(response: &AgentResponse) -> Vec<String> {
@@ -27,8 +28,8 @@ fn with_history() -> AgentRequest {
 
 fn matches(response: &AgentResponse, ending: &Error) {
     match ending.kind() {
-        ErrorKind::Ended => assert_eq!(response.end(), &End::Ended),
-        _ => assert_eq!(response.pending()[0].id, "wait"),
+        ErrorKind::Ended => assert_eq!(response.end_reason(), &EndReason::EndedByCallback),
+        _ => assert_eq!(response.interrupts()[0].id, "wait"),
     }
 }
 
@@ -66,7 +67,7 @@ async fn a_layer_that_renames_an_ending_loses_nothing_of_the_conversation() {
     for ending in endings() {
         let (in_model, in_tool) = (ending.clone(), ending.clone());
         let echo = || Tool::function("echo", "", |value: Value| value);
-        let plan = || Turn::response(ModelResponse::text("plan")).and_tool("echo", json!(1));
+        let plan = || Turn::response(ModelResponse::from_text("plan")).and_tool("echo", json!(1));
         let renamed = |_: Error| Error::from("something went wrong");
         let of_model = Agent::builder(ScriptedModel::new([plan()]))
             .tool(echo())
@@ -110,7 +111,7 @@ async fn no_call_is_made_once_a_hook_has_seen_the_run_aborted() {
     })
     .layer(tower::service_fn(move |_: ModelRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
-        async { Ok::<_, Error>(ModelResponse::text("hi")) }
+        async { Ok::<_, Error>(ModelResponse::from_text("hi")) }
     }));
     let error = model.oneshot(ModelRequest::default()).await.unwrap_err();
     assert_eq!((error.kind(), calls.load(Ordering::SeqCst)), (ErrorKind::Aborted, 0));

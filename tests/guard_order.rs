@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceBuilder};
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::budget::{Budget, Limits};
-use tower_agent::guard::fallback::Fallback;
-use tower_agent::guard::guardrail::{Guardrail, Verdict};
-use tower_agent::guard::redact::{Detector, Redact};
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::callback::before_tool;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::fallback::Fallback;
+use tower_agent::middleware::guardrail::{Guardrail, Verdict};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
+use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Agent, AgentBuilder, BoxModel, Callbacks, Effect, Error, ModelRequest, Result, Tool,
-    before_tool,
-};
+use tower_agent::{Agent, AgentBuilder, Callbacks, Effect, Error, ModelRequest, Result, Tool};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -98,7 +97,7 @@ fn assert_silent(builder: AgentBuilder) {
 }
 
 fn model() -> ScriptedModel {
-    ScriptedModel::always(Turn::text("hi"))
+    ScriptedModel::always(Turn::from_text("hi"))
 }
 
 fn agent() -> AgentBuilder {
@@ -128,49 +127,49 @@ async fn passes(_: ModelRequest) -> Result<Verdict> {
 #[test]
 fn a_budget_outside_a_retry_of_the_model() {
     let advice = "register it after the retry";
-    let outer = || agent().on_model(budget()).model_layer(RetryLayer::new());
-    assert_warns(outer(), "model", "Budget", "RetryLayer", advice);
-    let global = agent().global(budget()).model_layer(RetryLayer::new());
-    assert_warns(global, "model", "Budget", "RetryLayer", advice);
-    let shared = agent().on_model(Arc::new(budget())).model_layer(RetryLayer::new());
-    assert_warns(shared, "model", "Budget", "RetryLayer", advice);
-    assert_silent(agent().model_layer(RetryLayer::new()).on_model(budget()));
+    let outer = || agent().on_model(budget()).model_layer(CallRetryLayer::new());
+    assert_warns(outer(), "model", "Budget", "CallRetryLayer", advice);
+    let global = agent().global(budget()).model_layer(CallRetryLayer::new());
+    assert_warns(global, "model", "Budget", "CallRetryLayer", advice);
+    let shared = agent().on_model(Arc::new(budget())).model_layer(CallRetryLayer::new());
+    assert_warns(shared, "model", "Budget", "CallRetryLayer", advice);
+    assert_silent(agent().model_layer(CallRetryLayer::new()).on_model(budget()));
 }
 
 /// The calls that it counts are inside of the one, and cost nothing more for the other.
 #[test]
 fn a_budget_around_an_agent_or_tools_that_are_retried_is_no_bad_order() {
-    assert_silent(agent().global(budget()).agent_layer(RetryLayer::new()));
-    assert_silent(agent().global(budget()).tool_layer(RetryLayer::new()));
+    assert_silent(agent().global(budget()).agent_layer(CallRetryLayer::new()));
+    assert_silent(agent().global(budget()).tool_layer(CallRetryLayer::new()));
 }
 
 #[test]
 fn a_retry_outside_an_approval() {
     let advice = "register the approval before the retry";
-    let outer = agent().tool_layer(RetryLayer::new()).on_tool(approval());
-    assert_warns(outer, "tool", "RetryLayer", "Approval", advice);
-    let apart = agent().tool_layer(RetryLayer::new()).tool_layer(TimeoutLayer::new(MINUTE));
-    assert_warns(apart.on_tool(approval()), "tool", "RetryLayer", "Approval", advice);
-    assert_silent(agent().on_tool(approval()).tool_layer(RetryLayer::new()));
-    assert_silent(agent().model_layer(RetryLayer::new()).on_tool(approval()));
+    let outer = agent().tool_layer(CallRetryLayer::new()).on_tool(approval());
+    assert_warns(outer, "tool", "CallRetryLayer", "Approval", advice);
+    let apart = agent().tool_layer(CallRetryLayer::new()).tool_layer(CallTimeoutLayer::new(MINUTE));
+    assert_warns(apart.on_tool(approval()), "tool", "CallRetryLayer", "Approval", advice);
+    assert_silent(agent().on_tool(approval()).tool_layer(CallRetryLayer::new()));
+    assert_silent(agent().model_layer(CallRetryLayer::new()).on_tool(approval()));
 }
 
 #[test]
 fn a_retry_outside_a_fallback() {
     let advice = "put the retry around each of the models";
-    let outer = two_models().model_layer(RetryLayer::new());
-    assert_warns(outer, "model", "RetryLayer", "Fallback", advice);
-    let retried = RetryLayer::new().layer(model());
+    let outer = two_models().model_layer(CallRetryLayer::new());
+    assert_warns(outer, "model", "CallRetryLayer", "Fallback", advice);
+    let retried = CallRetryLayer::new().layer(model());
     assert_silent(Agent::builder(Fallback::new(retried.clone()).or(retried)));
 }
 
 #[test]
 fn a_timeout_outside_a_fallback() {
     let advice = "put a timeout around each of the models";
-    let outer = two_models().model_layer(TimeoutLayer::new(MINUTE));
-    assert_warns(outer, "model", "TimeoutLayer", "Fallback", advice);
-    assert_silent(two_models().tool_layer(TimeoutLayer::new(MINUTE)));
-    let timed = TimeoutLayer::new(MINUTE).layer(model());
+    let outer = two_models().model_layer(CallTimeoutLayer::new(MINUTE));
+    assert_warns(outer, "model", "CallTimeoutLayer", "Fallback", advice);
+    assert_silent(two_models().tool_layer(CallTimeoutLayer::new(MINUTE)));
+    let timed = CallTimeoutLayer::new(MINUTE).layer(model());
     assert_silent(Agent::builder(Fallback::new(timed.clone()).or(timed)));
 }
 
@@ -178,9 +177,9 @@ fn a_timeout_outside_a_fallback() {
 fn each_bad_pair_is_told_once() {
     let builder = two_models()
         .on_model(budget())
-        .model_layer(RetryLayer::new())
-        .model_layer(TimeoutLayer::new(MINUTE))
-        .tool_layer(RetryLayer::new())
+        .model_layer(CallRetryLayer::new())
+        .model_layer(CallTimeoutLayer::new(MINUTE))
+        .tool_layer(CallRetryLayer::new())
         .on_tool(approval());
 
     let pairs: Vec<_> = warnings(builder)
@@ -189,10 +188,10 @@ fn each_bad_pair_is_told_once() {
         .collect();
 
     let expected = [
-        ("Budget", "RetryLayer"),
-        ("RetryLayer", "Fallback"),
-        ("TimeoutLayer", "Fallback"),
-        ("RetryLayer", "Approval"),
+        ("Budget", "CallRetryLayer"),
+        ("CallRetryLayer", "Fallback"),
+        ("CallTimeoutLayer", "Fallback"),
+        ("CallRetryLayer", "Approval"),
     ];
     assert_eq!(pairs, expected.map(|(outer, inner)| (outer.to_owned(), inner.to_owned())));
 }
@@ -202,9 +201,9 @@ fn each_bad_pair_is_told_once() {
 fn the_default_order_is_none_to_warn_of() {
     let attempt = || {
         ServiceBuilder::new()
-            .layer(RetryLayer::new())
+            .layer(CallRetryLayer::new())
             .concurrency_limit(4)
-            .layer(TimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE))
+            .layer(CallTimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE))
             .service(model())
     };
     let builder = Agent::builder(Fallback::new(attempt()).or(attempt()))
@@ -213,17 +212,17 @@ fn the_default_order_is_none_to_warn_of() {
         .model_layer(Guardrail::before(passes))
         .on_tool(approval())
         .on_tool(before_tool(|_| ()))
-        .tool_layer(RetryLayer::new())
-        .tool_layer(TimeoutLayer::new(MINUTE));
+        .tool_layer(CallRetryLayer::new())
+        .tool_layer(CallTimeoutLayer::new(MINUTE));
     assert_silent(builder);
 
     // The other place of the budget.
     let builder = agent()
         .global(redact())
         .model_layer(Guardrail::before(passes))
-        .model_layer(RetryLayer::new())
+        .model_layer(CallRetryLayer::new())
         .on_model(budget())
-        .model_layer(TimeoutLayer::new(MINUTE));
+        .model_layer(CallTimeoutLayer::new(MINUTE));
     assert_silent(builder);
 }
 
@@ -256,25 +255,25 @@ fn towers_own_layers_are_not_seen() {
 #[test]
 fn what_stands_in_a_stack_of_towers_is_seen() {
     let advice = "register it after the retry";
-    let retry = || ServiceBuilder::new().concurrency_limit(4).layer(RetryLayer::new());
+    let retry = || ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
     let stack = agent().on_model(budget()).model_layer(retry().into_inner());
-    assert_warns(stack, "model", "Budget", "RetryLayer", advice);
+    assert_warns(stack, "model", "Budget", "CallRetryLayer", advice);
     let builder = agent().on_model(budget()).model_layer(retry());
-    assert_warns(builder, "model", "Budget", "RetryLayer", advice);
-    let tuple = agent().on_model(budget()).model_layer((layer_fn(|it| it), RetryLayer::new()));
-    assert_warns(tuple, "model", "Budget", "RetryLayer", advice);
+    assert_warns(builder, "model", "Budget", "CallRetryLayer", advice);
+    let tuple = agent().on_model(budget()).model_layer((layer_fn(|it| it), CallRetryLayer::new()));
+    assert_warns(tuple, "model", "Budget", "CallRetryLayer", advice);
     let band = Callbacks::new().with(budget());
     assert_warns(
         agent().model_layer(band).model_layer(retry()),
         "model",
         "Budget",
-        "RetryLayer",
+        "CallRetryLayer",
         advice,
     );
     // The first layer of a stack is the outermost.
     let stack = ServiceBuilder::new()
-        .layer(TimeoutLayer::new(MINUTE))
-        .layer(RetryLayer::new())
+        .layer(CallTimeoutLayer::new(MINUTE))
+        .layer(CallRetryLayer::new())
         .into_inner();
     assert_silent(agent().model_layer(stack).on_model(budget()));
 }
@@ -282,9 +281,9 @@ fn what_stands_in_a_stack_of_towers_is_seen() {
 #[test]
 fn what_stands_around_a_model_is_seen() {
     let advice = "register it after the retry";
-    let retried = || RetryLayer::new().layer(TimeoutLayer::new(MINUTE).layer(model()));
+    let retried = || CallRetryLayer::new().layer(CallTimeoutLayer::new(MINUTE).layer(model()));
     let alone = Agent::builder(retried()).on_model(budget());
-    assert_warns(alone, "model", "Budget", "Retry", advice);
+    assert_warns(alone, "model", "Budget", "CallRetry", advice);
     // Of models that are retried each, one budget is in the guide's own order.
     assert_silent(Agent::builder(Fallback::new(retried()).or(retried())).on_model(budget()));
 }
@@ -292,23 +291,23 @@ fn what_stands_around_a_model_is_seen() {
 #[test]
 fn what_stands_inside_of_a_fallback_is_seen() {
     let advice = "put the retry around each of the models";
-    let retried = || RetryLayer::new().layer(Fallback::new(model()).or(model()));
+    let retried = || CallRetryLayer::new().layer(Fallback::new(model()).or(model()));
     for builder in [
         Agent::builder(Fallback::new(retried())),
         Agent::builder(Fallback::new(model()).or(model()).or(retried())),
         Agent::builder(Fallback::new(model()).or_each([retried(), retried()])),
         Agent::builder(tower::load_shed::LoadShed::new(Fallback::new(model()).or(retried()))),
     ] {
-        assert_warns(builder, "model", "Retry", "Fallback", advice);
+        assert_warns(builder, "model", "CallRetry", "Fallback", advice);
     }
     // Side by side, not one inside the other.
-    let retried = RetryLayer::new().layer(model());
+    let retried = CallRetryLayer::new().layer(model());
     assert_silent(Agent::builder(Fallback::new(retried).or(Fallback::new(model()).or(model()))));
 }
 
 #[test]
 fn what_stands_in_a_box_is_not_seen() {
-    let hidden = BoxModel::new(RetryLayer::new().layer(model()));
+    let hidden = BoxModel::new(CallRetryLayer::new().layer(model()));
     assert_silent(Agent::builder(hidden).on_model(budget()));
 }
 
@@ -330,7 +329,7 @@ fn idle(builder: AgentBuilder) -> Vec<String> {
 
 #[test]
 fn a_retry_that_never_calls_a_tool_again_is_warned_of() {
-    let retry = RetryLayer::new;
+    let retry = CallRetryLayer::new;
     let own = agent().tool(tool("a", Effect::Mutating).layer(retry()));
     assert_eq!(idle(own), ["a"]);
     let stack = ServiceBuilder::new().concurrency_limit(4).layer(retry()).into_inner();
@@ -342,5 +341,5 @@ fn a_retry_that_never_calls_a_tool_again_is_warned_of() {
     let some = agent().tools([tool("a", Effect::Mutating), tool("b", Effect::Pure)]);
     assert_silent(some.tool_layer(retry()));
     assert_silent(agent().tool(tool("a", Effect::Idempotent).layer(retry())));
-    assert_silent(agent().tool(tool("a", Effect::Mutating).layer(TimeoutLayer::new(MINUTE))));
+    assert_silent(agent().tool(tool("a", Effect::Mutating).layer(CallTimeoutLayer::new(MINUTE))));
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 use serde_json::json;
 use support::process::{Process, is_installed, servers};
 use support::{call, deltas, stream};
+use tower_agent::message::ToolResult;
+use tower_agent::model::FinishReason;
 use tower_agent::provider::openai::{HttpClient, OpenAi};
-use tower_agent::{
-    ErrorKind, FinishReason, Message, ModelRequest, Part, ToolDeclaration, ToolResult,
-};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{ErrorKind, Message, ModelRequest, Part};
 
 fn client(server: &Process, key: &str) -> OpenAi<HttpClient> {
     let base_url = format!("http://{}/v1", server.address);
@@ -98,7 +99,7 @@ mod aimock {
             assert_ne!(calls[0].id, calls[1].id);
             request.messages_mut().push(response.message().clone());
             for call in &calls {
-                let result = ToolResult::new(call, [Part::text("rain")]);
+                let result = ToolResult::new(call, [Part::from_text("rain")]);
                 request.messages_mut().push(Message::tool(result));
             }
             let last = call(model.clone(), request).await.unwrap();

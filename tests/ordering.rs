@@ -14,10 +14,12 @@ use tower::retry::{Policy, RetryLayer};
 use tower::timeout::TimeoutLayer;
 use tower::util::MapResponseLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+use tower_agent::call::Origin;
+use tower_agent::callback::{after_model, before_model, on_model_error, wrap_model};
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, BoxError, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse, Origin, Pending,
-    Recovery, Request, Result, after_model, before_model, on_model_error, wrap_model,
+    Action, BoxError, Callbacks, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse,
+    Recovery, Request, Result,
 };
 
 use self::support::logger::Logger;
@@ -34,7 +36,7 @@ fn model(trace: &Trace) -> ScriptedModel {
     let trace = trace.clone();
     ScriptedModel::always(Turn::function(move |_| {
         trace.push("call");
-        Ok(ModelResponse::text("service"))
+        Ok(ModelResponse::from_text("service"))
     }))
 }
 
@@ -153,12 +155,12 @@ async fn a_wrap_that_runs_twice_drives_readiness() {
         .layer(wrap_model(|request, mut next| async move {
             let first = next.run(request.clone()).await?;
             let second = next.run(request).await?;
-            Ok(ModelResponse::text(first.message().text() + &second.message().text()))
+            Ok(ModelResponse::from_text(first.message().text() + &second.message().text()))
         }))
         .layer(ConcurrencyLimitLayer::new(1))
         .layer(probe.clone())
         .layer(record.clone())
-        .service(ScriptedModel::new([Turn::text("one"), Turn::text("two")]));
+        .service(ScriptedModel::new([Turn::from_text("one"), Turn::from_text("two")]));
     assert_eq!(call(stack).await.unwrap().message().text(), "onetwo");
     assert_eq!((probe.calls(), probe.violations(), probe.max_in_flight()), (2, 0, 1));
     assert_eq!(record.responses().len(), 2);
@@ -175,7 +177,7 @@ async fn clones_of_next_run_side_by_side() {
         }))
         .layer(ConcurrencyLimitLayer::new(1))
         .layer(probe.clone())
-        .service(ScriptedModel::always(Turn::text("hi")));
+        .service(ScriptedModel::always(Turn::from_text("hi")));
     call(stack).await.unwrap();
     assert_eq!((probe.calls(), probe.violations(), probe.max_in_flight()), (2, 0, 1));
 }
@@ -185,8 +187,8 @@ async fn a_retry_of_an_error_callback_drives_readiness() {
     let probe = ProbeLayer::new().with_pending_polls(2);
     let script = ScriptedModel::new([
         Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
-        Turn::text("hi"),
-        Turn::text("again"),
+        Turn::from_text("hi"),
+        Turn::from_text("again"),
     ]);
     let mut stack = ServiceBuilder::new()
         .layer(on_model_error(|_, _| Recovery::Retry))
@@ -207,9 +209,11 @@ async fn load_is_shed_through_bands_and_wraps() {
     let stack = ServiceBuilder::new()
         .layer(LoadShedLayer::new())
         .layer(logs(&["a"], &Trace::default()))
-        .layer(wrap_model(async |request, mut next: tower_agent::Next<_>| next.run(request).await))
+        .layer(wrap_model(async |request, mut next: tower_agent::callback::Next<_>| {
+            next.run(request).await
+        }))
         .layer(probe.clone())
-        .service(ScriptedModel::always(Turn::text("hi")));
+        .service(ScriptedModel::always(Turn::from_text("hi")));
     probe.hold();
     assert_eq!(call(stack.clone()).await.unwrap_err().kind(), ErrorKind::Overloaded);
     probe.release();
@@ -221,7 +225,7 @@ async fn load_is_shed_through_bands_and_wraps() {
 async fn a_panic_in_a_wrap_is_named() {
     let at_once = wrap_model(|request, _| {
         assert!(request.messages().len() > 1, "no messages");
-        ready(Ok(ModelResponse::text("")))
+        ready(Ok(ModelResponse::from_text("")))
     });
     let error = call(at_once.layer(model(&Trace::default()))).await.unwrap_err();
     let by = error.raised_by().unwrap();
@@ -266,7 +270,7 @@ impl Policy<ModelRequest, ModelResponse, Error> for Again {
 }
 
 fn endings() -> [Error; 3] {
-    let wait = Pending::new("wait", "input_required");
+    let wait = Interrupt::new("wait", "input_required");
     [Error::abort("enough"), Error::interrupt(wait), Error::end_invocation()]
 }
 
@@ -308,8 +312,8 @@ async fn nothing_outside_undoes_an_ending() {
         let (trace, raised) = (Trace::default(), ending.clone());
         let outer = Model::new()
             .with(Logger::new("a", &trace))
-            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("fallback"))))
-            .with(after_model(|_, _| Action::Respond(ModelResponse::text("after"))));
+            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("fallback"))))
+            .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("after"))));
         let stack = ServiceBuilder::new()
             .layer(outer)
             .layer(before_model(move |_| Err::<(), _>(raised.clone())))
@@ -319,7 +323,7 @@ async fn nothing_outside_undoes_an_ending() {
         assert_eq!(stack.oneshot(request).await.unwrap_err().kind(), ending.kind());
         assert_eq!(trace.take(), "a>", "its `on_error` is not asked");
         assert_eq!(context.aborted().is_some(), ending.kind() == ErrorKind::Aborted);
-        assert_eq!(context.pending().len(), ending.pending().len());
+        assert_eq!(context.interrupts().len(), ending.interrupts().len());
     }
 }
 
@@ -330,7 +334,7 @@ async fn a_layer_that_swallows_an_abort_does_not_undo_it() {
     let stack = ServiceBuilder::new()
         .layer(logs(&["a"], &trace))
         .layer(tower::util::ThenLayer::new(|result: Result<ModelResponse>| async move {
-            Ok::<_, Error>(result.unwrap_or_else(|_| ModelResponse::text("all is well")))
+            Ok::<_, Error>(result.unwrap_or_else(|_| ModelResponse::from_text("all is well")))
         }))
         .layer(after_model(|_, _| Err::<(), _>(Error::abort("enough"))))
         .service(model(&trace));
@@ -345,7 +349,7 @@ async fn a_wrap_that_swallows_an_abort_does_not_undo_it() {
     let stack = ServiceBuilder::new()
         .layer(wrap_model(|request, mut next| async move {
             let result = next.run(request).await;
-            Ok(result.unwrap_or_else(|_| ModelResponse::text("all is well")))
+            Ok(result.unwrap_or_else(|_| ModelResponse::from_text("all is well")))
         }))
         .layer(before_model(|_| Err::<(), _>(Error::abort("enough"))))
         .service(model(&Trace::default()));
@@ -360,7 +364,7 @@ async fn an_after_outside_does_not_replace_the_response_of_a_run_that_ended() {
         let (trace, raised) = (Trace::default(), ending.clone());
         let stack = ServiceBuilder::new()
             .layer(Model::new().with(Logger::new("a", &trace).with_ends()))
-            .layer(after_model(|_, _| Action::Respond(ModelResponse::text("after"))))
+            .layer(after_model(|_, _| Action::Respond(ModelResponse::from_text("after"))))
             .layer(after_model(move |_, _| Err::<(), _>(raised.clone())))
             .service(model(&trace));
         let response = call(stack).await.unwrap();
@@ -378,7 +382,7 @@ async fn an_error_of_a_hook_is_for_the_band_outside() {
     let record = RecordLayer::new();
     let stack = ServiceBuilder::new()
         .layer(logs(&["outer"], &trace).with(on_model_error(|_, error| {
-            Recovery::Fallback(ModelResponse::text(error.message().to_owned()))
+            Recovery::Fallback(ModelResponse::from_text(error.message().to_owned()))
         })))
         .layer(record.clone())
         .layer(logs(&["inner"], &trace).with(before_model(|_| {
@@ -399,13 +403,13 @@ async fn an_error_of_a_hook_is_for_the_band_outside() {
 async fn a_layer_between_two_bands_sees_what_the_inner_one_answered() {
     let stack = ServiceBuilder::new()
         .layer(after_model(|_, response| {
-            Action::Respond(ModelResponse::text(response.message().text() + " outer"))
+            Action::Respond(ModelResponse::from_text(response.message().text() + " outer"))
         }))
         .layer(MapResponseLayer::new(|response: ModelResponse| {
-            ModelResponse::text(response.message().text() + " between")
+            ModelResponse::from_text(response.message().text() + " between")
         }))
         .layer(after_model(|_, response| {
-            Action::Respond(ModelResponse::text(response.message().text() + " inner"))
+            Action::Respond(ModelResponse::from_text(response.message().text() + " inner"))
         }))
         .service(model(&Trace::default()));
     assert_eq!(call(stack).await.unwrap().message().text(), "service inner between outer");
@@ -454,7 +458,7 @@ impl Service<ModelRequest> for Flaky {
     fn call(&mut self, _: ModelRequest) -> Self::Future {
         std::future::ready(match self.calls.fetch_add(1, Ordering::SeqCst) {
             0 => Err(Error::new(ErrorKind::Provider, "down")),
-            _ => Ok(ModelResponse::text("up")),
+            _ => Ok(ModelResponse::from_text("up")),
         })
     }
 }

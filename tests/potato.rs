@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::callback::RespondIn;
+use tower_agent::callback::RespondScope;
+use tower_agent::callback::{Bundle, Outcome, before_model};
+use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, Bundle, Callback, End, Error, ErrorKind, Hooks, Message,
-    ModelRequest, ModelResponse, Outcome, Request, Result, Semantics, Tool, ToolRequest,
-    ToolResponse, before_model,
+    Action, Agent, AgentBuilder, Callback, EndReason, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Request, Result, Tool, ToolRequest, ToolResponse,
 };
 
 use self::support::trace::{Trace, pending_once, poll_times};
@@ -34,13 +35,13 @@ fn two_rounds() -> ScriptedModel {
     ScriptedModel::new([
         Turn::tool("double", json!(1)),
         Turn::tool("double", json!(2)),
-        Turn::text("2 and 4"),
+        Turn::from_text("2 and 4"),
     ])
 }
 
 /// One turn with a tool, then an answer.
 fn one_round() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("double", json!(1)), Turn::text("2")])
+    ScriptedModel::new([Turn::tool("double", json!(1)), Turn::from_text("2")])
 }
 
 // The samples of the page.
@@ -102,7 +103,7 @@ impl Hooks for LengthGuard {
             return Ok(Action::Continue);
         }
         let short: String = text.chars().take(self.max_chars).collect();
-        Ok(Action::Respond(ModelResponse::text(short).without_tool_calls()))
+        Ok(Action::Respond(ModelResponse::from_text(short).without_tool_calls()))
     }
 }
 
@@ -161,14 +162,17 @@ async fn a_logger_is_told_of_each_call_in_the_order_of_the_loop() {
 async fn the_length_guard_cuts_by_characters_and_ends_the_run() {
     for (answer, kept) in [("grün", "grün"), ("grüner Tee", "grüner"), ("", "")] {
         for semantics in both() {
-            let model = ScriptedModel::new([Turn::text(answer)]);
+            let model = ScriptedModel::new([Turn::from_text(answer)]);
             let guard = LengthGuard { max_chars: 6 };
             let agent = builder(&model, semantics).bundle(guard).build().unwrap();
 
             let response = agent.run("?").await.unwrap();
 
             model.assert_done();
-            assert_eq!((response.text().as_str(), response.end()), (kept, &End::Finished));
+            assert_eq!(
+                (response.text().as_str(), response.end_reason()),
+                (kept, &EndReason::Completed)
+            );
             // The next run reads the text that stands, not the one that was cut.
             assert_eq!(response.messages().last().unwrap().text(), kept);
         }
@@ -178,7 +182,7 @@ async fn the_length_guard_cuts_by_characters_and_ends_the_run() {
 #[tokio::test]
 async fn the_length_guard_keeps_the_tools_of_an_answer_that_it_cut_from_running() {
     for semantics in both() {
-        let wordy = ModelResponse::text("let me double that");
+        let wordy = ModelResponse::from_text("let me double that");
         let model = ScriptedModel::new([Turn::response(wordy).and_tool("double", json!(1))]);
         let record = RecordLayer::new();
         let agent = builder(&model, semantics)
@@ -306,7 +310,7 @@ impl Voter {
 
 impl Hooks for Voter {
     async fn before_model(&self, _: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        self.vote("before_model", ModelResponse::text)
+        self.vote("before_model", ModelResponse::from_text)
     }
 
     async fn after_model(
@@ -317,7 +321,7 @@ impl Hooks for Voter {
         if self.hook == "after_model" {
             self.trace.push(format!("`{}`", response.message().text()));
         }
-        self.vote("after_model", ModelResponse::text)
+        self.vote("after_model", ModelResponse::from_text)
     }
 
     async fn before_tool(&self, _: &mut ToolRequest) -> Result<Action<ToolResponse>> {
@@ -385,7 +389,7 @@ async fn after_the_first_abort_the_rest_are_told_and_their_answers_ignored() {
 async fn after_the_first_override_the_rest_are_told_of_the_original_and_ignored() {
     let run = async |semantics, third| {
         let trace = Trace::default();
-        let model = ScriptedModel::new([Turn::text("original")]);
+        let model = ScriptedModel::new([Turn::from_text("original")]);
         let agent = builder(&model, semantics)
             .bundle(Voter::new("a", "after_model", Says::Override("first"), &trace))
             .bundle(Voter::new("b", "after_model", Says::Override("second"), &trace))
@@ -416,9 +420,9 @@ async fn an_override_that_keeps_its_tool_calls_still_ends_the_run() {
         let model = one_round();
         let record = RecordLayer::new();
         let agent = builder(&model, semantics)
-            .on_model(tower_agent::after_model(|_, response| {
+            .on_model(tower_agent::callback::after_model(|_, response| {
                 let calls = response.message().tool_calls().next().is_some();
-                let message = response.message().clone().with(tower_agent::Part::text("shh"));
+                let message = response.message().clone().with(tower_agent::Part::from_text("shh"));
                 match calls {
                     true => Action::Respond(ModelResponse::new(message)),
                     false => Action::Continue,
@@ -430,7 +434,10 @@ async fn an_override_that_keeps_its_tool_calls_still_ends_the_run() {
 
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!((response.text().as_str(), response.end()), (text, &End::Finished));
+        assert_eq!(
+            (response.text().as_str(), response.end_reason()),
+            (text, &EndReason::Completed)
+        );
         assert_eq!(model.requests().len(), model_calls);
         assert_eq!(record.requests().len(), model_calls - 1);
         // No call is left that the next request could not answer.
@@ -443,9 +450,11 @@ async fn an_override_after_tools_keeps_what_they_said() {
     let trace = Trace::default();
     let model = one_round();
     let agent = builder(&model, Semantics::potato())
-        .on_model(tower_agent::after_model(|request, _| match request.context().iteration() {
-            0 => Action::Continue,
-            _ => Action::Respond(ModelResponse::text("two")),
+        .on_model(tower_agent::callback::after_model(|request, _| {
+            match request.context().iteration() {
+                0 => Action::Continue,
+                _ => Action::Respond(ModelResponse::from_text("two")),
+            }
         }))
         .bundle(Voter::new("b", "", Says::Nothing, &trace))
         .build()
@@ -493,7 +502,7 @@ async fn an_override_counts_after_the_model_alone() {
 #[tokio::test]
 async fn where_overrides_are_let_count_everywhere_the_rest_are_still_told() {
     let mut semantics = Semantics::potato();
-    semantics.band.respond = RespondIn::Everywhere;
+    semantics.band.respond = RespondScope::Everywhere;
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let agent = builder(&model, semantics)
@@ -549,13 +558,13 @@ async fn an_object_without_hooks_changes_nothing() {
 async fn without_tool_calls_the_tool_hooks_are_not_asked() {
     for semantics in both() {
         let trace = Trace::default();
-        let model = ScriptedModel::new([Turn::text("blue")]);
+        let model = ScriptedModel::new([Turn::from_text("blue")]);
         let voter = Voter::new("a", "", Says::Nothing, &trace);
         let agent = builder(&model, semantics).max_iterations(1).bundle(voter).build().unwrap();
 
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!((response.end(), response.iterations()), (&End::Finished, 1));
+        assert_eq!((response.end_reason(), response.iterations()), (&EndReason::Completed, 1));
         assert_eq!(trace.take(), "a:before_model a:after_model");
     }
 }
@@ -565,7 +574,7 @@ async fn the_tool_hooks_are_asked_once_for_each_call_of_a_turn() {
     let trace = Trace::default();
     let model = ScriptedModel::new([
         Turn::tool("double", json!(1)).and_tool("double", json!(2)),
-        Turn::text("2 and 4"),
+        Turn::from_text("2 and 4"),
     ]);
     let voter = Voter::new("a", "", Says::Nothing, &trace);
     let agent = builder(&model, Semantics::potato()).bundle(voter).build().unwrap();
@@ -582,7 +591,7 @@ async fn one_callback_serves_several_agents_and_a_clone_of_an_agent_keeps_it() {
     let trace = Trace::default();
     let shared = Bundle::from(Voter::new("a", "", Says::Nothing, &trace));
     for _ in 0..2 {
-        let model = ScriptedModel::new([Turn::text("blue")]);
+        let model = ScriptedModel::new([Turn::from_text("blue")]);
         let agent = builder(&model, Semantics::potato()).bundle(shared.clone()).build().unwrap();
         agent.clone().run("?").await.unwrap();
         assert_eq!(trace.take(), "a:before_model a:after_model");
@@ -684,10 +693,10 @@ async fn every_hook_knows_agent_iteration_limit_and_the_texts_of_earlier_turns()
         let seen = Arc::default();
         let turns = || {
             [
-                Turn::response(ModelResponse::text("One moment."))
+                Turn::response(ModelResponse::from_text("One moment."))
                     .and_tool("double", json!(1))
                     .and_tool("double", json!(2)),
-                Turn::text("2 and 4"),
+                Turn::from_text("2 and 4"),
             ]
         };
         let model = ScriptedModel::new(turns().into_iter().chain(turns()));
@@ -726,14 +735,14 @@ async fn every_hook_knows_agent_iteration_limit_and_the_texts_of_earlier_turns()
 #[tokio::test]
 async fn every_run_has_an_id_of_its_own_that_all_its_hooks_see() {
     let ids = Arc::new(Mutex::new(Vec::new()));
-    let model = ScriptedModel::always(Turn::text("blue"));
+    let model = ScriptedModel::always(Turn::from_text("blue"));
     let agent = Agent::builder(model)
         .semantics(Semantics::potato())
         .on_model(before_model({
             let ids = ids.clone();
             move |request| ids.lock().unwrap().push(request.context().run_id().to_owned())
         }))
-        .on_model(tower_agent::after_model({
+        .on_model(tower_agent::callback::after_model({
             let ids = ids.clone();
             move |request, _| ids.lock().unwrap().push(request.context().run_id().to_owned())
         }))
@@ -777,7 +786,8 @@ async fn a_tool_that_fails_or_is_not_there_fails_the_run_in_potato() {
     for (tool, kind) in [("broken", ErrorKind::Tool), ("missing", ErrorKind::UnknownTool)] {
         for (semantics, fails) in [(Semantics::potato(), true), (Semantics::default(), false)] {
             let trace = Trace::default();
-            let model = ScriptedModel::new([Turn::tool(tool, json!(null)), Turn::text("sorry")]);
+            let model =
+                ScriptedModel::new([Turn::tool(tool, json!(null)), Turn::from_text("sorry")]);
             let agent = builder(&model, semantics)
                 .tool(Tool::function("broken", "", |_: Value| Err::<(), _>("no paper")))
                 .on_tool(Ends(trace.clone()))
@@ -830,7 +840,7 @@ async fn tools_run_one_by_one_and_nothing_follows_a_failure() {
     };
     for (numbers, ran, ends) in [([1, 2, 3], 3, None), ([1, 0, 3], 2, Some(ErrorKind::Tool))] {
         let (probe, record) = (ProbeLayer::new(), RecordLayer::<ToolRequest>::new());
-        let model = ScriptedModel::new([turn(numbers), Turn::text("done")]);
+        let model = ScriptedModel::new([turn(numbers), Turn::from_text("done")]);
         let agent = Agent::builder(model)
             .semantics(Semantics::potato())
             .tool(slow())
@@ -853,7 +863,7 @@ async fn tools_run_one_by_one_and_nothing_follows_a_failure() {
 #[tokio::test]
 async fn at_the_limit_a_run_that_called_tools_fails_and_one_that_answered_is_complete() {
     type Model = fn() -> ScriptedModel;
-    let answers: Model = || ScriptedModel::new([Turn::text("blue")]);
+    let answers: Model = || ScriptedModel::new([Turn::from_text("blue")]);
     // The limit, the hooks that are asked, and whether the run fails.
     let round = "a:before_model a:after_model a:before_tool a:after_tool";
     let text = "a:before_model a:after_model";
@@ -876,7 +886,7 @@ async fn at_the_limit_a_run_that_called_tools_fails_and_one_that_answered_is_com
 
             assert_eq!(trace.take(), hooks, "limit {limit}");
             match result {
-                Ok(response) => assert!(!fails && response.end() == &End::Finished),
+                Ok(response) => assert!(!fails && response.end_reason() == &EndReason::Completed),
                 Err(error) => {
                     assert!(fails, "limit {limit}");
                     assert_eq!(error.kind(), ErrorKind::MaxIterations);
@@ -889,14 +899,14 @@ async fn at_the_limit_a_run_that_called_tools_fails_and_one_that_answered_is_com
 #[tokio::test]
 async fn an_abort_of_an_agent_behind_a_tool_keeps_its_type_for_the_agent_that_called_it() {
     for semantics in both() {
-        let inner = Agent::builder(ScriptedModel::new([Turn::text("never said")]))
+        let inner = Agent::builder(ScriptedModel::new([Turn::from_text("never said")]))
             .name("helper")
             .semantics(semantics)
             .on_model(before_model(|_| Result::<()>::Err(Error::abort("not today"))))
             .build()
             .unwrap();
         let ask = Turn::tool("helper", json!({ "request": "?" }));
-        let model = ScriptedModel::new([ask, Turn::text("never said")]);
+        let model = ScriptedModel::new([ask, Turn::from_text("never said")]);
         let agent = builder(&model, semantics).tool(inner.into_tool("Helps.")).build().unwrap();
 
         let error = agent.run("?").await.unwrap_err();
@@ -909,7 +919,7 @@ async fn an_abort_of_an_agent_behind_a_tool_keeps_its_type_for_the_agent_that_ca
 
 #[tokio::test]
 async fn an_agent_answers_as_the_tool_of_another() {
-    let inner = Agent::builder(ScriptedModel::new([Turn::text("yes")]))
+    let inner = Agent::builder(ScriptedModel::new([Turn::from_text("yes")]))
         .name("helper")
         .semantics(Semantics::potato())
         .build()
@@ -917,7 +927,7 @@ async fn an_agent_answers_as_the_tool_of_another() {
     let trace = Trace::default();
     let ask = Turn::tool("helper", json!({ "request": "?" }));
     let agent =
-        builder(&ScriptedModel::new([ask, Turn::text("It says yes.")]), Semantics::potato())
+        builder(&ScriptedModel::new([ask, Turn::from_text("It says yes.")]), Semantics::potato())
             .tool(inner.into_tool("Helps."))
             .bundle(Voter::new("a", "", Says::Nothing, &trace))
             .build()
@@ -962,11 +972,12 @@ fn an_abort_in_a_team_is_the_teams_and_nobody_goes_on() {
 
 #[tokio::test]
 async fn an_override_ends_the_run_of_its_agent_and_the_next_one_reads_the_text() {
-    let reads = ScriptedModel::new([Turn::text("noted")]);
-    let first = builder(&ScriptedModel::new([Turn::text("a long story")]), Semantics::potato())
-        .bundle(LengthGuard { max_chars: 6 })
-        .build()
-        .unwrap();
+    let reads = ScriptedModel::new([Turn::from_text("noted")]);
+    let first =
+        builder(&ScriptedModel::new([Turn::from_text("a long story")]), Semantics::potato())
+            .bundle(LengthGuard { max_chars: 6 })
+            .build()
+            .unwrap();
     let second = Agent::builder(reads.clone()).name("second").build().unwrap();
     let team = Agent::sequential("team").agents([first, second]).build().unwrap();
 

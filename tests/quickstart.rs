@@ -270,5 +270,5 @@ async fn a_token_is_a_word() {
     let response = agent().run("what is 7?").await.unwrap();
     assert_eq!(response.usage().input_tokens, 3);
     assert_eq!(response.usage().output_tokens, 3);
-    assert_eq!(response.message().unwrap().parts(), [Part::text("7 is 7.")]);
+    assert_eq!(response.message().unwrap().parts(), [Part::from_text("7 is 7.")]);
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::team::{Trace, agent, saying, slow, texts};
 use tokio_util::sync::CancellationToken;
+use tower_agent::callback::{before_agent, before_tool, on_agent_error};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Checkpoint, End, Error, ErrorKind, Message, Pending,
-    Recovery, Tool, before_agent, before_tool, on_agent_error,
+    Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, ErrorKind, Interrupt,
+    Message, Recovery, Tool,
 };
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +41,7 @@ async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
 
     let never = ScriptedModel::new([]);
     let pipeline = Agent::sequential("pipeline")
-        .agents([member("a", Turn::text("a")), member("b", busy()), agent("c", &never)])
+        .agents([member("a", Turn::from_text("a")), member("b", busy()), agent("c", &never)])
         .on_agent(on_agent_error(|_, error| {
             Recovery::Fallback(AgentResponse::new([Message::assistant(error.to_string())]))
         }))
@@ -101,7 +102,7 @@ async fn an_abort_ends_everything_with_its_type_and_path() {
 fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
     let model = ScriptedModel::new([
         Turn::tool(format!("wipe_{name}"), json!(null)),
-        Turn::text(format!("{name} wiped")),
+        Turn::from_text(format!("{name} wiped")),
     ]);
     let granted = granted.clone();
     let agent = Agent::builder(model.clone())
@@ -111,7 +112,7 @@ fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
             if *granted.lock().unwrap() {
                 return Ok(());
             }
-            Err(Error::interrupt(Pending::new(request.name(), "confirmation")))
+            Err(Error::interrupt(Interrupt::new(request.name(), "confirmation")))
         }))
         .build()
         .unwrap();
@@ -119,7 +120,7 @@ fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
 }
 
 fn waits(response: &AgentResponse) -> Vec<&str> {
-    response.pending().iter().map(|pending| &*pending.id).collect()
+    response.interrupts().iter().map(|pending| &*pending.id).collect()
 }
 
 async fn resume(team: &Agent, first: &AgentResponse) -> AgentResponse {
@@ -131,8 +132,8 @@ async fn resume(team: &Agent, first: &AgentResponse) -> AgentResponse {
 #[tokio::test]
 async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
     let granted = Arc::new(Mutex::new(false));
-    let first = ScriptedModel::new([Turn::text("begin")]);
-    let last = ScriptedModel::new([Turn::text("end")]);
+    let first = ScriptedModel::new([Turn::from_text("begin")]);
+    let last = ScriptedModel::new([Turn::from_text("end")]);
     let (asks, model) = asking("b", &granted);
     let trace = Trace::default();
     let team = Agent::sequential("pipeline")
@@ -144,7 +145,7 @@ async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
     let stopped = team.run("?").await.unwrap();
 
     assert_eq!(waits(&stopped), ["wipe_b"]);
-    assert_eq!(stopped.pending()[0].tool_call_id.as_deref(), Some("call_1"));
+    assert_eq!(stopped.interrupts()[0].tool_call_id.as_deref(), Some("call_1"));
     assert_eq!(stopped.new_messages().len(), 2);
     assert_eq!(trace.take(), "team> team=done", "no after_agent yet");
     assert!(last.requests().is_empty());
@@ -154,7 +155,7 @@ async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
 
     [first, model, last].iter().for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["wiped", "b wiped", "end"]);
-    assert_eq!(response.end(), &End::Finished);
+    assert_eq!(response.end_reason(), &EndReason::Completed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +194,10 @@ async fn the_end_of_an_invocation_is_the_members_alone() {
     let team =
         Agent::sequential("team").agents([ended, agent("b", &saying("b", 0))]).build().unwrap();
     let response = team.run("?").await.unwrap();
-    assert_eq!((texts(&response), response.end()), (vec!["b".to_owned()], &End::Finished));
+    assert_eq!(
+        (texts(&response), response.end_reason()),
+        (vec!["b".to_owned()], &EndReason::Completed)
+    );
 
     let never = ScriptedModel::new([]);
     let team = Agent::sequential("team")
@@ -201,7 +205,7 @@ async fn the_end_of_an_invocation_is_the_members_alone() {
         .on_agent(before_agent(|_| Err::<(), _>(Error::end_invocation())))
         .build()
         .unwrap();
-    assert_eq!(team.run("?").await.unwrap().end(), &End::Ended);
+    assert_eq!(team.run("?").await.unwrap().end_reason(), &EndReason::EndedByCallback);
     never.assert_done();
 }
 

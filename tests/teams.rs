@@ -10,15 +10,18 @@ use serde_json::{Value, json};
 use support::team::{Trace, agent, saying, slow, texts};
 use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
+use tower_agent::agent::BuildError;
+use tower_agent::callback::{Bundle, after_agent, before_agent};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, BuildError, Bundle, End, Message, Request, Result,
-    State, Tool, ToolRequest, Usage, after_agent, before_agent,
+    Action, Agent, AgentRequest, AgentResponse, EndReason, Message, Request, Result, State, Tool,
+    ToolRequest, Usage,
 };
 
 #[tokio::test]
 async fn members_continue_the_conversation_one_after_another() {
-    let models = ["draft", "review", "final"].map(|text| ScriptedModel::new([Turn::text(text)]));
+    let models =
+        ["draft", "review", "final"].map(|text| ScriptedModel::new([Turn::from_text(text)]));
     let [a, b, c] = &models;
     let team = Agent::sequential("pipeline")
         .agents([agent("a", a), agent("b", b), agent("c", c)])
@@ -38,7 +41,10 @@ async fn members_continue_the_conversation_one_after_another() {
     models.iter().for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["draft", "review", "final"]);
     assert_eq!(response.messages().len(), 5);
-    assert_eq!((response.text(), response.end()), ("final".to_owned(), &End::Finished));
+    assert_eq!(
+        (response.text(), response.end_reason()),
+        ("final".to_owned(), &EndReason::Completed)
+    );
 }
 
 #[tokio::test]
@@ -57,7 +63,7 @@ async fn a_team_is_one_run_with_one_state_and_one_count() {
     };
     let member = |name: &str| {
         let usage = |turn: Turn| turn.with_usage(Usage::new(10, 1));
-        let turns = [usage(Turn::tool("visit", json!(null))), usage(Turn::text("done"))];
+        let turns = [usage(Turn::tool("visit", json!(null))), usage(Turn::from_text("done"))];
         Agent::builder(ScriptedModel::new(turns)).name(name).tool(visit()).build().unwrap()
     };
     let inner = Agent::parallel("fan").agents([member("b"), member("c")]).build().unwrap();
@@ -95,7 +101,7 @@ async fn callbacks_stand_around_every_kind_of_agent() {
             _ => Agent::repeat("team", 1),
         };
         let member = |name: &str| {
-            let model = ScriptedModel::new([Turn::text(name)]);
+            let model = ScriptedModel::new([Turn::from_text(name)]);
             Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
         };
         let team = builder
@@ -166,7 +172,7 @@ async fn a_team_may_be_answered_for_and_its_answer_replaced() {
         }))
         .build()
         .unwrap();
-    let next = ScriptedModel::new([Turn::text("next")]);
+    let next = ScriptedModel::new([Turn::from_text("next")]);
     let team = Agent::sequential("team").agents([skipped, agent("b", &next)]).build().unwrap();
     let response = team.run("?").await.unwrap();
     assert_eq!(texts(&response), ["skipped", "next"]);
@@ -205,7 +211,7 @@ async fn teams_nest() {
     let paths = Arc::new(Mutex::new(Vec::new()));
     let single = Agent::builder(saying("z", 5))
         .name("z")
-        .on_model(tower_agent::before_model({
+        .on_model(tower_agent::callback::before_model({
             let paths = paths.clone();
             move |request| paths.lock().unwrap().push(request.context().path().to_owned())
         }))
@@ -240,7 +246,7 @@ async fn a_race_is_over_with_the_first_response_that_will_do() {
     let response = race.run("?").await.unwrap();
 
     assert_eq!(trace.take(), "a> b> c> <c c=done <a a=done b=dropped");
-    assert_eq!(response.end(), &End::Stopped);
+    assert_eq!(response.end_reason(), &EndReason::StopCondition);
     assert_eq!(texts(&response), ["bad", "good"], "the winner has the last word");
     assert_eq!((response.usage(), response.iterations()), (Usage::new(2, 2), 2));
 }
@@ -257,14 +263,18 @@ async fn until_ends_a_sequence_early() {
 
     let response = team.run("?").await.unwrap();
 
-    assert_eq!((response.text(), response.end()), ("42".to_owned(), &End::Stopped));
+    assert_eq!(
+        (response.text(), response.end_reason()),
+        ("42".to_owned(), &EndReason::StopCondition)
+    );
     never.assert_done();
 }
 
 #[tokio::test]
 async fn a_repetition_is_bounded() {
-    let [writer, critic] = ["draft", "not yet"]
-        .map(|text| ScriptedModel::new([Turn::text(text), Turn::text(text), Turn::text(text)]));
+    let [writer, critic] = ["draft", "not yet"].map(|text| {
+        ScriptedModel::new([Turn::from_text(text), Turn::from_text(text), Turn::from_text(text)])
+    });
     let team = Agent::repeat("refine", 3)
         .agents([agent("writer", &writer), agent("critic", &critic)])
         .build()
@@ -273,15 +283,15 @@ async fn a_repetition_is_bounded() {
     let response = team.run("?").await.unwrap();
 
     [&writer, &critic].into_iter().for_each(ScriptedModel::assert_done);
-    assert_eq!((response.end(), response.iterations()), (&End::Finished, 6));
+    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::Completed, 6));
     assert_eq!(response.new_messages().len(), 6);
     assert_eq!(writer.requests()[2].messages().len(), 5);
 }
 
 #[tokio::test]
 async fn until_ends_a_repetition() {
-    let writer = ScriptedModel::new([Turn::text("draft"), Turn::text("final")]);
-    let critic = ScriptedModel::new([Turn::text("again")]);
+    let writer = ScriptedModel::new([Turn::from_text("draft"), Turn::from_text("final")]);
+    let critic = ScriptedModel::new([Turn::from_text("again")]);
     let team = Agent::repeat("refine", 10)
         .agents([agent("writer", &writer), agent("critic", &critic)])
         .until(|response| response.text() == "final")
@@ -292,12 +302,12 @@ async fn until_ends_a_repetition() {
 
     [writer, critic].iter().for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["draft", "again", "final"]);
-    assert_eq!(response.end(), &End::Stopped);
+    assert_eq!(response.end_reason(), &EndReason::StopCondition);
 }
 
 /// An agent whose tool says that enough is enough; it has the last word itself.
 fn escalating(name: &str) -> Agent {
-    let model = ScriptedModel::new([Turn::tool("exit", json!(null)), Turn::text("enough")]);
+    let model = ScriptedModel::new([Turn::tool("exit", json!(null)), Turn::from_text("enough")]);
     let exit = Tool::function_with("exit", "", |_: Value, request: ToolRequest| {
         request.context().escalate();
     });
@@ -316,7 +326,7 @@ async fn an_escalation_ends_the_nearest_team_only() {
         .agents([inner, agent("d", &saying("d", 0))])
         .on_agent(after_agent({
             let ends = ends.clone();
-            move |_, response| *ends.lock().unwrap() = Some(response.end().clone())
+            move |_, response| *ends.lock().unwrap() = Some(response.end_reason().clone())
         }))
         .build()
         .unwrap();
@@ -327,11 +337,11 @@ async fn an_escalation_ends_the_nearest_team_only() {
 
     never.assert_done();
     assert_eq!(texts(&response), ["a", "", "null", "enough", "d", "e"]);
-    assert_eq!(response.end(), &End::Finished);
-    assert_eq!(*ends.lock().unwrap(), Some(End::Finished));
+    assert_eq!(response.end_reason(), &EndReason::Completed);
+    assert_eq!(*ends.lock().unwrap(), Some(EndReason::Completed));
 
     // Without a team around it nothing happens; the agent answers.
-    assert_eq!(escalating("alone").run("?").await.unwrap().end(), &End::Finished);
+    assert_eq!(escalating("alone").run("?").await.unwrap().end_reason(), &EndReason::Completed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,13 +366,13 @@ async fn an_escalation_side_by_side_waits_for_its_member_and_drops_the_others() 
     let response = team.run("?").await.unwrap();
 
     assert_eq!(texts(&response), ["quick", "enough"]);
-    assert_eq!(response.end(), &End::Stopped);
+    assert_eq!(response.end_reason(), &EndReason::StopCondition);
     assert_eq!(trace.take(), "c> c=dropped");
 }
 
 #[tokio::test]
 async fn runs_on_one_team_do_not_meet() {
-    let model = ScriptedModel::always(Turn::text("a").with_usage(Usage::new(1, 1)));
+    let model = ScriptedModel::always(Turn::from_text("a").with_usage(Usage::new(1, 1)));
     let calls = Arc::new(AtomicU32::new(0));
     let exit = Agent::builder(model.clone())
         .name("b")

@@ -9,11 +9,10 @@ use futures::StreamExt;
 use serde_json::json;
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_agent::model::FinishReason;
 use tower_agent::stream::{Delta, channel};
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
-use tower_agent::{
-    Error, ErrorKind, FinishReason, Message, ModelRequest, ModelResponse, Result, Usage,
-};
+use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Result, Usage};
 
 use self::support::trace::poll_times;
 
@@ -47,9 +46,9 @@ fn words(deltas: &[Delta]) -> Vec<&str> {
 #[tokio::test]
 async fn a_script_is_followed_and_the_requests_are_kept() {
     let model = ScriptedModel::new([
-        Turn::text("hi").with_usage(Usage::new(3, 1)),
+        Turn::from_text("hi").with_usage(Usage::new(3, 1)),
         Turn::error(busy()),
-        Turn::function(|request| Ok(ModelResponse::text(request.messages()[0].text()))),
+        Turn::function(|request| Ok(ModelResponse::from_text(request.messages()[0].text()))),
     ]);
     let clone = model.clone();
     let response = clone.oneshot(ask("one")).await.unwrap();
@@ -63,7 +62,7 @@ async fn a_script_is_followed_and_the_requests_are_kept() {
 
 #[tokio::test]
 async fn a_call_beyond_the_script_fails_and_no_retry_helps() {
-    let model = ScriptedModel::new([Turn::text("hi")]);
+    let model = ScriptedModel::new([Turn::from_text("hi")]);
     model.clone().oneshot(ask("")).await.unwrap();
     let error = model.clone().oneshot(ask("")).await.unwrap_err();
     assert_eq!(error.message(), "call 2 is beyond the script, which ends with call 1");
@@ -74,7 +73,7 @@ async fn a_call_beyond_the_script_fails_and_no_retry_helps() {
 #[test]
 #[should_panic(expected = "the script ends with call 1, but call 0 was the last")]
 fn an_answer_that_nobody_asked_for_is_noticed() {
-    ScriptedModel::new([Turn::text("hi")]).assert_done();
+    ScriptedModel::new([Turn::from_text("hi")]).assert_done();
 }
 
 #[test]
@@ -89,7 +88,7 @@ fn a_call_beyond_the_script_is_noticed_at_the_end_too() {
 async fn tool_calls_are_numbered_through_the_script() {
     let model = ScriptedModel::new([
         Turn::tool("add", json!({ "a": 1 })).and_tool("add", json!({ "a": 2 })),
-        Turn::text("and").and_tool("sub", json!({})),
+        Turn::from_text("and").and_tool("sub", json!({})),
     ]);
     let mut ids = Vec::new();
     for _ in 0..2 {
@@ -104,8 +103,10 @@ async fn tool_calls_are_numbered_through_the_script() {
 #[tokio::test]
 async fn a_request_with_a_sink_is_streamed() {
     let turns = [
-        Turn::text("grüß dich").and_tool("add", json!({ "a": 1 })).with_usage(Usage::new(3, 1)),
-        Turn::text("again"),
+        Turn::from_text("grüß dich")
+            .and_tool("add", json!({ "a": 1 }))
+            .with_usage(Usage::new(3, 1)),
+        Turn::from_text("again"),
     ];
     let model = ScriptedModel::new(turns).with_chunk_size(5);
     let (response, deltas) = streamed(&model).await;
@@ -121,10 +122,10 @@ async fn a_request_with_a_sink_is_streamed() {
 #[tokio::test]
 async fn a_turn_breaks_off_after_some_deltas() {
     let model = ScriptedModel::new([
-        Turn::text("abcdef").failing_after(2, busy()),
-        Turn::text("abcdef").failing_after(0, busy()),
-        Turn::text("abcdef").failing_after(9, busy()),
-        Turn::text("abcdef").failing_after(2, busy()),
+        Turn::from_text("abcdef").failing_after(2, busy()),
+        Turn::from_text("abcdef").failing_after(0, busy()),
+        Turn::from_text("abcdef").failing_after(9, busy()),
+        Turn::from_text("abcdef").failing_after(2, busy()),
     ])
     .with_chunk_size(2);
     for sent in [vec!["ab", "cd"], vec![], vec!["ab", "cd", "ef"]] {
@@ -137,10 +138,10 @@ async fn a_turn_breaks_off_after_some_deltas() {
 
 #[test]
 fn a_turn_hangs() {
-    let model = ScriptedModel::new([Turn::pending(), Turn::text("ab").hanging_after(1)]);
+    let model = ScriptedModel::new([Turn::pending(), Turn::from_text("ab").hanging_after(1)]);
     assert!(poll_times(model.clone().oneshot(ask("")), 9).is_none());
     let (sink, events) = channel(8);
-    assert!(poll_times(model.clone().oneshot(ask("").with_sink(sink)), 9).is_none());
+    assert!(poll_times(model.clone().oneshot(ask("").with_delta_sender(sink)), 9).is_none());
     let seen = poll_times(events.collect::<Vec<_>>(), 1).expect("the call was dropped");
     assert_eq!(support::deltas(seen), [Delta::Text("ab".into())]);
     model.assert_done();
@@ -149,7 +150,7 @@ fn a_turn_hangs() {
 #[tokio::test(start_paused = true)]
 async fn latency_is_paused_time() {
     let start = Instant::now();
-    let model = ScriptedModel::always(Turn::text("hi").with_latency(Duration::from_secs(5)));
+    let model = ScriptedModel::always(Turn::from_text("hi").with_latency(Duration::from_secs(5)));
     for _ in 0..2 {
         assert_eq!(model.clone().oneshot(ask("")).await.unwrap().message().text(), "hi");
     }
@@ -160,7 +161,7 @@ async fn latency_is_paused_time() {
 #[tokio::test]
 async fn a_record_tells_how_each_call_ended() {
     let record = RecordLayer::new();
-    let turns = [Turn::text("hi"), Turn::error(busy()), Turn::pending(), Turn::pending()];
+    let turns = [Turn::from_text("hi"), Turn::error(busy()), Turn::pending(), Turn::pending()];
     let mut model = record.clone().layer(ScriptedModel::new(turns));
     model.call(ask("one")).await.unwrap();
     model.clone().oneshot(ask("two")).await.unwrap_err();
@@ -182,8 +183,8 @@ async fn a_record_tells_how_each_call_ended() {
 async fn a_recorded_stream_ends() {
     let record = RecordLayer::new();
     let (sink, events) = channel(8);
-    let model = record.clone().layer(ScriptedModel::new([Turn::text("hi")]));
-    model.oneshot(ask("").with_sink(sink)).await.unwrap();
+    let model = record.clone().layer(ScriptedModel::new([Turn::from_text("hi")]));
+    model.oneshot(ask("").with_delta_sender(sink)).await.unwrap();
     let read = events.collect::<Vec<_>>();
     assert_eq!(support::deltas(poll_times(read, 1).expect("it ends")).len(), 1);
     assert_eq!(record.requests().len(), 1);

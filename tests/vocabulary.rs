@@ -7,10 +7,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_agent::call::Extensions;
+use tower_agent::message::{self, Messages, Metadata, ToolCall, ToolResult};
+use tower_agent::model::{ReasoningEffort, ToolChoice};
+use tower_agent::tool::InvalidArguments;
 use tower_agent::{
-    BoxError, Effect, Error, ErrorKind, Extensions, InvalidArguments, Message, Messages, Metadata,
-    ModelRequest, ModelResponse, Part, Pending, ReasoningEffort, RunContext, Settings, State, Tool,
-    ToolCall, ToolChoice, ToolRequest, ToolResult, ToolSet, message,
+    BoxError, Effect, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
+    RunContext, Settings, State, Tool, ToolRequest, ToolSet,
 };
 
 fn chain(error: &dyn StdError) -> String {
@@ -99,10 +102,10 @@ fn a_conversation_survives_being_saved() {
     thought.provider.set("anthropic", json!({ "signature": "EqQ" }));
     let mut call = ToolCall::new("call_1", "weather", json!({ "city": "Zürich" }));
     call.provider.set("google", json!({ "thought_signature": "abc" }));
-    let mut opaque = tower_agent::ProviderData::default();
+    let mut opaque = tower_agent::message::ProviderData::default();
     opaque.set("openai", json!({ "type": "web_search_call" }));
     let answer =
-        ToolResult::new(&call, [Part::text("21 °C"), Part::image_base64("image/png", "iVB")]);
+        ToolResult::new(&call, [Part::from_text("21 °C"), Part::image_base64("image/png", "iVB")]);
 
     let conversation = Messages::from([
         Message::system("Be brief."),
@@ -323,7 +326,7 @@ fn a_schema_is_what_a_provider_can_read() {
 
 #[test]
 fn what_a_run_waits_for_can_be_sent_elsewhere() {
-    let pending = Pending::new("1", "confirmation")
+    let pending = Interrupt::new("1", "confirmation")
         .with_message("Really?")
         .with_payload(json!({ "amount": 7 }));
     let sent = serde_json::to_value(&pending).unwrap();
@@ -331,5 +334,5 @@ fn what_a_run_waits_for_can_be_sent_elsewhere() {
         sent,
         json!({ "id": "1", "reason": "confirmation", "message": "Really?", "payload": { "amount": 7 } })
     );
-    assert_eq!(serde_json::from_value::<Pending>(sent).unwrap(), pending);
+    assert_eq!(serde_json::from_value::<Interrupt>(sent).unwrap(), pending);
 }

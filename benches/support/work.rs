@@ -4,9 +4,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tower::service_fn;
+use tower_agent::message::{Messages, ToolCall};
+use tower_agent::model::ModelService;
 use tower_agent::{
-    Agent, AgentBuilder, BoxError, Effect, Message, Messages, ModelRequest, ModelResponse,
-    ModelService, Part, Role, Tool, ToolCall, Usage,
+    Agent, AgentBuilder, BoxError, Effect, Message, ModelRequest, ModelResponse, Part, Role, Tool,
+    Usage,
 };
 
 /// The arguments of the tool.

@@ -5,9 +5,11 @@ use axum::http::HeaderValue;
 use axum::http::header::X_FRAME_OPTIONS;
 use axum::response::Html;
 use axum::routing::get;
+use tower_agent::Agent;
+use tower_agent::agent::BuildError;
 use tower_agent::agui::AgUi;
-use tower_agent::guard::approval::Approval;
-use tower_agent::{Agent, BuildError, ModelService};
+use tower_agent::middleware::approval::Approval;
+use tower_agent::model::ModelService;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 

@@ -14,10 +14,9 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::{Service, ServiceExt};
-use tower_agent::stream::{Delta, Sink};
-use tower_agent::{
-    Error, Message, ModelRequest, ModelResponse, Part, Result, Role, ToolCall, ToolResult, Usage,
-};
+use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::stream::{Delta, DeltaSender};
+use tower_agent::{Error, Message, ModelRequest, ModelResponse, Part, Result, Role, Usage};
 
 use crate::rules::Rules;
 
@@ -42,7 +41,7 @@ impl Service<ModelRequest> for Offline {
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         Box::pin(async move {
             let response = answer(&request).await?;
-            let Some(sink) = request.sink() else { return Ok(response) };
+            let Some(sink) = request.delta_sender() else { return Ok(response) };
             Ok(stream(response.message(), sink).await?.with_usage(response.usage()))
         })
     }
@@ -85,7 +84,7 @@ async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
 
 /// The rules' answer, after a thought if it is the first.
 async fn calculate(request: &ModelRequest, is_first: bool) -> Result<ModelResponse> {
-    let mut response = Rules.oneshot(request.clone().with_sink(None)).await?;
+    let mut response = Rules.oneshot(request.clone().with_delta_sender(None)).await?;
     let tools: Vec<_> = response.message().tool_calls().map(|call| call.name.to_string()).collect();
     if is_first && !tools.is_empty() {
         let thought = format!("I never compute myself, so I begin with {}.", tools.join(" and "));
@@ -103,7 +102,7 @@ fn file_to_delete(question: &str) -> Option<&str> {
 }
 
 fn text(text: impl Into<String>) -> Part {
-    Part::text(text)
+    Part::from_text(text)
 }
 
 /// The length of the conversation tells its calls apart.
@@ -119,7 +118,7 @@ fn why(result: &ToolResult) -> String {
 }
 
 /// Says the message piece by piece: thoughts and text word by word, arguments value by value.
-async fn stream(message: &Message, sink: &Sink) -> Result<ModelResponse> {
+async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> {
     let mut deltas = Vec::new();
     let mut index = 0;
     for part in message.parts() {

@@ -4,9 +4,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower_agent::{
-    AgentRequest, Callback, Request, State, Tool, ToolRequest, after_tool, before_agent,
-};
+use tower_agent::callback::{after_tool, before_agent};
+use tower_agent::{AgentRequest, Callback, Request, State, Tool, ToolRequest};
 
 /// So many results are kept.
 const KEPT: usize = 5;

@@ -4,9 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use tower_agent::callback::{Outcome, before_tool};
+use tower_agent::error::CallSite;
 use tower_agent::{
-    Action, CallSite, Callback, Error, ModelRequest, ModelResponse, Outcome, Recovery, Request,
-    Result, ToolRequest, ToolResponse, before_tool,
+    Action, Callback, Error, ModelRequest, ModelResponse, Recovery, Request, Result, ToolRequest,
+    ToolResponse,
 };
 
 /// Says when a call begins and how it ends: any call, since it knows nothing of any.

@@ -20,8 +20,10 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use futures::StreamExt;
+use tower_agent::agent::BuildError;
+use tower_agent::model::ModelService;
 use tower_agent::stream::EventKind;
-use tower_agent::{Agent, BoxError, BuildError, ModelService, RunStream};
+use tower_agent::{Agent, BoxError, RunStream};
 
 use self::callbacks::{Log, Stopwatch, TokenCount, forbid};
 use self::rules::Rules;
@@ -73,7 +75,8 @@ async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
     let mut run = agent.stream(question);
     print(&mut run).await;
     let response = run.response().await?;
-    let (end, turns, tokens) = (response.end(), response.iterations(), response.usage().total());
+    let (end, turns, tokens) =
+        (response.end_reason(), response.iterations(), response.usage().total());
     eprintln!("\n[end]    {end:?} after {turns} turns, {tokens} tokens");
     println!();
     Ok(())

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tower::service_fn;
 
 use super::{InputError, Tool as Declared};
-use crate::error::{Error, Pending, Result};
+use crate::error::{Error, Interrupt, Result};
 use crate::request::Request;
 use crate::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
@@ -41,5 +41,5 @@ pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
 
 async fn wait(request: ToolRequest) -> Result<ToolResponse> {
     let id = request.context().tool_call_id().unwrap_or_else(|| request.id());
-    Err(Error::interrupt(Pending::new(id, REASON)))
+    Err(Error::interrupt(Interrupt::new(id, REASON)))
 }

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::{Context, InputError, ResumeEntry, RunAgentInput, client_tool};
-use crate::agent::AgentRequest;
 use crate::callback::{Bundle, before_model};
 use crate::context::State;
+use crate::run::AgentRequest;
 use crate::tool::ToolSet;
 
 /// What an input says beside the conversation: the state, the front end's own tools, and what it

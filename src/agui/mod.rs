@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Event`], [`RunAgentInput`], [`Message`] and what they hold | what travels |
 //! | [`order`] | [`OrderKeeper`]: what leaves is in an order that the front end accepts |
-//! | [`conversation`] | messages to and from [`crate::Messages`]; [`Conversation`]: what the front end has |
+//! | [`conversation`] | messages to and from [`crate::message::Messages`]; [`Conversation`]: what the front end has |
 //! | [`sse`] | events as bytes |
 //! | [`translate`] | an agent's events to the front end's: the fourth call, with callbacks and layers |
 //! | [`server`] | an agent behind HTTP |

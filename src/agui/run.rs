@@ -12,12 +12,12 @@ use super::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
 };
 use super::{Event, OrderKeeper, RunAgentInput, RunError};
-use crate::agent::BoxAgent;
-use crate::callback::Seam;
+use crate::agent::RunStream;
+use crate::callback::LayerInner;
 use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::panic::{CatchPanic, catch};
-use crate::runner::RunStream;
+use crate::run::BoxAgent;
 use crate::stream::{self, EventKind};
 
 /// A run, as a stream of what a front end is sent; [`AgUi::run`](super::AgUi::run) makes it.
@@ -41,7 +41,7 @@ pub struct AgUiRun {
     is_lost: bool,
     run: Arc<TranslateRun>,
     /// `None` if nothing stands around the translation.
-    stack: Option<Seam<TranslateRequest>>,
+    stack: Option<LayerInner<TranslateRequest>>,
     translating: Option<BoxFuture<'static, Result<TranslateResponse>>>,
     /// How the agent's run has ended.
     end: Option<stream::Event>,
@@ -56,7 +56,7 @@ impl AgUiRun {
         agent: BoxAgent,
         begun: Begun,
         input: Arc<RunAgentInput>,
-        stack: Option<Seam<TranslateRequest>>,
+        stack: Option<LayerInner<TranslateRequest>>,
     ) -> Self {
         let Begun { request, keeper, name, calls } = begun;
         let agent = RunStream::named(agent, request, name);

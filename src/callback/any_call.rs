@@ -12,7 +12,9 @@ use crate::request::Request;
 /// [`before_model`](super::before_model) for a call of your own, which the closure names.
 ///
 /// ```
-/// use tower_agent::{CallKind, Request, RunContext, callback};
+/// use tower_agent::{Request, RunContext};
+/// use tower_agent::call::CallKind;
+/// use tower_agent::callback;
 ///
 /// #[derive(Clone, Default)]
 /// struct Embed {

@@ -5,9 +5,9 @@ use std::future::{Future, poll_fn};
 use tower::Service;
 
 use super::Callbacks;
-use super::ending::Begun;
+use super::ending::CallState;
+use super::options::{CallbackSemantics, Retries};
 use super::phases::{Asked, Recovered};
-use super::semantics::{BandSemantics, Retries};
 use crate::call::{CallKind, Origin};
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::request::Request;
@@ -24,7 +24,7 @@ where
     R: Request,
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
-    let mut call = Begun::new(request, callbacks);
+    let mut call = CallState::new(request, callbacks);
     async move {
         let mut result = match call.request.context().refusal(R::CALL) {
             Some(ended) => Err(ended),
@@ -42,7 +42,7 @@ where
     }
 }
 
-impl<R: Request> Begun<R> {
+impl<R: Request> CallState<R> {
     async fn run<S>(&mut self, inner: &mut S) -> Result<R::Response>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
@@ -141,7 +141,7 @@ impl<R: Request> Begun<R> {
         match self.callbacks.semantics().retries.get(R::CALL) {
             Retries::AtMost(most) => most,
             Retries::MaxIterations => match self.request.context().max_iterations() {
-                0 => BandSemantics::RETRIES,
+                0 => CallbackSemantics::RETRIES,
                 most => most,
             },
         }

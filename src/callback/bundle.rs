@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use super::hooks::{Hooks, OfHooks};
-use super::{BandSemantics, Callback, Callbacks, NamedTool};
-use crate::agent::AgentRequest;
+use super::{Callback, CallbackSemantics, Callbacks, NamedTool};
 use crate::context::Carried;
 use crate::extensions::Extensions;
 use crate::model::ModelRequest;
 use crate::request::Request;
+use crate::run::AgentRequest;
 use crate::tool::ToolRequest;
 
 /// Callbacks for every call of an agent, given as one.
@@ -19,7 +19,7 @@ use crate::tool::ToolRequest;
 /// implements [`Hooks`] is a bundle.
 ///
 /// ```
-/// use tower_agent::{Bundle, before_model, before_tool};
+/// use tower_agent::callback::{Bundle, before_model, before_tool};
 ///
 /// let audit = Bundle::new()
 ///     .on_model(before_model(|_| println!("a model call")))
@@ -94,11 +94,11 @@ impl Bundle {
         }
     }
 
-    /// The same callbacks with other [semantics](BandSemantics), for those that travel with a run
+    /// The same callbacks with other [semantics](CallbackSemantics), for those that travel with a run
     /// or a tree of agents. Without any, the agent's are theirs, as they always are for a bundle
     /// that is the agent's own.
     #[must_use]
-    pub fn with_semantics(self, semantics: BandSemantics) -> Self {
+    pub fn with_semantics(self, semantics: CallbackSemantics) -> Self {
         Self {
             agent: self.agent.with_semantics(semantics),
             model: self.model.with_semantics(semantics),
@@ -108,7 +108,7 @@ impl Bundle {
     }
 
     /// The same callbacks with these semantics, where they have none of their own.
-    pub(crate) fn or_semantics(self, semantics: BandSemantics) -> Self {
+    pub(crate) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
         Self {
             agent: self.agent.or_semantics(semantics),
             model: self.model.or_semantics(semantics),

@@ -4,17 +4,17 @@ use std::task::{Context, Poll};
 
 use tower::Service;
 
-use super::{CallbackService, Callbacks, Seam, future::ResponseFuture};
+use super::{CallbackService, Callbacks, LayerInner, future::ResponseFuture};
 use crate::context::Place;
 use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::request::Request;
 
 /// An agent's stack for one call, with the callbacks that its run carries for the whole tree.
 #[derive(Debug)]
-pub(crate) struct InTree<R: Request>(Seam<R>);
+pub(crate) struct InTree<R: Request>(LayerInner<R>);
 
 impl<R: Request> InTree<R> {
-    pub(crate) fn new(stack: Seam<R>) -> Self {
+    pub(crate) fn new(stack: LayerInner<R>) -> Self {
         Self(stack)
     }
 }
@@ -28,7 +28,7 @@ impl<R: Request> Clone for InTree<R> {
 impl<R: Request> Service<R> for InTree<R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = ResponseFuture<<Seam<R> as Service<R>>::Future, R>;
+    type Future = ResponseFuture<<LayerInner<R> as Service<R>>::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.0.poll_ready(cx)

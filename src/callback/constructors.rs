@@ -6,9 +6,9 @@ use super::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, Next, OnError, OnErrorAsync, Wrap,
 };
-use crate::agent::{AgentRequest, AgentResponse};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
+use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 
 // The compiler quotes the line of a bound that does not hold, with the comment that stands there;
@@ -116,7 +116,8 @@ constructors! {
     "agent", AgentRequest => AgentResponse,
     before_agent before_agent_async {
 "```
-use tower_agent::{Action, AgentRequest, AgentResponse, Message, Request, before_agent};
+use tower_agent::{Action, AgentRequest, AgentResponse, Message, Request};
+use tower_agent::callback::before_agent;
 
 let skip = before_agent(|request: &mut AgentRequest| {
     match request.context().state().get(\"skip\") {
@@ -129,7 +130,7 @@ let skip = before_agent(|request: &mut AgentRequest| {
     }
     after_agent after_agent_async {
 "```
-use tower_agent::after_agent;
+use tower_agent::callback::after_agent;
 
 let audit = after_agent(|_, response| println!(\"{} tokens\", response.usage().total()));
 # drop(audit);
@@ -137,7 +138,8 @@ let audit = after_agent(|_, response| println!(\"{} tokens\", response.usage().t
     }
     on_agent_error on_agent_error_async {
 "```
-use tower_agent::{AgentResponse, Message, Recovery, on_agent_error};
+use tower_agent::{AgentResponse, Message, Recovery};
+use tower_agent::callback::on_agent_error;
 
 let apology = on_agent_error(|_, _| {
     Recovery::Fallback(AgentResponse::new([Message::assistant(\"I could not find out.\")]))
@@ -148,7 +150,7 @@ let apology = on_agent_error(|_, _| {
     wrap_agent {
 "```
 use std::time::Instant;
-use tower_agent::wrap_agent;
+use tower_agent::callback::wrap_agent;
 
 let timed = wrap_agent(|request, mut next| async move {
     let start = Instant::now();
@@ -163,7 +165,7 @@ let timed = wrap_agent(|request, mut next| async move {
     "model", ModelRequest => ModelResponse,
     before_model before_model_async {
 "```
-use tower_agent::before_model;
+use tower_agent::callback::before_model;
 
 let terse = before_model(|request| request.add_instructions(\"Answer in one sentence.\"));
 # drop(terse);
@@ -171,7 +173,8 @@ let terse = before_model(|request| request.add_instructions(\"Answer in one sent
     }
     after_model after_model_async {
 "```
-use tower_agent::{Error, after_model};
+use tower_agent::Error;
+use tower_agent::callback::after_model;
 
 let budget = after_model(|_, response| match response.usage().total() {
     0..=10_000 => Ok(()),
@@ -182,18 +185,19 @@ let budget = after_model(|_, response| match response.usage().total() {
     }
     on_model_error on_model_error_async {
 "```
-use tower_agent::{ModelResponse, Recovery, on_model_error};
+use tower_agent::{ModelResponse, Recovery};
+use tower_agent::callback::on_model_error;
 
 let recover = on_model_error(|_, error| match error.is_retryable() {
     true => Recovery::Retry,
-    false => Recovery::Fallback(ModelResponse::text(\"I am not well today.\")),
+    false => Recovery::Fallback(ModelResponse::from_text(\"I am not well today.\")),
 });
 # drop(recover);
 ```"
     }
     wrap_model {
 "```
-use tower_agent::wrap_model;
+use tower_agent::callback::wrap_model;
 
 /// Asks twice and keeps the shorter answer.
 let shorter = wrap_model(|request, mut next| async move {
@@ -209,7 +213,8 @@ let shorter = wrap_model(|request, mut next| async move {
     "tool", ToolRequest => ToolResponse,
     before_tool before_tool_async {
 "```
-use tower_agent::{Action, ToolResponse, before_tool};
+use tower_agent::{Action, ToolResponse};
+use tower_agent::callback::before_tool;
 
 let blocklist = before_tool(|request| match request.name() {
     \"delete_everything\" => Action::Respond(ToolResponse::error(\"not allowed\")),
@@ -220,7 +225,8 @@ let blocklist = before_tool(|request| match request.name() {
     }
     after_tool after_tool_async {
 "```
-use tower_agent::{Action, after_tool};
+use tower_agent::Action;
+use tower_agent::callback::after_tool;
 
 let hide = after_tool(|_, response| {
     let mut response = response.clone();
@@ -235,7 +241,8 @@ let hide = after_tool(|_, response| {
     on_tool_error on_tool_error_async {
 "```
 use serde_json::json;
-use tower_agent::{Effect, Recovery, on_tool_error};
+use tower_agent::{Effect, Recovery};
+use tower_agent::callback::on_tool_error;
 
 let again = on_tool_error(|request, error| {
     let pure = request.declaration().is_some_and(|tool| tool.effect() == Effect::Pure);
@@ -246,7 +253,7 @@ let again = on_tool_error(|request, error| {
     }
     wrap_tool {
 "```
-use tower_agent::wrap_tool;
+use tower_agent::callback::wrap_tool;
 
 let logged = wrap_tool(|request, mut next| async move {
     println!(\"{}({})\", request.name(), request.arguments());

@@ -6,7 +6,7 @@ use crate::request::Request;
 
 /// A call that has begun. It owns the request, and however it ends, it tells every callback that
 /// was entered so, once.
-pub(super) struct Begun<R: Request> {
+pub(super) struct CallState<R: Request> {
     pub(super) request: R,
     pub(super) callbacks: Callbacks<R>,
     /// Hooks run from the first callback on, so those entered are the first few, and of those
@@ -16,7 +16,7 @@ pub(super) struct Begun<R: Request> {
     ended: bool,
 }
 
-impl<R: Request> Begun<R> {
+impl<R: Request> CallState<R> {
     pub(super) fn new(request: R, callbacks: Callbacks<R>) -> Self {
         let callbacks = callbacks.in_run(request.context());
         Self { request, callbacks, entered: 0, guards_entered: 0, ended: false }
@@ -61,7 +61,7 @@ impl<R: Request> Begun<R> {
     }
 }
 
-impl<R: Request> Drop for Begun<R> {
+impl<R: Request> Drop for CallState<R> {
     fn drop(&mut self) {
         if !self.ended {
             self.tell(Outcome::Dropped);

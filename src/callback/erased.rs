@@ -13,9 +13,9 @@ use crate::maybe_future::MaybeFuture;
 use crate::request::Request;
 
 /// A callback with its type erased. Cloning is O(1).
-pub struct Shared<R: Request>(Arc<dyn Erased<R>>);
+pub struct ArcCallback<R: Request>(Arc<dyn Erased<R>>);
 
-impl<R: Request> Shared<R> {
+impl<R: Request> ArcCallback<R> {
     pub(super) fn new<C: Callback<R>>(callback: C) -> Self {
         Self(Arc::new(Implemented(callback)))
     }
@@ -30,21 +30,21 @@ impl<R: Request> Shared<R> {
     }
 }
 
-impl<R: Request> Clone for Shared<R> {
+impl<R: Request> Clone for ArcCallback<R> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<R: Request> fmt::Debug for Shared<R> {
+impl<R: Request> fmt::Debug for ArcCallback<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shared").field(&self.0.name()).finish()
+        f.debug_tuple("ArcCallback").field(&self.0.name()).finish()
     }
 }
 
 /// An erased callback is a callback.
 #[deny(clippy::missing_trait_methods)]
-impl<R: Request> Callback<R> for Shared<R> {
+impl<R: Request> Callback<R> for ArcCallback<R> {
     async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
         self.0.before(request).await.map(Action::unboxed)
     }
@@ -117,8 +117,8 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
         (**self).named_tools()
     }
 
-    fn erase(self) -> Shared<R> {
-        Shared::new(self)
+    fn erase(self) -> ArcCallback<R> {
+        ArcCallback::new(self)
     }
 }
 
@@ -179,19 +179,19 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
         {
             return MaybeFuture::ready(answer.map(Action::boxed));
         }
-        MaybeFuture::Boxed(Box::pin(self.0.before(request).map_ok(Action::boxed)))
+        MaybeFuture::BoxCallService(Box::pin(self.0.before(request).map_ok(Action::boxed)))
     }
 
     fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
         let future = self.0.after(request, response);
         if size_of_val(&future) > 1 {
-            return MaybeFuture::Boxed(Box::pin(future.map_ok(Action::boxed)));
+            return MaybeFuture::BoxCallService(Box::pin(future.map_ok(Action::boxed)));
         }
         match now(future) {
             Some(answer) => MaybeFuture::ready(answer.map(Action::boxed)),
-            None => {
-                MaybeFuture::Boxed(Box::pin(self.0.after(request, response).map_ok(Action::boxed)))
-            }
+            None => MaybeFuture::BoxCallService(Box::pin(
+                self.0.after(request, response).map_ok(Action::boxed),
+            )),
         }
     }
 
@@ -201,7 +201,7 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
         // Only ever on the way of a failure: a box costs nothing that matters.
-        MaybeFuture::Boxed(Box::pin(self.0.on_error(request, error)))
+        MaybeFuture::BoxCallService(Box::pin(self.0.on_error(request, error)))
     }
 
     fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {

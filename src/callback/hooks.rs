@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Action, Callback, Outcome, Recovery, Shared};
-use crate::agent::{AgentRequest, AgentResponse};
+use super::{Action, ArcCallback, Callback, Outcome, Recovery};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
+use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 use crate::type_name::short_type_name;
 
@@ -26,9 +26,10 @@ macro_rules! hooks {
         ///
         /// ```
         /// use tower_agent::{
-        ///     Action, Error, Hooks, ModelRequest, ModelResponse, Request, Result, ToolRequest,
+        ///     Action, Error, ModelRequest, ModelResponse, Request, Result, ToolRequest,
         ///     ToolResponse,
         /// };
+        /// use tower_agent::compat::Hooks;
         ///
         /// /// Stops a run that calls its model too often, and keeps it from some tools.
         /// struct Policy {
@@ -206,8 +207,8 @@ macro_rules! hooks {
                     self.0.named_tools()
                 }
 
-                fn erase(self) -> Shared<$R> {
-                    Shared::new(self)
+                fn erase(self) -> ArcCallback<$R> {
+                    ArcCallback::new(self)
                 }
             }
         )*

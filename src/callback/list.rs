@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::ending::Begun;
+use super::ending::CallState;
 use super::phases::{Asked, Recovered};
-use super::{BandSemantics, Callback, CallbackService, Globals, NamedTool, Recovery, Shared};
+use super::{
+    ArcCallback, Callback, CallbackSemantics, CallbackService, Globals, NamedTool, Recovery,
+};
 use crate::context::RunContext;
 use crate::error::{Error, Result};
 use crate::request::Request;
@@ -18,9 +20,8 @@ use crate::request::Request;
 ///
 /// ```
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
-/// use tower_agent::{
-///     Action, BoxError, Callbacks, Message, ModelRequest, ModelResponse, before_model,
-/// };
+/// use tower_agent::{Action, BoxError, Callbacks, Message, ModelRequest, ModelResponse};
+/// use tower_agent::callback::before_model;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {
@@ -29,7 +30,7 @@ use crate::request::Request;
 ///     callbacks.push(before_model(move |request| {
 ///         match request.messages().last() {
 ///             Some(last) if last.text().contains(word) => {
-///                 Action::Respond(ModelResponse::text("I will not."))
+///                 Action::Respond(ModelResponse::from_text("I will not."))
 ///             }
 ///             _ => Action::Continue,
 ///         }
@@ -37,7 +38,7 @@ use crate::request::Request;
 /// }
 ///
 /// let model = ServiceBuilder::new().layer(callbacks).service_fn(|_: ModelRequest| async {
-///     Ok::<_, BoxError>(ModelResponse::text("Gladly."))
+///     Ok::<_, BoxError>(ModelResponse::from_text("Gladly."))
 /// });
 /// let request = ModelRequest::new([Message::user("Tell me the password.")]);
 /// assert_eq!(model.oneshot(request).await?.message().text(), "I will not.");
@@ -45,7 +46,7 @@ use crate::request::Request;
 /// # }
 /// ```
 pub struct Callbacks<R: Request> {
-    list: Option<Arc<Vec<Shared<R>>>>,
+    list: Option<Arc<Vec<ArcCallback<R>>>>,
     follows: Follows,
 }
 
@@ -53,7 +54,7 @@ pub struct Callbacks<R: Request> {
 #[derive(Clone, Copy)]
 enum Follows {
     Default,
-    Own(BandSemantics),
+    Own(CallbackSemantics),
     /// Those of the agent in whose run the call is made.
     Agent,
     /// The default, whatever the agent's: the list stands around the service itself.
@@ -114,15 +115,15 @@ impl<R: Request> Callbacks<R> {
         })
     }
 
-    /// The same list with other [semantics](BandSemantics).
+    /// The same list with other [semantics](CallbackSemantics).
     #[must_use]
-    pub fn with_semantics(mut self, semantics: BandSemantics) -> Self {
+    pub fn with_semantics(mut self, semantics: CallbackSemantics) -> Self {
         self.follows = Follows::Own(semantics);
         self
     }
 
     /// The same list with these semantics, unless it has some of its own.
-    pub(super) fn or_semantics(self, semantics: BandSemantics) -> Self {
+    pub(super) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
         match self.follows {
             Follows::Default => self.with_semantics(semantics),
             _ => self,
@@ -156,23 +157,23 @@ impl<R: Request> Callbacks<R> {
     }
 
     /// How it answers what frameworks answer differently: as set with
-    /// [`with_semantics`](Self::with_semantics). Defaults to [`BandSemantics::default`].
+    /// [`with_semantics`](Self::with_semantics). Defaults to [`CallbackSemantics::default`].
     #[must_use]
-    pub fn semantics(&self) -> BandSemantics {
+    pub fn semantics(&self) -> CallbackSemantics {
         match self.follows {
             Follows::Own(semantics) => semantics,
-            Follows::Default | Follows::Agent | Follows::Service => BandSemantics::DEFAULT,
+            Follows::Default | Follows::Agent | Follows::Service => CallbackSemantics::DEFAULT,
         }
     }
 
     /// Whether these, of a whole tree, share the first band of an agent with these semantics.
-    pub(crate) fn shares_band_of(&self, agent: BandSemantics) -> bool {
+    pub(crate) fn shares_band_of(&self, agent: CallbackSemantics) -> bool {
         agent.globals.get(R::CALL) == Globals::First && self.semantics() == agent
     }
 
-    fn semantics_in(&self, context: &RunContext) -> BandSemantics {
+    fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
         match self.follows {
-            Follows::Agent => BandSemantics::of_agent(context.carries()),
+            Follows::Agent => CallbackSemantics::of_agent(context.carries()),
             Follows::Default | Follows::Own(_) | Follows::Service => self.semantics(),
         }
     }
@@ -180,13 +181,14 @@ impl<R: Request> Callbacks<R> {
     /// Asks the `before`s, without a service: the response in the call's place, if one gave any.
     ///
     /// ```
-    /// use tower_agent::{Action, Callbacks, ModelRequest, ModelResponse, before_model};
+    /// use tower_agent::{Action, Callbacks, ModelRequest, ModelResponse};
+    /// use tower_agent::callback::before_model;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> tower_agent::Result<()> {
     /// let callbacks = Callbacks::new()
     ///     .with(before_model(|request| request.add_instructions("Be brief.")))
-    ///     .with(before_model(|_| Action::Respond(ModelResponse::text("pong"))));
+    ///     .with(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))));
     /// let mut request = ModelRequest::default();
     /// let response = callbacks.run_before(&mut request).await?;
     /// assert_eq!(response.unwrap().message().text(), "pong");
@@ -199,7 +201,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// That of a hook, which names it.
     pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
-        let mut call = Begun::unended(request.clone(), self.clone());
+        let mut call = CallState::unended(request.clone(), self.clone());
         let response = call.before(Asked::All).await;
         request.clone_from(&call.request);
         response
@@ -211,7 +213,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// That of a hook, which names it.
     pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
-        let mut call = Begun::unended(request.clone(), self.clone());
+        let mut call = CallState::unended(request.clone(), self.clone());
         call.after(&mut response, Asked::All).await?;
         Ok(response)
     }
@@ -223,7 +225,7 @@ impl<R: Request> Callbacks<R> {
         if error.is_ending() {
             return Recovery::Fail(error);
         }
-        let mut call = Begun::unended(request.clone(), self.clone());
+        let mut call = CallState::unended(request.clone(), self.clone());
         let recovered = call.on_error(error, true).await;
         request.clone_from(&call.request);
         match recovered {
@@ -243,7 +245,7 @@ impl<R: Request> Callbacks<R> {
         all
     }
 
-    pub(super) fn as_slice(&self) -> &[Shared<R>] {
+    pub(super) fn as_slice(&self) -> &[ArcCallback<R>] {
         self.list.as_ref().map_or(&[], |list| list)
     }
 }

@@ -53,13 +53,13 @@ mod ending;
 mod erased;
 mod function;
 mod hook;
-mod hooks;
+pub(crate) mod hooks;
 mod list;
 mod named;
+pub(crate) mod options;
 mod phases;
-mod semantics;
 mod service;
-mod stack;
+mod stack_builder;
 mod tool_messages;
 mod wrap;
 
@@ -72,22 +72,21 @@ pub use self::any_call::*;
 pub use self::bundle::Bundle;
 pub(crate) use self::carried::{Carried, InTree};
 pub use self::constructors::*;
-pub use self::erased::Shared;
+pub use self::erased::ArcCallback;
 pub use self::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
-pub use self::hooks::Hooks;
 pub use self::list::Callbacks;
 pub use self::named::layer_names_tools;
 pub(crate) use self::named::{NamedTool, noting_names};
-pub use self::semantics::{
-    BandSemantics, ByCall, Globals, HookFailure, RespondIn, Retries, Several, SeveralAfter,
-    SeveralOnError,
+pub use self::options::{
+    AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
+    RespondScope, Retries,
 };
 pub use self::service::CallbackService;
-pub(crate) use self::stack::made_of;
-pub use self::stack::{Seam, Stack};
+pub(crate) use self::stack_builder::made_of;
+pub use self::stack_builder::{LayerInner, StackBuilder};
 pub(crate) use self::tool_messages::ShowTool;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use self::wrap::{Next, Wrap, WrapService};
@@ -226,11 +225,11 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     ///   has changed. Only where an earlier callback has answered the call it may not run: then
     ///   no call is made.
     /// - `after` sees every response that leaves the band, whatever the
-    ///   [semantics](BandSemantics) skip. It sees the response that stands, and the callbacks
+    ///   [semantics](CallbackSemantics) skip. It sees the response that stands, and the callbacks
     ///   after it see what the guard put in its place.
     /// - `on_error` runs after every failure, also when an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
-    /// - a response counts under every [`RespondIn`].
+    /// - a response counts under every [`RespondScope`].
     ///
     /// The callback may be asked more than once about one call, so it must not count calls in
     /// `before` alone.
@@ -248,10 +247,10 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
 
     /// The callback with its type erased.
     #[doc(hidden)]
-    fn erase(self) -> Shared<R>
+    fn erase(self) -> ArcCallback<R>
     where
         Self: Sized,
     {
-        Shared::new(self)
+        ArcCallback::new(self)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::ending::Begun;
+use super::ending::CallState;
 use super::hook::{hook, name};
-use super::semantics::{HookFailure, RespondIn, Several, SeveralAfter, SeveralOnError};
+use super::options::{AfterPolicy, BeforePolicy, HookFailure, OnErrorPolicy, RespondScope};
 use super::{Action, Recovery};
 use crate::call::{CallKind, Origin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::Request;
-use crate::stream::{CallbackNote, Decision, EventKind, Outlet};
+use crate::stream::{CallbackNote, Decision, EventEmitter, EventKind};
 
 /// What the `on_error`s decided, if not to fail.
 pub(super) enum Recovered<T> {
@@ -51,7 +51,7 @@ impl<T> Decided<T> {
     fn failed(&mut self, error: Error, failure: HookFailure) -> Result<()> {
         match failure {
             HookFailure::Stop => return Err(self.error.take().unwrap_or(error)),
-            HookFailure::RestTold => self.tell(),
+            HookFailure::NotifyRest => self.tell(),
             HookFailure::Continue => {}
         }
         self.error.get_or_insert(error);
@@ -64,11 +64,11 @@ impl<T> Decided<T> {
     }
 }
 
-impl<R: Request> Begun<R> {
+impl<R: Request> CallState<R> {
     /// Asks the `before`s; a response is one of theirs.
     pub(super) async fn before(&mut self, asked: Asked) -> Result<Option<R::Response>> {
         let semantics = self.callbacks.semantics();
-        let watched = self.request.context().outlet().cloned();
+        let watched = self.request.context().emitter().cloned();
         let mut decided = Decided::nothing(asked);
         for index in 0..self.callbacks.len() {
             if !self.enter(index, decided.asked) {
@@ -77,8 +77,8 @@ impl<R: Request> Begun<R> {
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
             let answer = hook(|| callback.before(request)).await;
-            if let Some(outlet) = &watched {
-                self.note(outlet, index, "before", answer.as_ref().map(Decision::from)).await;
+            if let Some(emitter) = &watched {
+                self.note(emitter, index, "before", answer.as_ref().map(Decision::from)).await;
             }
             self.hold(index, &answer);
             match answer {
@@ -90,9 +90,11 @@ impl<R: Request> Begun<R> {
                 Ok(Action::Respond(response)) => {
                     decided.answer = Some(response);
                     match semantics.before {
-                        Several::FirstRestTold if decided.asked == Asked::All => decided.tell(),
-                        Several::First | Several::FirstRestTold => break,
-                        Several::Last => {}
+                        BeforePolicy::FirstNotifyRest if decided.asked == Asked::All => {
+                            decided.tell()
+                        }
+                        BeforePolicy::First | BeforePolicy::FirstNotifyRest => break,
+                        BeforePolicy::Last => {}
                     }
                 }
                 Err(error) => {
@@ -120,7 +122,7 @@ impl<R: Request> Begun<R> {
     /// Asks the `after`s, which may replace the response.
     pub(super) async fn after(&mut self, response: &mut R::Response, asked: Asked) -> Result<()> {
         let semantics = self.callbacks.semantics();
-        let watched = self.request.context().outlet().cloned();
+        let watched = self.request.context().emitter().cloned();
         let mut decided = Decided::nothing(asked);
         for index in 0..self.callbacks.len() {
             if !self.enter(index, decided.asked) {
@@ -136,8 +138,8 @@ impl<R: Request> Begun<R> {
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
             let answer = hook(|| callback.after(request, response)).await;
-            if let Some(outlet) = &watched {
-                self.note(outlet, index, "after", answer.as_ref().map(Decision::from)).await;
+            if let Some(emitter) = &watched {
+                self.note(emitter, index, "after", answer.as_ref().map(Decision::from)).await;
             }
             match answer {
                 Ok(Action::Continue) => {}
@@ -151,15 +153,15 @@ impl<R: Request> Begun<R> {
                         }
                         self.request.mark(&mut other, Some(response), Origin::After);
                     }
-                    if semantics.after == SeveralAfter::Compose || self.is_guard(index) {
+                    if semantics.after == AfterPolicy::Compose || self.is_guard(index) {
                         *response = *other;
                     } else {
                         decided.answer = Some(other);
                     }
                     match semantics.after {
-                        SeveralAfter::Compose | SeveralAfter::Last => {}
-                        SeveralAfter::First => decided.asked = Asked::Guards,
-                        SeveralAfter::FirstRestTold => decided.tell(),
+                        AfterPolicy::Compose | AfterPolicy::Last => {}
+                        AfterPolicy::First => decided.asked = Asked::Guards,
+                        AfterPolicy::FirstNotifyRest => decided.tell(),
                     }
                 }
                 Err(error) => {
@@ -186,9 +188,9 @@ impl<R: Request> Begun<R> {
         may_retry: bool,
     ) -> Result<Recovered<R::Response>> {
         let semantics = self.callbacks.semantics();
-        let like_after = semantics.on_error == SeveralOnError::LikeAfter;
-        let several = if like_after { semantics.after } else { SeveralAfter::First };
-        let watched = self.request.context().outlet().cloned();
+        let like_after = semantics.on_error == OnErrorPolicy::LikeAfter;
+        let several = if like_after { semantics.after } else { AfterPolicy::First };
+        let watched = self.request.context().emitter().cloned();
         let mut decided = Decided::nothing(Asked::All);
         let mut retries = false;
         for index in 0..self.callbacks.len() {
@@ -198,8 +200,8 @@ impl<R: Request> Begun<R> {
             let Self { request, callbacks, .. } = self;
             let callback = callbacks.as_slice()[index].get();
             let answer = hook(|| callback.on_error(request, &error)).await;
-            if let Some(outlet) = &watched {
-                self.note(outlet, index, "on_error", answer.as_ref().map(Decision::from)).await;
+            if let Some(emitter) = &watched {
+                self.note(emitter, index, "on_error", answer.as_ref().map(Decision::from)).await;
             }
             match answer {
                 Ok(Recovery::Propagate) => {}
@@ -213,11 +215,11 @@ impl<R: Request> Begun<R> {
                 Ok(Recovery::Fallback(response)) => {
                     (retries, decided.answer) = (false, Some(Box::new(response)));
                     match several {
-                        SeveralAfter::First | SeveralAfter::Compose => {
+                        AfterPolicy::First | AfterPolicy::Compose => {
                             decided.asked = Asked::Guards;
                         }
-                        SeveralAfter::FirstRestTold => decided.tell(),
-                        SeveralAfter::Last => {}
+                        AfterPolicy::FirstNotifyRest => decided.tell(),
+                        AfterPolicy::Last => {}
                     }
                 }
                 // A guard that changes an error has not failed.
@@ -242,7 +244,7 @@ impl<R: Request> Begun<R> {
     /// Tells whoever watches the run what a hook has decided.
     async fn note(
         &self,
-        outlet: &Outlet,
+        emitter: &EventEmitter,
         index: usize,
         hook: &'static str,
         decision: Result<Decision, &Error>,
@@ -258,10 +260,10 @@ impl<R: Request> Begun<R> {
         let note = CallbackNote { callback, hook, call, name, tool_call_id, decision };
         let note = EventKind::Callback(Arc::new(note));
         match hook {
-            "before" => outlet.tell(note).await,
+            "before" => emitter.tell(note).await,
             // The call has been made. If it were dropped while its reader is slow, what it has done
             // would be lost.
-            _ => outlet.note(note),
+            _ => emitter.note(note),
         }
     }
 
@@ -271,8 +273,8 @@ impl<R: Request> Begun<R> {
             return true;
         }
         let counts = match self.callbacks.semantics().respond {
-            RespondIn::Everywhere => true,
-            RespondIn::AfterModel => hook == "after" && R::CALL == CallKind::Model,
+            RespondScope::Everywhere => true,
+            RespondScope::AfterModel => hook == "after" && R::CALL == CallKind::Model,
         };
         if !counts {
             let call = R::CALL;

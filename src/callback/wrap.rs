@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tower::Service;
 use tower_layer::Layer;
 
-use crate::boxed::Boxed;
+use crate::boxed::BoxCallService;
 use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
@@ -24,7 +24,7 @@ use crate::request::Request;
 /// Each run drives the inner service's readiness itself.
 #[derive(Clone, Debug)]
 pub struct Next<R: Request> {
-    inner: Boxed<R>,
+    inner: BoxCallService<R>,
 }
 
 impl<R: Request> Next<R> {
@@ -130,7 +130,9 @@ where
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
         let wrap = self.wrap.clone();
-        WrapFuture { future: Box::pin(run(wrap, request, Next { inner: Boxed::ready(ready) })) }
+        WrapFuture {
+            future: Box::pin(run(wrap, request, Next { inner: BoxCallService::ready(ready) })),
+        }
     }
 }
 

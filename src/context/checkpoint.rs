@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{CALLS, Conversation, Record, RunContext, Suspended};
-use crate::error::Pending;
+use crate::error::Interrupt;
 use crate::message::Messages;
 
 /// All that a conversation needs to [go on](crate::AgentRequest::resume), in this process or
@@ -35,11 +35,11 @@ use crate::message::Messages;
 /// use serde_json::{Value, json};
 /// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution, Tool};
-/// use tower_agent::guard::approval::Approval;
+/// use tower_agent::middleware::approval::Approval;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
-/// let model = ScriptedModel::new([Turn::tool("wipe", json!({ "value": "disk" })), Turn::text("Wiped.")]);
+/// let model = ScriptedModel::new([Turn::tool("wipe", json!({ "value": "disk" })), Turn::from_text("Wiped.")]);
 /// let agent = Agent::builder(model)
 ///     .tool(Tool::function("wipe", "Wipes.", |_: String| "done"))
 ///     .on_tool(Approval::of_tools(["wipe"]))
@@ -50,9 +50,9 @@ use crate::message::Messages;
 ///
 /// let checkpoint: Checkpoint = serde_json::from_str(&saved)?;
 /// let yes = checkpoint
-///     .pending
+///     .interrupts
 ///     .iter()
-///     .map(|pending| Resolution::resolved(&pending.id, json!({ "approved": true })))
+///     .map(|interrupts| Resolution::resolved(&interrupts.id, json!({ "approved": true })))
 ///     .collect::<Vec<_>>();
 /// let response = agent.run(AgentRequest::resume(checkpoint).with_resolutions(yes)).await?;
 /// assert_eq!(response.text(), "Wiped.");
@@ -66,7 +66,7 @@ pub struct Checkpoint {
     /// The whole conversation.
     pub messages: Messages,
     /// What the run waits for. Empty for a run that does not wait.
-    pub pending: Vec<Pending>,
+    pub interrupts: Vec<Interrupt>,
     /// How many runs the conversation has had: 0 before the first.
     pub turn: u64,
     /// What agents have said among themselves, and whose turn it is.
@@ -97,7 +97,7 @@ impl Checkpoint {
         let Conversation { messages, suspended } = record.save();
         let mut checkpoint = Self { messages, suspended, ..Self::default() };
         checkpoint.turn = record.turn();
-        checkpoint.pending = context.pending();
+        checkpoint.interrupts = context.interrupts();
         if context.is_outermost() {
             checkpoint.private_state = context.private_state().snapshot();
         }
@@ -110,7 +110,7 @@ impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("messages", &self.messages)
-            .field("pending", &self.pending)
+            .field("interrupts", &self.interrupts)
             .field("turn", &self.turn)
             .finish_non_exhaustive()
     }

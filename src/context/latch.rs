@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::call::CallKind;
-use crate::error::{Error, ErrorKind, Pending};
+use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;
 
 /// The interrupts and ends of one agent, by the call that raised them.
@@ -87,21 +87,21 @@ impl Latch {
         own.is_some_and(|it| !it.answered && it.error.kind() == ErrorKind::Interrupted)
     }
 
-    pub(super) fn pending(&self) -> Vec<Pending> {
+    pub(super) fn interrupts(&self) -> Vec<Interrupt> {
         let entries = lock(&self.entries);
         let mut waits = Vec::new();
         let mut ids = HashSet::new();
         for Entry { call, error, .. } in &entries.all {
-            for pending in error.pending() {
+            for interrupts in error.interrupts() {
                 // What comes out of the agent's own layers was raised inside of them.
-                if !ids.insert(&pending.id) && call.kind == CallKind::Agent {
+                if !ids.insert(&interrupts.id) && call.kind == CallKind::Agent {
                     continue;
                 }
-                let mut pending = pending.clone();
-                if call.kind == CallKind::Tool && pending.tool_call_id.is_none() {
-                    pending.tool_call_id = call.tool.as_deref().map(str::to_owned);
+                let mut interrupts = interrupts.clone();
+                if call.kind == CallKind::Tool && interrupts.tool_call_id.is_none() {
+                    interrupts.tool_call_id = call.tool.as_deref().map(str::to_owned);
                 }
-                waits.push(pending);
+                waits.push(interrupts);
             }
         }
         waits

@@ -35,9 +35,9 @@ pub use self::values::{ValueTypeError, Values};
 
 use self::run::{CallName, Given, Scope};
 use crate::call::CallKind;
-use crate::error::{CallSite, Error, Pending, Resolution};
+use crate::error::{CallSite, Error, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
-use crate::stream::{EventKind, Events, Outlet, ReaderWait};
+use crate::stream::{EventEmitter, EventKind, EventStream, ReaderWait};
 
 /// How the keys begin of what is kept of tool calls.
 pub(crate) const CALLS: &str = "calls/";
@@ -45,7 +45,7 @@ pub(crate) const CALLS: &str = "calls/";
 /// What every call knows of its run: a cheap handle, read-only except for the places for data.
 ///
 /// There are three of those, each with one purpose: the request's
-/// [`Extensions`](crate::Extensions) for one call, [`values`](Self::values) for one run, and
+/// [`Extensions`](crate::call::Extensions) for one call, [`values`](Self::values) for one run, and
 /// [`state`](Self::state) for the session, which comes with the request and goes back with the
 /// response.
 ///
@@ -78,10 +78,10 @@ impl RunContext {
 
     /// The same, watched; and what is seen, which is named after `name`. `capacity` events wait for
     /// the reader at most.
-    pub(crate) fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, Events) {
-        let (outlet, events) = Outlet::new(name, self.state().clone(), capacity);
+    pub(crate) fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, EventStream) {
+        let (emitter, events) = EventEmitter::new(name, self.state().clone(), capacity);
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
-        scope.outlet = Some(outlet);
+        scope.emitter = Some(emitter);
         (Self { scope: Arc::new(scope), ..self.clone() }, events)
     }
 
@@ -173,7 +173,7 @@ impl RunContext {
     }
 
     /// The conversation's private state: data that callbacks keep from run to run, such as what
-    /// stands behind a placeholder. It goes with the [`Checkpoint`](crate::Checkpoint), and is
+    /// stands behind a placeholder. It goes with the [`Checkpoint`], and is
     /// never shown in a stream or sent to a front end.
     ///
     /// Everything in a run shares it, sub-agents included. Name keys after your crate.
@@ -181,11 +181,12 @@ impl RunContext {
     /// ```
     /// use serde_json::json;
     /// use tower_agent::testing::{ScriptedModel, Turn};
-    /// use tower_agent::{Agent, AgentRequest, Request, before_agent};
+    /// use tower_agent::{Agent, AgentRequest, Request};
+    /// use tower_agent::callback::before_agent;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
-    /// let agent = Agent::builder(ScriptedModel::always(Turn::text("Hello.")))
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
     ///     .on_agent(before_agent(|request| {
     ///         let private = request.context().private_state();
     ///         let runs = private.get("my_crate.runs").and_then(|runs| runs.as_u64()).unwrap_or(0);
@@ -237,7 +238,7 @@ impl RunContext {
     }
 
     /// Tells whoever watches the run about something, as
-    /// [`EventKind::Custom`](crate::stream::EventKind::Custom). Waits while the reader is slow;
+    /// [`EventKind::Custom`]. Waits while the reader is slow;
     /// does nothing where nobody watches.
     ///
     /// ```
@@ -251,8 +252,8 @@ impl RunContext {
     /// # drop(search);
     /// ```
     pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
-        if let Some(outlet) = self.outlet() {
-            outlet.tell(EventKind::Custom { name: name.into(), value: value.into() }).await;
+        if let Some(emitter) = self.emitter() {
+            emitter.tell(EventKind::Custom { name: name.into(), value: value.into() }).await;
         }
     }
 
@@ -260,7 +261,7 @@ impl RunContext {
     /// zero where nobody watches.
     #[must_use]
     pub fn reader_wait(&self) -> ReaderWait {
-        self.outlet().map_or_else(ReaderWait::default, Outlet::reader_wait)
+        self.emitter().map_or_else(ReaderWait::default, EventEmitter::reader_wait)
     }
 
     /// Cancels the run, or the part of it that was given
@@ -288,8 +289,8 @@ impl RunContext {
 
     /// What this agent waits for, if it was interrupted.
     #[must_use]
-    pub fn pending(&self) -> Vec<Pending> {
-        self.scope.latch.pending()
+    pub fn interrupts(&self) -> Vec<Interrupt> {
+        self.scope.latch.interrupts()
     }
 
     /// Asks the nearest team around this agent to end once its member is done.
@@ -367,19 +368,19 @@ impl RunContext {
     /// The same handle, which tells what happens in its agent if the agent's caller does.
     /// `goes_on` says that the agent goes on with its caller's conversation.
     pub(crate) fn told_to(mut self, caller: &Self, goes_on: bool) -> Self {
-        if let Some(outlet) = caller.outlet()
+        if let Some(emitter) = caller.emitter()
             && let Some(scope) = Arc::get_mut(&mut self.scope)
         {
             let tool_call = self.tool_call.clone();
             let tool_call = tool_call.map(|call| call.id);
-            scope.outlet = Some(outlet.enter(scope.path.clone(), tool_call, goes_on));
+            scope.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
         }
         self
     }
 
     /// Where to tell what happens in this agent, if somebody watches.
-    pub(crate) fn outlet(&self) -> Option<&Outlet> {
-        self.scope.outlet.as_ref()
+    pub(crate) fn emitter(&self) -> Option<&EventEmitter> {
+        self.scope.emitter.as_ref()
     }
 
     /// The handle for an agent that begins, perhaps not for the first time.

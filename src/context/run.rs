@@ -14,7 +14,7 @@ use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
-use crate::stream::Outlet;
+use crate::stream::EventEmitter;
 
 /// What a request says of its run. What is not set is the run's own to choose.
 #[derive(Clone, Default)]
@@ -87,7 +87,7 @@ pub(super) struct Scope {
     pub(super) withheld: OnceLock<Error>,
     pub(super) carried: Carried,
     /// Where to tell what happens, if somebody watches.
-    pub(super) outlet: Option<Outlet>,
+    pub(super) emitter: Option<EventEmitter>,
     /// Cancels this part of the run.
     pub(super) token: CancellationToken,
     /// A token that the request of this part was given besides.
@@ -145,10 +145,10 @@ impl Scope {
 
     /// A part of a run that is not yet another agent's.
     pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
-        let Self { max_iterations, ref carried, ref outlet, .. } = **parent;
-        let (carried, outlet) = (carried.clone(), outlet.clone());
+        let Self { max_iterations, ref carried, ref emitter, .. } = **parent;
+        let (carried, emitter) = (carried.clone(), emitter.clone());
         let within = Self::within(parent, parent.path.clone());
-        Self { caller, max_iterations, carried, outlet, ..within }
+        Self { caller, max_iterations, carried, emitter, ..within }
     }
 
     fn within(parent: &Arc<Self>, path: Arc<str>) -> Self {
@@ -175,7 +175,7 @@ impl Scope {
             latch: Latch::default(),
             withheld: OnceLock::new(),
             carried: Carried::default(),
-            outlet: None,
+            emitter: None,
             token,
             own_token: None,
             resolutions: None,

@@ -19,7 +19,7 @@ pub(crate) enum Slot {
     Begun(ToolCall),
     /// One message, nearly always.
     Answered(Message),
-    Several(Vec<Message>),
+    Many(Vec<Message>),
 }
 
 impl Slot {
@@ -27,7 +27,7 @@ impl Slot {
         match self {
             Self::Open | Self::Begun(_) => &[],
             Self::Answered(message) => std::slice::from_ref(message),
-            Self::Several(messages) => messages,
+            Self::Many(messages) => messages,
         }
     }
 }
@@ -44,7 +44,8 @@ pub(super) fn stop(
             *slot = if is_resumable(id) {
                 Slot::Open
             } else {
-                let answer = Message::tool(ToolResult::new(call, [Part::text(STOPPED)]).failed());
+                let answer =
+                    Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed());
                 stopped.push(answer.clone());
                 Slot::Answered(answer)
             };

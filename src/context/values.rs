@@ -9,7 +9,7 @@ use crate::lock::lock;
 /// Values of any type under string keys, shared by everything in one run.
 ///
 /// Use it for what outlives a call: totals, caches, clocks. Data of one call belongs in its
-/// [`Extensions`](crate::Extensions), which parallel calls cannot mix up.
+/// [`Extensions`](crate::call::Extensions), which parallel calls cannot mix up.
 ///
 /// ```
 /// use std::time::Instant;
@@ -87,7 +87,7 @@ impl Values {
     /// ```
     /// use tower_agent::RunContext;
     ///
-    /// # fn main() -> Result<(), tower_agent::ValueTypeError> {
+    /// # fn main() -> Result<(), tower_agent::context::ValueTypeError> {
     /// let context = RunContext::default();
     /// let calls = context.values().update("calls", |calls: &mut u32| { *calls += 1; *calls })?;
     /// assert_eq!(calls, 1);

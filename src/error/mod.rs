@@ -1,9 +1,9 @@
 //! The one error of every call.
 
 mod convert;
+mod interrupt;
 mod kind;
 mod model_message;
-mod pending;
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::convert::below;
+pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
-pub use self::pending::{Answer, Pending, Resolution};
 
 use crate::call::CallKind;
 use crate::context::Checkpoint;
@@ -59,7 +59,7 @@ struct Inner {
     metadata: Metadata,
     call: Option<CallSite>,
     raised_by: Option<RaisedBy>,
-    pending: Option<Arc<[Pending]>>,
+    interrupts: Option<Arc<[Interrupt]>>,
     /// What the model reads in the place of kind and message.
     model_message: Option<Cow<'static, str>>,
     checkpoint: Option<Arc<Checkpoint>>,
@@ -108,7 +108,7 @@ impl Error {
             metadata: Metadata::default(),
             call: None,
             raised_by: None,
-            pending: None,
+            interrupts: None,
             model_message: None,
             checkpoint: None,
         }))
@@ -127,27 +127,27 @@ impl Error {
     /// The agent's own `after` is not asked. Calls beside it in the same turn still finish and may add what they wait for; then nothing
     /// more starts. A later run [resumes](crate::AgentRequest::resume) where this one stopped.
     #[must_use]
-    pub fn interrupt(pending: Pending) -> Self {
-        Self::interrupt_all([pending])
+    pub fn interrupt(interrupts: Interrupt) -> Self {
+        Self::interrupt_all([interrupts])
     }
 
     /// Ends the agent `Ok`, as interrupted, with everything it waits for: an
     /// [`interrupt`](Self::interrupt) with several causes.
     ///
     /// ```
-    /// use tower_agent::{Error, Pending};
+    /// use tower_agent::{Error, Interrupt};
     ///
-    /// let waits = ["wipe the disk", "wipe the tape"].map(|id| Pending::new(id, "confirmation"));
+    /// let waits = ["wipe the disk", "wipe the tape"].map(|id| Interrupt::new(id, "confirmation"));
     /// let error = Error::interrupt_all(waits);
-    /// assert_eq!(error.pending().len(), 2);
+    /// assert_eq!(error.interrupts().len(), 2);
     /// assert_eq!(error.message(), "waiting for confirmation, confirmation");
     /// ```
     #[must_use]
-    pub fn interrupt_all(pending: impl IntoIterator<Item = Pending>) -> Self {
-        let pending: Arc<[Pending]> = pending.into_iter().collect();
-        let reasons: Vec<_> = pending.iter().map(|pending| &*pending.reason).collect();
+    pub fn interrupt_all(interrupts: impl IntoIterator<Item = Interrupt>) -> Self {
+        let interrupts: Arc<[Interrupt]> = interrupts.into_iter().collect();
+        let reasons: Vec<_> = interrupts.iter().map(|interrupts| &*interrupts.reason).collect();
         let message = format!("waiting for {}", reasons.join(", "));
-        Self::new(ErrorKind::Interrupted, message).update(|e| e.pending = Some(pending))
+        Self::new(ErrorKind::Interrupted, message).update(|e| e.interrupts = Some(interrupts))
     }
 
     /// Ends this agent `Ok` with what it has; its `after` is not called.
@@ -209,8 +209,8 @@ impl Error {
 
     /// What an interrupt waits for; empty for any other error.
     #[must_use]
-    pub fn pending(&self) -> &[Pending] {
-        self.0.pending.as_deref().unwrap_or_default()
+    pub fn interrupts(&self) -> &[Interrupt] {
+        self.0.interrupts.as_deref().unwrap_or_default()
     }
 
     /// What the run that failed has done, to [go on](crate::AgentRequest::resume) from: the
@@ -230,7 +230,7 @@ impl Error {
     /// let model = ScriptedModel::new([
     ///     Turn::tool("pay", json!({})),
     ///     Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
-    ///     Turn::text("Paid."),
+    ///     Turn::from_text("Paid."),
     /// ]);
     /// let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
     /// let agent = Agent::builder(model).tool(pay).build()?;

@@ -12,7 +12,8 @@ use super::Message;
 /// of a shallow tree, never the messages.
 ///
 /// ```
-/// use tower_agent::{Message, Messages};
+/// use tower_agent::Message;
+/// use tower_agent::message::Messages;
 ///
 /// let shared: Messages = (0..1000).map(|i| Message::user(i.to_string())).collect();
 /// let mut longer = shared.clone();

@@ -68,19 +68,19 @@ impl Message {
     /// Instructions, as text.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
-        Self::new(Role::System, [Part::text(text)])
+        Self::new(Role::System, [Part::from_text(text)])
     }
 
     /// What the user says, as text.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
-        Self::new(Role::User, [Part::text(text)])
+        Self::new(Role::User, [Part::from_text(text)])
     }
 
     /// What the model says, as text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
-        Self::new(Role::Assistant, [Part::text(text)])
+        Self::new(Role::Assistant, [Part::from_text(text)])
     }
 
     /// A tool's answer to a call.

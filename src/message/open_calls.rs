@@ -13,7 +13,8 @@ impl Messages {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::{Message, Messages, Part, Role, ToolCall};
+    /// use tower_agent::{Message, Part, Role};
+    /// use tower_agent::message::{Messages, ToolCall};
     ///
     /// # fn main() -> tower_agent::Result<()> {
     /// let call = ToolCall::new("call_1", "ask_user", json!({ "question": "Which city?" }));

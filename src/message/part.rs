@@ -74,7 +74,7 @@ pub enum ImageSource {
 impl Part {
     /// Words.
     #[must_use]
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self::Text(Text { text: text.into(), ..Text::default() })
     }
 
@@ -125,7 +125,7 @@ impl From<ToolResult> for Part {
 /// A JSON string becomes its words, anything else its JSON.
 impl From<&Value> for Part {
     fn from(value: &Value) -> Self {
-        Self::text(match value {
+        Self::from_text(match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         })

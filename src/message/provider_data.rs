@@ -10,7 +10,7 @@ use serde_json::Value;
 ///
 /// ```
 /// use serde_json::json;
-/// use tower_agent::ProviderData;
+/// use tower_agent::message::ProviderData;
 ///
 /// let mut data = ProviderData::default();
 /// data.set("anthropic", json!({ "signature": "EqQ" }));

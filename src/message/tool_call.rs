@@ -26,7 +26,7 @@ impl ToolCall {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::ToolCall;
+    /// use tower_agent::message::ToolCall;
     ///
     /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
     /// assert_eq!(call.arguments["a"], 1);

@@ -6,7 +6,7 @@ use crate::context::RunContext;
 use crate::extensions::Extensions;
 use crate::message::Messages;
 use crate::request::Request;
-use crate::stream::{Mapper, ReaderWait, Sink};
+use crate::stream::{DeltaSender, Mapper, ReaderWait};
 use crate::tool::ToolDeclaration;
 
 /// What a model is asked. Cloning is O(1).
@@ -25,7 +25,7 @@ pub struct ModelRequest {
     messages: Messages,
     tools: Arc<Vec<Arc<ToolDeclaration>>>,
     settings: Arc<Settings>,
-    sink: Option<Sink>,
+    sink: Option<DeltaSender>,
     extensions: Extensions,
     context: RunContext,
     /// What `after_model` responds with is all that is answered.
@@ -72,7 +72,7 @@ impl ModelRequest {
 
     /// The same request, to be streamed.
     #[must_use]
-    pub fn with_sink(mut self, sink: impl Into<Option<Sink>>) -> Self {
+    pub fn with_delta_sender(mut self, sink: impl Into<Option<DeltaSender>>) -> Self {
         self.sink = sink.into();
         self
     }
@@ -135,7 +135,7 @@ impl ModelRequest {
 
     /// Where to stream the answer, if somebody wants to see it while it is written.
     #[must_use]
-    pub fn sink(&self) -> Option<&Sink> {
+    pub fn delta_sender(&self) -> Option<&DeltaSender> {
         self.sink.as_ref()
     }
 
@@ -171,7 +171,7 @@ impl Request for ModelRequest {
     }
 
     fn is_committed(&self) -> bool {
-        self.sink.as_ref().is_some_and(Sink::is_committed)
+        self.sink.as_ref().is_some_and(DeltaSender::is_committed)
     }
 
     fn is_changed_from(&self, earlier: &Self) -> bool {

@@ -8,7 +8,8 @@ use crate::stream::Streamed;
 /// What a model answers. Cloning is O(1).
 ///
 /// ```
-/// use tower_agent::{FinishReason, Message, ModelResponse, Usage};
+/// use tower_agent::{Message, ModelResponse, Usage};
+/// use tower_agent::model::FinishReason;
 ///
 /// let response = ModelResponse::new(Message::assistant("blue")).with_usage(Usage::new(12, 1));
 /// assert_eq!(response.finish_reason(), &FinishReason::Stop);
@@ -61,7 +62,7 @@ impl ModelResponse {
 
     /// An answer of text alone.
     #[must_use]
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self::new(Message::assistant(text))
     }
 
@@ -69,7 +70,9 @@ impl ModelResponse {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::{FinishReason, ModelResponse, ToolCall};
+    /// use tower_agent::ModelResponse;
+    /// use tower_agent::message::ToolCall;
+    /// use tower_agent::model::FinishReason;
     ///
     /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
     /// let response = ModelResponse::from_tool_calls([call]);
@@ -89,7 +92,8 @@ impl ModelResponse {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::{Message, ModelResponse, Part, ToolCall, Usage};
+    /// use tower_agent::{Message, ModelResponse, Part, Usage};
+    /// use tower_agent::message::ToolCall;
     ///
     /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
     /// let said = Message::assistant("Let me add.").with(Part::ToolCall(call));
@@ -104,7 +108,7 @@ impl ModelResponse {
         let first = parts.iter().position(|part| matches!(part, Part::Text(_)));
         let mut new = match first {
             Some(first) => parts[first].clone(),
-            None => Part::text(""),
+            None => Part::from_text(""),
         };
         if let Part::Text(new) = &mut new {
             new.text = text.into();
@@ -130,11 +134,12 @@ impl ModelResponse {
     /// Drops the tool calls: given by an `after_model`, it leaves none of those of the model.
     ///
     /// ```
-    /// use tower_agent::{Action, ModelResponse, after_model};
+    /// use tower_agent::{Action, ModelResponse};
+    /// use tower_agent::callback::after_model;
     ///
     /// // The run ends with this, whatever the model asks for.
     /// let closed = after_model(|_, response| match response.message().tool_calls().next() {
-    ///     Some(_) => Action::Respond(ModelResponse::text("Not today.").without_tool_calls()),
+    ///     Some(_) => Action::Respond(ModelResponse::from_text("Not today.").without_tool_calls()),
     ///     None => Action::Continue,
     /// });
     /// # drop(closed);
@@ -170,6 +175,12 @@ impl ModelResponse {
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = metadata;
         self
+    }
+
+    /// Returns the text of the [message](Self::message).
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.message.text()
     }
 
     /// What was said.

@@ -1,7 +1,7 @@
 use tower::Service;
 
 use super::{ModelRequest, ModelResponse};
-use crate::boxed::Boxed;
+use crate::boxed::BoxCallService;
 use crate::error::BoxError;
 
 /// A model: any `tower::Service<ModelRequest>` that answers with a [`ModelResponse`], whose error
@@ -44,4 +44,4 @@ impl<S> ModelService for S where
 }
 
 /// Any model, with its type erased.
-pub type BoxModel = Boxed<ModelRequest>;
+pub type BoxModel = BoxCallService<ModelRequest>;

@@ -8,7 +8,8 @@ use crate::tool;
 /// How a model should answer. What is left out, the provider decides.
 ///
 /// ```
-/// use tower_agent::{Settings, ToolChoice};
+/// use tower_agent::Settings;
+/// use tower_agent::model::ToolChoice;
 ///
 /// let mut settings = Settings::default();
 /// settings.temperature = Some(0.2);
@@ -126,7 +127,7 @@ impl ResponseFormat {
     ///
     /// ```
     /// use schemars::JsonSchema;
-    /// use tower_agent::ResponseFormat;
+    /// use tower_agent::model::ResponseFormat;
     ///
     /// #[derive(JsonSchema)]
     /// struct Weather {

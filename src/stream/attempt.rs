@@ -2,11 +2,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
+use super::batch::EventBatch;
 use super::call::Call;
-use super::draft::Draft;
 use super::mapper::Mappers;
-use super::out::Out;
-use super::{Delta, Sink};
+use super::message_builder::MessageBuilder;
+use super::{Delta, DeltaSender};
 use crate::error::Result;
 use crate::message::{Message, is_call_id};
 
@@ -14,19 +14,19 @@ use crate::message::{Message, is_call_id};
 ///
 /// Dropping it before it has [finished](Self::finish) says that the attempt has failed.
 pub struct Attempt {
-    said: Draft,
+    said: MessageBuilder,
     reader: Option<Reader>,
 }
 
 /// Whoever sees the attempt, and how.
 struct Reader {
-    sink: Sink,
+    sink: DeltaSender,
     number: u32,
     /// A mapper that could not be made is told of at the first delta, and one that has failed at
     /// every other.
     mappers: Result<Mappers>,
     /// What the mappers let through, if there are any.
-    seen: Draft,
+    seen: MessageBuilder,
     is_done: bool,
 }
 
@@ -42,18 +42,18 @@ pub struct Streamed {
 }
 
 impl Attempt {
-    pub(super) fn new(sink: Sink) -> Self {
+    pub(super) fn new(sink: DeltaSender) -> Self {
         let (seen, is_done) = Default::default();
         let mappers = Mappers::new(sink.frames.as_ref());
         let number = sink.call.look(Call::open);
         let reader = Reader { sink, number, mappers, seen, is_done };
-        Self { said: Draft::default(), reader: Some(reader) }
+        Self { said: MessageBuilder::default(), reader: Some(reader) }
     }
 
     /// An attempt that nobody watches: it only keeps the whole.
     #[must_use]
     pub fn unseen() -> Self {
-        Self { said: Draft::default(), reader: None }
+        Self { said: MessageBuilder::default(), reader: None }
     }
 
     /// Passes a delta on, waiting while the queue is full or a [mapper](super::Mapper) is not
@@ -80,7 +80,7 @@ impl Attempt {
         };
         match has_room {
             true => Ok(()),
-            false => reader.sink.outlet.room().await,
+            false => reader.sink.emitter.room().await,
         }
     }
 
@@ -102,7 +102,7 @@ impl Attempt {
 impl Reader {
     /// Gives a tool call that has no id, or another's, one of its own: answers are matched by it.
     #[inline]
-    fn name_apart(&self, said: &Draft, delta: &mut Delta) {
+    fn name_apart(&self, said: &MessageBuilder, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta
             && (!is_call_id(id) || said.has_call(id))
         {
@@ -116,12 +116,12 @@ impl Reader {
 
     /// Tells of a delta; whether there is still room. `draft` is all that is seen of the attempt.
     #[inline]
-    fn tell(&self, delta: Delta, draft: &Draft) -> Result<bool> {
+    fn tell(&self, delta: Delta, draft: &MessageBuilder) -> Result<bool> {
         if delta.is_empty() {
             return Ok(true);
         }
-        let Sink { outlet, call, .. } = &self.sink;
-        let (told, has_room) = outlet
+        let DeltaSender { emitter, call, .. } = &self.sink;
+        let (told, has_room) = emitter
             .push_of(call, |call, out| call.write(self.number, delta, || draft.deltas(), out))?;
         told.map(|()| has_room)
     }
@@ -149,23 +149,23 @@ impl Reader {
         }
     }
 
-    async fn finish(&mut self, said: Draft) -> Result<Message> {
+    async fn finish(&mut self, said: MessageBuilder) -> Result<Message> {
         let said = said.into_message();
         let mappers = self.mappers()?;
         let sent = if mappers.is_empty() {
             said.clone()
         } else {
             if !poll_fn(|cx| self.poll_map(cx, true)).await? {
-                self.sink.outlet.room().await?;
+                self.sink.emitter.room().await?;
             }
             std::mem::take(&mut self.seen).into_message()
         };
         let number = self.number;
-        let finish = |call: &mut Call, out: &mut Out<'_>| call.finish(number, sent, out);
-        let ((), has_room) = self.sink.outlet.push_of(&self.sink.call, finish)?;
+        let finish = |call: &mut Call, out: &mut EventBatch<'_>| call.finish(number, sent, out);
+        let ((), has_room) = self.sink.emitter.push_of(&self.sink.call, finish)?;
         self.is_done = true;
         if !has_room {
-            self.sink.outlet.room().await?;
+            self.sink.emitter.room().await?;
         }
         Ok(said)
     }

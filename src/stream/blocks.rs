@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::out::Out;
+use super::batch::EventBatch;
 use super::{Delta, EventKind};
 
 /// What of one message has begun and not ended.
@@ -23,7 +23,7 @@ impl Blocks {
     }
 
     /// The events that a delta makes.
-    pub(super) fn write(&mut self, delta: Delta, out: &mut Out<'_>) {
+    pub(super) fn write(&mut self, delta: Delta, out: &mut EventBatch<'_>) {
         if delta.is_empty() {
             return;
         }
@@ -56,7 +56,7 @@ impl Blocks {
         }
     }
 
-    fn reasoning(&mut self, out: &mut Out<'_>) -> Arc<str> {
+    fn reasoning(&mut self, out: &mut EventBatch<'_>) -> Arc<str> {
         if let Some(id) = &self.reasoning {
             return id.clone();
         }
@@ -67,14 +67,14 @@ impl Blocks {
         id
     }
 
-    fn close_reasoning(&mut self, out: &mut Out<'_>) {
+    fn close_reasoning(&mut self, out: &mut EventBatch<'_>) {
         if let Some(id) = self.reasoning.take() {
             out.push(EventKind::ReasoningEnd { id });
         }
     }
 
     /// Ends what is open.
-    pub(super) fn close(&mut self, out: &mut Out<'_>) {
+    pub(super) fn close(&mut self, out: &mut EventBatch<'_>) {
         self.close_reasoning(out);
         if std::mem::take(&mut self.has_text) {
             out.push(EventKind::TextEnd { message: self.message.clone() });

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
+use super::batch::EventBatch;
 use super::blocks::Blocks;
-use super::draft::{self, look_alike};
-use super::out::Out;
+use super::message_builder::{self, look_alike};
 use super::{Delta, EventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
@@ -46,7 +46,7 @@ impl Live {
         }
     }
 
-    fn discard(mut self, out: &mut Out<'_>) {
+    fn discard(mut self, out: &mut EventBatch<'_>) {
         self.blocks.close(out);
         out.push(EventKind::AttemptDiscarded { message: self.blocks.message });
     }
@@ -84,7 +84,12 @@ impl Call {
 
     /// Makes this attempt the one that is let through, if it may be. `draft` is what it has said
     /// so far.
-    fn claim(&mut self, attempt: u32, draft: Vec<Delta>, out: &mut Out<'_>) -> Option<&mut Live> {
+    fn claim(
+        &mut self,
+        attempt: u32,
+        draft: Vec<Delta>,
+        out: &mut EventBatch<'_>,
+    ) -> Option<&mut Live> {
         if self.live.as_ref().is_some_and(|live| !live.yields_to(attempt)) {
             return None;
         }
@@ -103,7 +108,7 @@ impl Call {
         attempt: u32,
         delta: Delta,
         draft: impl FnOnce() -> Vec<Delta>,
-        out: &mut Out<'_>,
+        out: &mut EventBatch<'_>,
     ) -> Result<()> {
         if self.is_over {
             let message = "the call was answered without this attempt";
@@ -118,14 +123,14 @@ impl Call {
     }
 
     /// An attempt is done; `sent` is what was to be seen of it.
-    pub(super) fn finish(&mut self, attempt: u32, sent: Message, out: &mut Out<'_>) {
-        if self.is_over || !draft::is_visible(&sent) {
+    pub(super) fn finish(&mut self, attempt: u32, sent: Message, out: &mut EventBatch<'_>) {
+        if self.is_over || !message_builder::is_visible(&sent) {
             return;
         }
         let attempts = self.attempts;
         let live = match &mut self.live {
             Some(live) if live.attempt == attempt => Some(live),
-            _ => self.claim(attempt, draft::deltas(&sent), out),
+            _ => self.claim(attempt, message_builder::deltas(&sent), out),
         };
         if let Some(live) = live {
             live.blocks.close(out);
@@ -148,7 +153,7 @@ impl Call {
     pub(super) fn settle(
         &mut self,
         answer: Option<(&Message, Option<u32>)>,
-        out: &mut Out<'_>,
+        out: &mut EventBatch<'_>,
     ) -> Option<Arc<str>> {
         self.is_over = true;
         if let Some(mut live) = self.live.take() {
@@ -167,7 +172,7 @@ impl Call {
                 _ => live.discard(out),
             }
         }
-        let (message, _) = answer.filter(|(message, _)| draft::is_visible(message))?;
+        let (message, _) = answer.filter(|(message, _)| message_builder::is_visible(message))?;
         let id = self.message(self.attempts);
         show(id.clone(), message, out);
         Some(id)
@@ -175,15 +180,15 @@ impl Call {
 }
 
 /// Tells of a whole message that was not streamed.
-pub(super) fn show(id: Arc<str>, message: &Message, out: &mut Out<'_>) {
+pub(super) fn show(id: Arc<str>, message: &Message, out: &mut EventBatch<'_>) {
     let mut blocks = Blocks::new(id);
-    draft::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
+    message_builder::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
     blocks.close(out);
     provider_data(message, out);
 }
 
 /// Tells what no delta carries of the calls of a message that stands.
-fn provider_data(message: &Message, out: &mut Out<'_>) {
+fn provider_data(message: &Message, out: &mut EventBatch<'_>) {
     for call in message.tool_calls().filter(|call| !call.provider.is_empty()) {
         let (id, data) = (call.id.clone(), call.provider.clone());
         out.push(EventKind::ToolCallProviderData { id, data });

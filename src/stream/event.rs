@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::Patch;
 use crate::call::CallKind;
-use crate::error::{Error, Pending};
+use crate::error::{Error, Interrupt};
 use crate::message::{Part, ProviderData, Usage};
 
 /// Something that happened in a run, and in which agent.
@@ -74,7 +74,7 @@ pub enum EventKind {
     /// The run waits for somebody; the last event.
     RunInterrupted {
         /// What it waits for.
-        pending: Arc<[Pending]>,
+        interrupts: Arc<[Interrupt]>,
     },
     /// The run has failed; the last event.
     RunFailed {
@@ -82,11 +82,11 @@ pub enum EventKind {
         error: Error,
     },
     /// An agent begins.
-    AgentEntered,
+    AgentStarted,
     /// An agent is done.
-    AgentLeft {
+    AgentFinished {
         /// What it waits for, if it was interrupted.
-        pending: Arc<[Pending]>,
+        interrupts: Arc<[Interrupt]>,
         /// Why it failed, if it did. One that was dropped was
         /// [cancelled](crate::ErrorKind::Cancelled).
         error: Option<Error>,

@@ -46,7 +46,7 @@ use crate::panic::catch;
 /// }
 /// ```
 pub trait Mapper: Send + 'static {
-    /// Whether the next delta may come, or the attempt may end. While it is pending the model
+    /// Whether the next delta may come, or the attempt may end. While it is interrupts the model
     /// waits; ready at once unless overridden.
     ///
     /// A gate waits here for a verdict.
@@ -82,7 +82,7 @@ pub trait Mapper: Send + 'static {
 ///
 /// ```
 /// use tower_agent::stream::{Delta, map_fn};
-/// use tower_agent::before_model;
+/// use tower_agent::callback::before_model;
 ///
 /// let loud = before_model(|request| {
 ///     request.map_deltas(|| {

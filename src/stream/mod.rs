@@ -1,12 +1,12 @@
 //! Streaming: a sink in the request, so that a streamed call is still one call.
 //!
 //! ```text
-//! Sink  ->  Attempt  ->  Delta*  ->  Mapper*  ->  Event*
+//! DeltaSender  ->  Attempt  ->  Delta*  ->  Mapper*  ->  Event*
 //!                    \-> Streamed  ->  Response
 //! ```
 //!
 //! Whoever wants to see a run while it happens calls [`Agent::stream`](crate::Agent::stream), and
-//! gets [`Event`]s. Each model call of such a run carries a [`Sink`]. A provider that streams opens
+//! gets [`Event`]s. Each model call of such a run carries a [`DeltaSender`]. A provider that streams opens
 //! an [`Attempt`] on it, sends deltas and finishes; what it gets back is the whole message, which
 //! it answers with. So layers and callbacks see one complete response, streamed or not.
 //!
@@ -17,7 +17,7 @@
 //!
 //! A retry, a hedge or a fallback begins another attempt at the same call. One attempt at a time
 //! is let through. Once something of an attempt was seen the call is
-//! [committed](Sink::is_committed); if another attempt takes its place, or the call fails, the
+//! [committed](DeltaSender::is_committed); if another attempt takes its place, or the call fails, the
 //! stream says that it was [discarded](EventKind::AttemptDiscarded). And if in the end a callback
 //! answers with something else than what was seen, the stream says so
 //! [too](EventKind::ResponseReplaced), and shows that. So nothing is repeated or mixed: what was
@@ -31,23 +31,23 @@
 //! [`ReaderWait`] tells how much that was.
 
 mod attempt;
+mod batch;
 mod blocks;
 mod call;
+mod channel;
 mod delta;
-mod draft;
+mod delta_sender;
+mod emitter;
 mod event;
 mod mapper;
-mod out;
-mod outlet;
-mod queue;
+mod message_builder;
 mod reader;
-mod sink;
 
 pub use self::attempt::{Attempt, Streamed};
 pub use self::delta::Delta;
+pub use self::delta_sender::{DeltaSender, channel};
+pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
 pub use self::mapper::{MapFn, Mapper, map_fn};
-pub(crate) use self::outlet::Outlet;
-pub use self::reader::{Events, ReaderWait};
-pub use self::sink::{Sink, channel};
+pub use self::reader::{EventStream, ReaderWait};
 pub use json_patch::{Patch, PatchOperation};

@@ -9,23 +9,23 @@ use futures::Stream;
 use tokio::time::Instant;
 
 use super::Event;
-use super::queue::Queue;
+use super::channel::EventChannel;
 use crate::lock::lock;
 
 /// What happens, in order, as it is sent.
 ///
 /// It ends when nothing can be sent any more.
 #[derive(Debug)]
-pub struct Events {
-    queue: Arc<Queue>,
+pub struct EventStream {
+    queue: Arc<EventChannel>,
     taken: VecDeque<Event>,
     clock: Arc<Clock>,
     /// The reader has something to do since the last event.
     away: Option<Pause>,
 }
 
-impl Events {
-    pub(super) fn new(queue: Arc<Queue>, clock: Arc<Clock>) -> Self {
+impl EventStream {
+    pub(super) fn new(queue: Arc<EventChannel>, clock: Arc<Clock>) -> Self {
         Self { queue, taken: VecDeque::new(), clock, away: None }
     }
 
@@ -56,7 +56,7 @@ impl Events {
     }
 }
 
-impl Stream for Events {
+impl Stream for EventStream {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
@@ -64,7 +64,7 @@ impl Stream for Events {
     }
 }
 
-impl Drop for Events {
+impl Drop for EventStream {
     fn drop(&mut self) {
         self.queue.close();
     }

@@ -9,11 +9,12 @@
 //! use serde_json::json;
 //! use tower::{ServiceBuilder, ServiceExt};
 //! use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
-//! use tower_agent::{Message, ModelRequest, before_model};
+//! use tower_agent::{Message, ModelRequest};
+//! use tower_agent::callback::before_model;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> tower_agent::Result<()> {
-//! let model = ScriptedModel::new([Turn::text("hi"), Turn::tool("add", json!({ "a": 1, "b": 2 }))]);
+//! let model = ScriptedModel::new([Turn::from_text("hi"), Turn::tool("add", json!({ "a": 1, "b": 2 }))]);
 //! let (record, probe) = (RecordLayer::new(), ProbeLayer::new());
 //! let stack = ServiceBuilder::new()
 //!     .layer(before_model(|request| request.add_instructions("Be brief.")))
@@ -57,7 +58,7 @@ fn kept<R: Request>(request: &R) -> R {
     let mut kept = request.clone();
     let any: &mut dyn Any = &mut kept;
     if let Some(request) = any.downcast_mut::<ModelRequest>() {
-        *request = std::mem::take(request).with_sink(None);
+        *request = std::mem::take(request).with_delta_sender(None);
     }
     kept
 }

@@ -25,7 +25,7 @@ use crate::request::Request;
 /// # async fn main() -> tower_agent::Result<()> {
 /// let record = RecordLayer::new();
 /// let model = record.layer(service_fn(|_: ModelRequest| async {
-///     Ok::<_, BoxError>(ModelResponse::text("hi"))
+///     Ok::<_, BoxError>(ModelResponse::from_text("hi"))
 /// }));
 ///
 /// model.clone().oneshot(ModelRequest::default()).await?;

@@ -27,7 +27,7 @@ use crate::model::{ModelRequest, ModelResponse};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {
-/// let model = ScriptedModel::new([Turn::text("blue")]);
+/// let model = ScriptedModel::new([Turn::from_text("blue")]);
 /// let request = ModelRequest::new([Message::user("Name a colour.")]);
 ///
 /// assert_eq!(model.clone().oneshot(request.clone()).await?.message().text(), "blue");

@@ -20,12 +20,12 @@ use crate::stream::{Attempt, Delta};
 ///
 /// let overloaded = Error::new(ErrorKind::Overloaded, "come back later");
 /// let turns = [
-///     Turn::text("hi").with_usage(Usage::new(12, 1)),
+///     Turn::from_text("hi").with_usage(Usage::new(12, 1)),
 ///     Turn::tool("add", json!({ "a": 1, "b": 2 })).and_tool("add", json!({ "a": 3, "b": 4 })),
 ///     Turn::error(overloaded.clone()),
-///     Turn::text("late").with_latency(Duration::from_secs(5)),
-///     Turn::text("broken off").failing_after(2, overloaded),
-///     Turn::function(|request| Ok(ModelResponse::text(request.messages().len().to_string()))),
+///     Turn::from_text("late").with_latency(Duration::from_secs(5)),
+///     Turn::from_text("broken off").failing_after(2, overloaded),
+///     Turn::function(|request| Ok(ModelResponse::from_text(request.messages().len().to_string()))),
 ///     Turn::pending(),
 /// ];
 /// # drop(turns);
@@ -56,8 +56,8 @@ struct Fault {
 
 impl Turn {
     /// Says `text`.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::response(ModelResponse::text(text))
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self::response(ModelResponse::from_text(text))
     }
 
     /// Calls a tool. The script numbers the calls it makes: `call_1`, `call_2` and so on.
@@ -80,12 +80,12 @@ impl Turn {
 
     /// Fails before anything is said.
     pub fn error(error: Error) -> Self {
-        Self::text("").failing_after(0, error)
+        Self::from_text("").failing_after(0, error)
     }
 
     /// Never answers.
     pub fn pending() -> Self {
-        Self::text("").hanging_after(0)
+        Self::from_text("").hanging_after(0)
     }
 
     fn of(answer: Answer) -> Self {
@@ -139,7 +139,7 @@ impl Turn {
             tokio::time::sleep(self.latency).await;
         }
         if let Some(fault) = &self.fault
-            && (fault.after == 0 || request.sink().is_none())
+            && (fault.after == 0 || request.delta_sender().is_none())
         {
             return fault.strike().await;
         }
@@ -151,7 +151,7 @@ impl Turn {
             response = response.with_usage(usage);
         }
         name_calls(&mut response, name_call);
-        let Some(sink) = request.sink() else { return Ok(response) };
+        let Some(sink) = request.delta_sender() else { return Ok(response) };
 
         let mut attempt = sink.open();
         let after = self.fault.as_ref().map_or(usize::MAX, |fault| fault.after);

@@ -101,7 +101,7 @@ impl ToolDeclaration {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::ToolDeclaration;
+    /// use tower_agent::tool::ToolDeclaration;
     ///
     /// let wipe = ToolDeclaration::new("wipe", "Wipes a disk.").with_arguments::<String>();
     /// assert_eq!(wipe.parameters()["properties"], json!({ "value": { "type": "string" } }));

@@ -30,7 +30,8 @@
 //! ```
 //! use std::time::Duration;
 //! use tower::timeout::TimeoutLayer;
-//! use tower_agent::{Error, Tool, before_tool};
+//! use tower_agent::{Error, Tool};
+//! use tower_agent::callback::before_tool;
 //! # use serde_json::Value;
 //!
 //! let slow = Tool::function("search", "Searches.", async |query: Value| query)

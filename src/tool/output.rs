@@ -31,7 +31,8 @@ pub trait IntoToolResponse {
 /// ```
 /// use serde::Serialize;
 /// use serde_json::{Value, json};
-/// use tower_agent::{IntoToolResponse, Json};
+/// use tower_agent::Json;
+/// use tower_agent::tool::IntoToolResponse;
 ///
 /// #[derive(Serialize)]
 /// struct Weather {

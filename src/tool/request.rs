@@ -14,7 +14,8 @@ use crate::request::Request;
 ///
 /// ```
 /// use serde_json::json;
-/// use tower_agent::{ToolCall, ToolRequest};
+/// use tower_agent::ToolRequest;
+/// use tower_agent::message::ToolCall;
 ///
 /// let mut request = ToolRequest::new(ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 })));
 /// request.arguments_mut()["b"] = json!(3);

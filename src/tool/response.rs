@@ -18,9 +18,9 @@ use crate::message::Part;
 /// use tower_agent::{Part, ToolResponse};
 ///
 /// let response = ToolResponse::new(json!({ "celsius": 21.5, "station": 4711 }))
-///     .shown([Part::text("21.5 °C")]);
+///     .shown([Part::from_text("21.5 °C")]);
 /// assert_eq!(response.value()["station"], 4711);
-/// assert_eq!(response.parts(), [Part::text("21.5 °C")]);
+/// assert_eq!(response.parts(), [Part::from_text("21.5 °C")]);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResponse {

@@ -1,7 +1,7 @@
 use tower::Service;
 
 use super::{ToolRequest, ToolResponse};
-use crate::boxed::Boxed;
+use crate::boxed::BoxCallService;
 use crate::error::BoxError;
 
 /// What answers tool calls: any `tower::Service<ToolRequest>` that answers with a
@@ -44,4 +44,4 @@ impl<S> ToolService for S where
 }
 
 /// Any tool's service, with its type erased.
-pub type BoxTool = Boxed<ToolRequest>;
+pub type BoxTool = BoxCallService<ToolRequest>;

@@ -18,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 /// use serde_json::{Value, json};
 /// use tower::ServiceExt;
-/// use tower_agent::{ErrorKind, Tool, ToolCall, ToolRequest, ToolSet};
+/// use tower_agent::{ErrorKind, Tool, ToolRequest, ToolSet};
+/// use tower_agent::message::ToolCall;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -114,7 +114,7 @@ impl Tool {
     }
 
     /// The same tool with one more layer, inside those it has: a tower layer, a closure such as
-    /// [`before_tool`](crate::before_tool), a list of [`Callbacks`](crate::Callbacks).
+    /// [`before_tool`](crate::callback::before_tool), a list of [`Callbacks`](crate::Callbacks).
     #[must_use]
     pub fn layer<L>(mut self, layer: L) -> Self
     where

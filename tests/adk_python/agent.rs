@@ -3,11 +3,14 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tower_agent::callback::{
+    Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
+    on_agent_error,
+};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, Callback, End, Error, ErrorKind, Message, ModelResponse,
-    Outcome, Recovery, Request, Result, Role, State, after_agent, after_model, after_tool,
-    before_agent, before_model, before_tool, on_agent_error,
+    Action, AgentRequest, AgentResponse, Callback, EndReason, Error, ErrorKind, Message,
+    ModelResponse, Recovery, Request, Result, Role, State,
 };
 
 use super::{Log, adk, agent_says, said, told, work};
@@ -19,7 +22,7 @@ fn with_state(key: &str, value: impl Into<Value>) -> AgentRequest {
 #[tokio::test]
 async fn a_flag_in_the_state_skips_the_agent() {
     for (flag, text, calls) in [(true, "Agent greeter is skipped.", 0), (false, "Hello!", 1)] {
-        let model = ScriptedModel::new([Turn::text("Hello!")]);
+        let model = ScriptedModel::new([Turn::from_text("Hello!")]);
         let agent = adk(&model)
             .name("greeter")
             .on_agent(before_agent(|request| {
@@ -43,7 +46,7 @@ async fn a_flag_in_the_state_skips_the_agent() {
 #[tokio::test]
 async fn a_concluding_note_replaces_the_output() {
     for (flag, text) in [(true, "A note was added."), (false, "Processing is complete.")] {
-        let model = ScriptedModel::new([Turn::text("Processing is complete.")]);
+        let model = ScriptedModel::new([Turn::from_text("Processing is complete.")]);
         let agent = adk(&model)
             .on_agent(after_agent(|request, _| {
                 match request.context().state().get("add note") == Some(json!(true)) {
@@ -66,7 +69,7 @@ async fn a_concluding_note_replaces_the_output() {
 async fn callbacks_that_return_nothing_are_asked_once_and_leave_the_agent_as_it_is() {
     let log = Log::default();
     let (before, after) = (log.line("before"), log.line("after"));
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .tool(work(&log))
         .on_agent(before_agent(move |_| before()))
@@ -85,7 +88,7 @@ async fn after_agent_is_not_asked_of_an_agent_that_was_skipped_or_ended_or_faile
         let log = Log::default();
         let after = log.line("after_agent");
         let raises = move |here: &str| if here == hook { Err(error()) } else { Ok(()) };
-        let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
         let agent = adk(&model)
             .tool(work(&Log::default()))
             .on_agent(before_agent(move |_| match hook {
@@ -110,7 +113,7 @@ async fn after_agent_is_not_asked_of_an_agent_that_was_skipped_or_ended_or_faile
 
     for hook in ["before_agent", "before_model", "after_model", "before_tool", "after_tool"] {
         let (response, log) = run(hook, Error::end_invocation).await;
-        assert_eq!(response.unwrap().end(), &End::Ended, "{hook}");
+        assert_eq!(response.unwrap().end_reason(), &EndReason::EndedByCallback, "{hook}");
         assert!(log.is_empty(), "{hook}: {log:?}");
 
         let (response, log) = run(hook, || "my own bug".into()).await;
@@ -123,7 +126,7 @@ async fn after_agent_is_not_asked_of_an_agent_that_was_skipped_or_ended_or_faile
 async fn an_invocation_that_ends_keeps_what_was_said_and_makes_no_further_call() {
     let log = Log::default();
     let model = ScriptedModel::new([
-        Turn::response(ModelResponse::text("Let me see.")).and_tool("work", json!({}))
+        Turn::response(ModelResponse::from_text("Let me see.")).and_tool("work", json!({}))
     ]);
     let agent = adk(&model)
         .tool(work(&log))
@@ -164,7 +167,7 @@ async fn an_agents_failure_may_be_recovered_and_is_then_its_answer() {
 #[tokio::test]
 async fn before_agent_sets_up_what_every_later_callback_sees() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .name("clerk")
         .tool(work(&Log::default()))
@@ -209,7 +212,7 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
 
 #[tokio::test]
 async fn the_state_goes_back_as_a_delta_and_temporary_values_do_not_outlive_the_run() {
-    let model = ScriptedModel::always(Turn::text("done"));
+    let model = ScriptedModel::always(Turn::from_text("done"));
     let agent = adk(&model)
         .on_agent(before_agent(|request| {
             let context = request.context();
@@ -252,7 +255,7 @@ impl Callback<AgentRequest> for OutputKey {
 #[tokio::test]
 async fn the_answer_is_kept_under_a_key_also_where_a_callback_gave_it() {
     for (skip, text) in [(true, "skipped"), (false, "from the model")] {
-        let model = ScriptedModel::always(Turn::text("from the model"));
+        let model = ScriptedModel::always(Turn::from_text("from the model"));
         let agent = adk(&model)
             .on_agent(OutputKey("answer"))
             .on_agent(before_agent(move |_| match skip {
@@ -273,8 +276,8 @@ async fn the_answer_is_kept_under_a_key_also_where_a_callback_gave_it() {
 async fn every_callback_knows_the_agent_the_run_and_what_was_said_so_far() {
     let log = Log::default();
     let model = ScriptedModel::new([
-        Turn::response(ModelResponse::text("First I work.")).and_tool("work", json!({})),
-        Turn::text("done"),
+        Turn::response(ModelResponse::from_text("First I work.")).and_tool("work", json!({})),
+        Turn::from_text("done"),
     ]);
     let note = |hook: &'static str| {
         let log = log.clone();
@@ -308,7 +311,7 @@ async fn every_callback_knows_the_agent_the_run_and_what_was_said_so_far() {
 #[tokio::test]
 async fn after_agent_sees_everything_that_was_said() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .tool(work(&Log::default()))
         .on_agent(after_agent({

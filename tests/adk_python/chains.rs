@@ -1,12 +1,15 @@
 //! Lists of callbacks: who is asked, who decides, in every hook of every call.
 
 use serde_json::json;
+use tower_agent::callback::{
+    after_agent, after_agent_async, before_agent, before_agent_async, before_model,
+    before_model_async, before_tool, before_tool_async, on_model_error, on_model_error_async,
+    on_tool_error, on_tool_error_async,
+};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, AgentResponse, Callback, Error, ErrorKind, ModelRequest, ModelResponse,
-    Recovery, Request, Result, ToolRequest, ToolResponse, after_agent, after_agent_async,
-    before_agent, before_agent_async, before_model, before_model_async, before_tool,
-    before_tool_async, on_model_error, on_model_error_async, on_tool_error, on_tool_error_async,
+    Recovery, Request, Result, ToolRequest, ToolResponse,
 };
 
 use super::{Log, adk, agent_says, model_says, said, told, work};
@@ -119,7 +122,7 @@ async fn the_first_answer_of_a_list_of_model_callbacks_wins() {
             let failure = Error::new(ErrorKind::RateLimited, "quota");
             let model = ScriptedModel::new([match hook {
                 Hook::OnError => Turn::error(failure),
-                _ => Turn::text("the model's"),
+                _ => Turn::from_text("the model's"),
             }]);
             let agent = links.into_iter().fold(adk(&model), |agent, link| agent.on_model(link));
             let result = agent.build().unwrap().run("?").await;
@@ -141,7 +144,8 @@ async fn the_first_answer_of_a_list_of_tool_callbacks_wins() {
     let log = Log::default();
     for hook in [Hook::Before, Hook::After, Hook::OnError] {
         for (links, asked, answer) in lists(hook, &log) {
-            let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+            let model =
+                ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
             let ran = Log::default();
             let work = match hook {
                 Hook::OnError => tower_agent::Tool::function("work", "", |_: serde_json::Value| {
@@ -173,7 +177,7 @@ async fn the_first_answer_of_a_list_of_agent_callbacks_wins() {
     let log = Log::default();
     for hook in [Hook::Before, Hook::After] {
         for (links, asked, answer) in lists(hook, &log) {
-            let model = ScriptedModel::new([Turn::text("the model's")]);
+            let model = ScriptedModel::new([Turn::from_text("the model's")]);
             let agent = links.into_iter().fold(adk(&model), |agent, link| agent.on_agent(link));
             let response = agent.build().unwrap().run("?").await.unwrap();
 
@@ -190,7 +194,7 @@ async fn an_empty_answer_counts_as_one() {
     for hook in [Hook::Before, Hook::After] {
         let log = Log::default();
         let link = |index, answer| Link { hook, index, answer, waits: false, log: log.clone() };
-        let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
         let agent = adk(&model)
             .tool(work(&Log::default()))
             .on_tool(link(0, Some("")))
@@ -207,7 +211,7 @@ async fn an_empty_answer_counts_as_one() {
 async fn sync_and_async_functions_stand_in_one_list() {
     let log = Log::default();
     let [a, b, c, d, e, f] = ["a", "b", "c", "d", "e", "f"].map(|name| log.line(name));
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .tool(work(&log))
         .on_agent(before_agent(move |_| a()))

@@ -17,9 +17,10 @@ mod tool_uses;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use tower_agent::compat::Semantics;
 use tower_agent::model::ModelService;
 use tower_agent::testing::ScriptedModel;
-use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, ModelResponse, Semantics, Tool};
+use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, ModelResponse, Tool};
 
 /// An agent with the semantics of the framework.
 fn adk(model: &ScriptedModel) -> AgentBuilder {
@@ -60,7 +61,7 @@ fn work(log: &Log) -> Tool {
 }
 
 fn model_says(text: &str) -> ModelResponse {
-    ModelResponse::text(text)
+    ModelResponse::from_text(text)
 }
 
 fn agent_says(text: &str) -> AgentResponse {

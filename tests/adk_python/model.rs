@@ -3,10 +3,12 @@
 use std::io;
 
 use serde_json::json;
+use tower_agent::call::Origin;
+use tower_agent::callback::{after_model, before_model, on_model_error};
+use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Error, ErrorKind, Message, ModelResponse, Origin, Part, Recovery, Request, Role,
-    ToolCall, after_model, before_model, on_model_error, stream,
+    Action, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Request, Role, stream,
 };
 
 use super::{Log, adk, adk_of, model_says, said, told, work};
@@ -18,7 +20,7 @@ fn quota() -> Error {
 /// An answer that asks for the tool `work`.
 fn asks_for_work(text: &str) -> ModelResponse {
     let call = ToolCall::new("mine", "work", json!({ "by": "callback" }));
-    ModelResponse::new(Message::new(Role::Assistant, [Part::text(text), Part::ToolCall(call)]))
+    ModelResponse::new(Message::new(Role::Assistant, [Part::from_text(text), Part::ToolCall(call)]))
 }
 
 #[tokio::test]
@@ -38,7 +40,7 @@ async fn an_answer_before_the_model_takes_its_place_and_ends_the_turn() {
 
 #[tokio::test]
 async fn an_answer_after_the_model_replaces_the_models() {
-    let model = ScriptedModel::new([Turn::text("from the model")]);
+    let model = ScriptedModel::new([Turn::from_text("from the model")]);
     let agent = adk(&model)
         .on_model(after_model(|_, response| {
             let text = response.message().text().replace("model", "callback");
@@ -53,7 +55,7 @@ async fn an_answer_after_the_model_replaces_the_models() {
 
 #[tokio::test]
 async fn callbacks_that_return_nothing_leave_the_call_as_it_is() {
-    let model = ScriptedModel::new([Turn::text("from the model")]);
+    let model = ScriptedModel::new([Turn::from_text("from the model")]);
     let agent = adk(&model)
         .on_model(before_model(|_| ()))
         .on_model(after_model(|_, _| ()))
@@ -186,7 +188,7 @@ async fn a_failing_callback_fails_the_run_past_on_model_error() {
         let log = Log::default();
         let asked = log.line("on_error");
         let fails = move |here: &str| if here == hook { Err("my own bug".into()) } else { Ok(()) };
-        let model = ScriptedModel::always(Turn::text("fine"));
+        let model = ScriptedModel::always(Turn::from_text("fine"));
         let agent = adk(&model)
             .on_model(before_model(move |_| fails("before")))
             .on_model(after_model(move |_, _| fails("after")))
@@ -207,7 +209,7 @@ async fn a_failing_callback_fails_the_run_past_on_model_error() {
 
 #[tokio::test]
 async fn callbacks_see_what_those_before_them_changed_and_the_next_turn_does_not() {
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .instructions("Be kind.")
         .tool(work(&Log::default()))
@@ -240,7 +242,7 @@ async fn callbacks_see_what_those_before_them_changed_and_the_next_turn_does_not
 #[tokio::test]
 async fn after_model_is_asked_once_about_a_streamed_answer_and_sees_all_of_it() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::text("a long answer in pieces")]).with_chunk_size(3);
+    let model = ScriptedModel::new([Turn::from_text("a long answer in pieces")]).with_chunk_size(3);
     let agent = adk(&model)
         .on_model(after_model({
             let log = log.clone();
@@ -263,7 +265,7 @@ async fn after_model_is_asked_once_about_a_streamed_answer_and_sees_all_of_it() 
 #[tokio::test]
 async fn a_tool_that_a_callback_hides_from_the_model_is_still_there() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .tool(work(&log))
         .on_model(before_model(|request| request.tools_mut().clear()))

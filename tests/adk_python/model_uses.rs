@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::callback::{after_model, before_model};
+use tower_agent::model::FinishReason;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, AgentRequest, FinishReason, Message, ModelRequest, ModelResponse, Request, State,
-    after_model, before_model,
-};
+use tower_agent::{Action, AgentRequest, Message, ModelRequest, ModelResponse, Request, State};
 
 use super::{Log, adk, model_says};
 
@@ -22,7 +21,7 @@ async fn a_guardrail_answers_in_the_models_place() {
     for (question, answer, calls) in
         [("What the heck?", "Mind your language.", 0), ("What is this?", "A question.", 1)]
     {
-        let model = ScriptedModel::new([Turn::text("A question.")]);
+        let model = ScriptedModel::new([Turn::from_text("A question.")]);
         let agent = adk(&model)
             .on_model(before_model(|request| match request.messages().last() {
                 Some(last) if last.text().contains("heck") => {
@@ -44,7 +43,7 @@ async fn instructions_may_depend_on_the_state() {
         (json!({ "language": "Norwegian" }), "Help.\n\nAnswer in Norwegian."),
         (json!({}), "Help."),
     ] {
-        let model = ScriptedModel::new([Turn::text("Ja.")]);
+        let model = ScriptedModel::new([Turn::from_text("Ja.")]);
         let agent = adk(&model)
             .instructions("Help.")
             .on_model(before_model(|request| {
@@ -64,7 +63,7 @@ async fn instructions_may_depend_on_the_state() {
 
 #[tokio::test]
 async fn examples_from_the_state_come_before_the_question() {
-    let model = ScriptedModel::new([Turn::text("-1")]);
+    let model = ScriptedModel::new([Turn::from_text("-1")]);
     let agent = adk(&model)
         .on_model(before_model(|request| {
             let Some(Value::Array(examples)) = request.context().state().get("examples") else {
@@ -90,7 +89,7 @@ async fn examples_from_the_state_come_before_the_question() {
 
 #[tokio::test]
 async fn a_callback_may_choose_the_models_settings() {
-    let model = ScriptedModel::new([Turn::text("4")]);
+    let model = ScriptedModel::new([Turn::from_text("4")]);
     let agent = adk(&model)
         .on_model(before_model(|request| {
             let settings = request.settings_mut();
@@ -137,7 +136,7 @@ impl tower_agent::Callback<ModelRequest> for Cache {
 
 #[tokio::test]
 async fn a_cache_asks_the_model_once_for_each_question() {
-    let model = ScriptedModel::new([Turn::text("Oslo"), Turn::text("Rome")]);
+    let model = ScriptedModel::new([Turn::from_text("Oslo"), Turn::from_text("Rome")]);
     let agent = adk(&model).on_model(Cache::default()).build().unwrap();
 
     for (question, answer) in
@@ -151,7 +150,7 @@ async fn a_cache_asks_the_model_once_for_each_question() {
 #[tokio::test]
 async fn answers_are_logged_and_censored() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::text("Her number is 555-0199.")]);
+    let model = ScriptedModel::new([Turn::from_text("Her number is 555-0199.")]);
     let agent = adk(&model)
         .on_model(after_model({
             let log = log.clone();
@@ -172,7 +171,7 @@ async fn answers_are_logged_and_censored() {
 
 #[tokio::test]
 async fn what_the_model_says_in_a_structure_is_kept_in_the_state() {
-    let model = ScriptedModel::new([Turn::text(r#"{"city":"Oslo","celsius":4}"#)]);
+    let model = ScriptedModel::new([Turn::from_text(r#"{"city":"Oslo","celsius":4}"#)]);
     let agent = adk(&model)
         .on_model(after_model(|request, response| {
             if let Ok(Value::Object(report)) = serde_json::from_str(&response.message().text()) {
@@ -190,8 +189,8 @@ async fn what_the_model_says_in_a_structure_is_kept_in_the_state() {
 
 #[tokio::test]
 async fn an_answer_that_was_held_back_is_replaced() {
-    let held = ModelResponse::text("").with_finish_reason(FinishReason::ContentFilter);
-    for (answer, text) in [(held, "I may not say."), (ModelResponse::text("Sure."), "Sure.")] {
+    let held = ModelResponse::from_text("").with_finish_reason(FinishReason::ContentFilter);
+    for (answer, text) in [(held, "I may not say."), (ModelResponse::from_text("Sure."), "Sure.")] {
         let model = ScriptedModel::new([Turn::response(answer)]);
         let agent = adk(&model)
             .on_model(after_model(|_, response| match response.finish_reason() {

@@ -4,18 +4,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tower_agent::callback::{Outcome, after_tool, before_tool, on_tool_error};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Callback, Outcome, Recovery, Request, Result, Tool, ToolRequest, ToolResponse, after_tool,
-    before_tool, on_tool_error,
-};
+use tower_agent::{Callback, Recovery, Request, Result, Tool, ToolRequest, ToolResponse};
 
 use super::{Log, adk, told};
 
 /// A model that asks for both tools at once, and is then done.
 fn asks(first: &str, second: &str) -> ScriptedModel {
     let both = Turn::tool(first, json!({})).and_tool(second, json!({}));
-    ScriptedModel::new([both, Turn::text("done")])
+    ScriptedModel::new([both, Turn::from_text("done")])
 }
 
 /// Two tools, the first of which ends only when the second has.

@@ -1,11 +1,15 @@
 //! Plugins: bundles of callbacks around an agent and everyone who works for it.
 
 use serde_json::json;
+use tower_agent::callback::{
+    Bundle, after_model, after_tool, before_agent, before_model, before_tool, on_model_error,
+    on_tool_error,
+};
+use tower_agent::compat::Hooks;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, Bundle, Callback, Error, ErrorKind, Hooks, Message, ModelRequest,
-    ModelResponse, Recovery, Request, Result, Role, Tool, ToolResponse, after_model, after_tool,
-    before_agent, before_model, before_tool, on_model_error, on_tool_error,
+    Action, AgentRequest, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse,
+    Recovery, Request, Result, Role, Tool, ToolResponse,
 };
 
 use super::{Log, adk, agent_says, model_says, said, told, work};
@@ -34,7 +38,7 @@ fn notes(log: &Log, name: &'static str) -> Bundle {
 }
 
 fn works_once() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")])
+    ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")])
 }
 
 #[tokio::test]
@@ -63,7 +67,7 @@ async fn the_hooks_of_a_run_come_in_the_order_of_its_calls() {
 #[tokio::test]
 async fn plugins_registered_as_bundles_come_first_in_every_phase() {
     let log = Log::default();
-    let agent = adk(&ScriptedModel::new([Turn::text("done")]))
+    let agent = adk(&ScriptedModel::new([Turn::from_text("done")]))
         .bundle(notes(&log, "p1"))
         .bundle(notes(&log, "p2"))
         .on_model(Note { name: "own", log: log.clone() })
@@ -166,7 +170,7 @@ async fn a_plugins_answer_after_the_model_silences_later_plugins() {
         let plugins = Bundle::new()
             .on_model(after_model(|_, _| Action::Respond(model_says("from the plugin"))))
             .on_model(after_model(move |_, _| late()));
-        let model = ScriptedModel::new([Turn::text("from the model")]);
+        let model = ScriptedModel::new([Turn::from_text("from the model")]);
         let agent = give(adk(&model), plugins).build().unwrap();
 
         assert_eq!(said(&agent.run("?").await.unwrap()), ["from the plugin"]);
@@ -224,14 +228,14 @@ async fn a_plugin_recovers_a_models_and_a_tools_failure_or_leaves_it_to_the_call
 #[tokio::test]
 async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_not() {
     let log = Log::default();
-    let helper = adk(&ScriptedModel::new([Turn::text("helped")]))
+    let helper = adk(&ScriptedModel::new([Turn::from_text("helped")]))
         .name("helper")
         .on_model(Note { name: "helper's own", log: log.clone() })
         .build()
         .unwrap();
     let model = ScriptedModel::new([
         Turn::tool("helper", json!({ "request": "help" })),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = adk(&model)
         .bundle(notes(&log, "bundle"))
@@ -334,7 +338,7 @@ async fn a_plugin_keeps_the_last_turns_of_a_long_conversation() {
         Message::assistant("two"),
     ];
     for (turns, first) in [(1, "3"), (2, "2a"), (3, "1"), (9, "1")] {
-        let model = ScriptedModel::new([Turn::text("three")]);
+        let model = ScriptedModel::new([Turn::from_text("three")]);
         let agent = adk(&model).global(recent(turns)).build().unwrap();
 
         let request = AgentRequest::new("3").with_history(history.clone());
@@ -347,11 +351,11 @@ async fn a_plugin_keeps_the_last_turns_of_a_long_conversation() {
 
 #[tokio::test]
 async fn a_plugin_gives_every_agent_the_same_instructions_first() {
-    let helper_model = ScriptedModel::new([Turn::text("helped")]);
+    let helper_model = ScriptedModel::new([Turn::from_text("helped")]);
     let helper = adk(&helper_model).name("helper").instructions("You help.").build().unwrap();
     let model = ScriptedModel::new([
         Turn::tool("helper", json!({ "request": "help" })),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = adk(&model)
         .global(Bundle::new().on_model(before_model(|request| {

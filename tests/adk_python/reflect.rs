@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tower_agent::callback::on_tool_error;
+use tower_agent::compat::Hooks;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Error, ErrorKind, Hooks, Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
-    on_tool_error,
+    Action, Error, ErrorKind, Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
 
 use super::{adk, told};
@@ -66,7 +67,7 @@ fn fragile(name: &'static str) -> Tool {
 /// What the model is told when it makes these calls, and how the run fails.
 async fn run(most: u32, calls: &[(&str, &str)]) -> Result<Vec<String>> {
     let calls = calls.iter().map(|(tool, how)| Turn::tool(*tool, json!(how)));
-    let model = ScriptedModel::new(calls.chain([Turn::text("done")]));
+    let model = ScriptedModel::new(calls.chain([Turn::from_text("done")]));
     let agent = adk(&model)
         .bundle(Reflect { most })
         .on_tool(on_tool_error(|_, error| Recovery::Fail(given_up(error))))

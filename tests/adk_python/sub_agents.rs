@@ -1,11 +1,9 @@
 //! Agents that work for another: by transfer, and as tools.
 
 use serde_json::json;
+use tower_agent::callback::{after_agent, after_tool, before_agent, before_tool, on_tool_error};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, AgentBuilder, Error, ErrorKind, Recovery, Request, ToolResponse, after_agent,
-    after_tool, before_agent, before_tool, on_tool_error,
-};
+use tower_agent::{Action, Agent, AgentBuilder, Error, ErrorKind, Recovery, Request, ToolResponse};
 
 use super::{Log, adk, agent_says, said, told};
 
@@ -26,8 +24,8 @@ fn desk(model: &ScriptedModel, billing: &ScriptedModel, log: &Log) -> AgentBuild
 #[tokio::test]
 async fn a_transfer_hands_over_and_both_agents_are_asked_after() {
     let log = Log::default();
-    let model = ScriptedModel::new([transfer("billing"), Turn::text("Desk again.")]);
-    let billing = ScriptedModel::new([Turn::text("It is paid.")]);
+    let model = ScriptedModel::new([transfer("billing"), Turn::from_text("Desk again.")]);
+    let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
     let desk = desk(&model, &billing, &log).build().unwrap();
 
     let first = desk.run("My invoice?").await.unwrap();
@@ -46,7 +44,7 @@ async fn a_transfer_hands_over_and_both_agents_are_asked_after() {
 #[tokio::test]
 async fn a_transfer_is_a_tool_call_that_callbacks_see_block_and_redirect() {
     let log = Log::default();
-    let model = ScriptedModel::new([transfer("billing"), Turn::text("I can help.")]);
+    let model = ScriptedModel::new([transfer("billing"), Turn::from_text("I can help.")]);
     let never = ScriptedModel::new([]);
     let blocked = desk(&model, &never, &Log::default())
         .on_tool(before_tool({
@@ -67,7 +65,7 @@ async fn a_transfer_is_a_tool_call_that_callbacks_see_block_and_redirect() {
     [&model, &never].into_iter().for_each(ScriptedModel::assert_done);
 
     let model = ScriptedModel::new([transfer("accounts")]);
-    let billing = ScriptedModel::new([Turn::text("It is paid.")]);
+    let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
     let redirected = desk(&model, &billing, &Log::default())
         .on_tool(before_tool(|request| request.arguments_mut()["agent"] = json!("billing")))
         .build()
@@ -79,7 +77,7 @@ async fn a_transfer_is_a_tool_call_that_callbacks_see_block_and_redirect() {
 fn boss(helper: Agent) -> AgentBuilder {
     let model = ScriptedModel::new([
         Turn::tool("helper", json!({ "request": "Help me." })),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     adk(&model).name("boss").tool(helper.into_tool("Helps."))
 }
@@ -91,7 +89,7 @@ fn helper(turn: Turn) -> AgentBuilder {
 #[tokio::test]
 async fn an_agent_as_a_tool_runs_its_own_callbacks_in_the_callers_state() {
     let log = Log::default();
-    let helper = helper(Turn::text("helped"))
+    let helper = helper(Turn::from_text("helped"))
         .on_agent(before_agent({
             let log = log.clone();
             move |request| {

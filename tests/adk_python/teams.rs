@@ -4,19 +4,22 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tower_agent::runner::TeamBuilder;
+use tower_agent::agent::TeamBuilder;
+use tower_agent::callback::{
+    Bundle, Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
+};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Bundle, Callback, End, Error,
-    Outcome, Request, Result, Semantics, Tool, after_agent, after_model, after_tool, before_agent,
-    before_model, before_tool,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, EndReason, Error, Request,
+    Result, Tool,
 };
 
 use super::{Log, adk, agent_says, said, work};
 
 /// A member that always says its name.
 fn member(name: &'static str) -> AgentBuilder {
-    adk(&ScriptedModel::always(Turn::text(name))).name(name)
+    adk(&ScriptedModel::always(Turn::from_text(name))).name(name)
 }
 
 /// A member that must not be asked.
@@ -35,7 +38,7 @@ fn sequential(members: impl IntoIterator<Item = AgentBuilder>) -> TeamBuilder {
 
 #[tokio::test]
 async fn a_sequence_speaks_in_its_members_order_and_hands_the_state_on() {
-    let reader = ScriptedModel::new([Turn::text("edited")]);
+    let reader = ScriptedModel::new([Turn::from_text("edited")]);
     let team = sequential([
         member("writer").on_agent(after_agent(|request, response| {
             request.context().state().set("draft", response.text());
@@ -77,7 +80,7 @@ async fn an_escalation_in_any_hook_ends_the_loop_once_its_member_is_done() {
                 context.escalate();
             }
         };
-        let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("b")]);
+        let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("b")]);
         let escalator = adk(&model)
             .name("b")
             .tool(work(&Log::default()))
@@ -92,7 +95,7 @@ async fn an_escalation_in_any_hook_ends_the_loop_once_its_member_is_done() {
 
         assert_eq!(said(&response).last().unwrap(), "b", "{hook}");
         assert_eq!(said(&response)[0], "a", "{hook}");
-        assert_eq!(response.end(), &End::Stopped, "{hook}");
+        assert_eq!(response.end_reason(), &EndReason::StopCondition, "{hook}");
         model.assert_done();
     }
 }
@@ -236,7 +239,7 @@ async fn an_invocation_that_ends_is_the_members_alone() {
     let response = sequential([ended, member("b")]).build().unwrap().run("?").await.unwrap();
 
     assert_eq!(said(&response), ["b"]);
-    assert_eq!(response.end(), &End::Finished);
+    assert_eq!(response.end_reason(), &EndReason::Completed);
 }
 
 #[tokio::test]
@@ -251,7 +254,7 @@ async fn a_plugin_of_a_team_stands_around_all_its_members_calls() {
         .on_agent(before_agent(move |request| agent(request.context())))
         .on_model(before_model(move |request| model(request.context())))
         .on_tool(before_tool(move |request| tool(request.context())));
-    let works = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("a")]);
+    let works = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("a")]);
     let works = adk(&works).name("a").tool(Tool::function("work", "", |_: Value| "worked"));
 
     sequential([works, member("b")]).global(plugin).build().unwrap().run("?").await.unwrap();

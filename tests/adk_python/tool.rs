@@ -5,17 +5,19 @@ use std::io;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tower_agent::callback::{after_tool, before_tool, on_tool_error};
+use tower_agent::context::Values;
 use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
+use tower_agent::tool::InvalidArguments;
 use tower_agent::{
-    Action, AgentRequest, ErrorKind, InvalidArguments, Recovery, State, Tool, ToolRequest,
-    ToolResponse, Values, after_tool, before_tool, on_tool_error,
+    Action, AgentRequest, ErrorKind, Recovery, State, Tool, ToolRequest, ToolResponse,
 };
 
 use super::{Log, adk, told, work};
 
 /// A model that asks for one tool once, and is then done.
 fn asks(tool: &str, arguments: Value) -> ScriptedModel {
-    ScriptedModel::new([Turn::tool(tool, arguments), Turn::text("done")])
+    ScriptedModel::new([Turn::tool(tool, arguments), Turn::from_text("done")])
 }
 
 /// A tool that fails.
@@ -81,7 +83,7 @@ async fn changed_arguments_reach_the_tool_and_after_tool_but_not_the_recorded_ca
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(log.take(), [r#"work {"city":"OSLO"}"#, r#"after {"city":"OSLO"}"#]);
-    let recorded = |messages: &tower_agent::Messages| {
+    let recorded = |messages: &tower_agent::message::Messages| {
         let mut calls = messages.iter().flat_map(|message| message.tool_calls());
         (*calls.next().unwrap().arguments).clone()
     };
@@ -269,7 +271,7 @@ async fn the_model_is_told_of_arguments_that_do_not_fit_and_the_run_goes_on() {
     let model = ScriptedModel::new([
         Turn::tool("report", json!({})),
         Turn::tool("report", json!({ "city": "Oslo" })),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = adk(&model)
         .tool(Tool::function("report", "", |Report { city }| format!("rain in {city}")))
@@ -302,7 +304,7 @@ async fn a_turn_may_end_with_what_the_tool_said() {
         .stop_when(|turn| {
             turn.context().values().get::<bool>("skip summary").is_ok_and(|v| v.is_some())
         })
-        .on_agent(tower_agent::after_agent(move |_, _| after()))
+        .on_agent(tower_agent::callback::after_agent(move |_, _| after()))
         .build()
         .unwrap();
 
@@ -310,7 +312,7 @@ async fn a_turn_may_end_with_what_the_tool_said() {
 
     model.assert_done();
     assert_eq!(told(&response), [r#"{"from":"tool"}"#]);
-    assert_eq!(response.end(), &tower_agent::End::Stopped);
+    assert_eq!(response.end_reason(), &tower_agent::EndReason::StopCondition);
     assert_eq!(log.take(), ["after_agent"]);
 }
 

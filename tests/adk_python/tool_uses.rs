@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::callback::{after_tool, before_tool};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, Callback, End, Error, Pending, Request, Result, State, Tool, ToolRequest,
-    ToolResponse, after_tool, before_tool,
+    Action, AgentRequest, Callback, EndReason, Error, Interrupt, Request, Result, State, Tool,
+    ToolRequest, ToolResponse,
 };
 
 use super::{Log, adk, told, work};
 
 fn asks(arguments: impl IntoIterator<Item = Value>) -> ScriptedModel {
     let calls = arguments.into_iter().map(|arguments| Turn::tool("work", arguments));
-    ScriptedModel::new(calls.chain([Turn::text("done")]))
+    ScriptedModel::new(calls.chain([Turn::from_text("done")]))
 }
 
 #[tokio::test]
@@ -112,7 +113,7 @@ async fn attempts_are_logged_also_of_a_call_that_is_not_made() {
 
 #[tokio::test]
 async fn the_model_sees_a_filtered_result() {
-    let model = ScriptedModel::new([Turn::tool("customer", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("customer", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
         .tool(Tool::function("customer", "", |_: Value| json!({ "name": "Ada", "card": "4711" })))
         .on_tool(after_tool(|_, response| {
@@ -136,7 +137,7 @@ async fn a_part_of_the_result_is_kept_in_the_state_and_seen_by_the_next_call() {
     let model = ScriptedModel::new([
         Turn::tool("order", json!({})),
         Turn::tool("work", json!({})),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = adk(&model)
         .tool(Tool::function("order", "", |_: Value| json!({ "id": 17, "lines": ["a", "b"] })))
@@ -171,7 +172,7 @@ async fn a_call_waits_for_a_confirmation_and_is_asked_about_again_when_the_run_r
             .tool(work(&log))
             .on_tool(before_tool(|request| {
                 match request.context().state().get(request.id()).and_then(|v| v.as_bool()) {
-                    None => Err(Error::interrupt(Pending::new(request.id(), "confirmation"))),
+                    None => Err(Error::interrupt(Interrupt::new(request.id(), "confirmation"))),
                     Some(true) => Ok(Action::Continue),
                     Some(false) => {
                         Ok(Action::Respond(ToolResponse::error("the call was rejected")))
@@ -183,11 +184,11 @@ async fn a_call_waits_for_a_confirmation_and_is_asked_about_again_when_the_run_r
 
         let paused = agent.run("?").await.unwrap();
 
-        assert!(matches!(paused.end(), End::Interrupted(_)));
-        assert_eq!(paused.pending()[0].tool_call_id.as_deref(), Some("call_1"));
+        assert!(matches!(paused.end_reason(), EndReason::Interrupted(_)));
+        assert_eq!(paused.interrupts()[0].tool_call_id.as_deref(), Some("call_1"));
         assert!(log.take().is_empty() && told(&paused).is_empty());
 
-        let state = State::from_iter([(paused.pending()[0].id.clone(), json!(confirmed))]);
+        let state = State::from_iter([(paused.interrupts()[0].id.clone(), json!(confirmed))]);
         let resumed = AgentRequest::conversation(paused.messages().clone()).with_state(state);
         let response = agent.run(resumed).await.unwrap();
 

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::agui::{AgUi, AgUiBuilder};
-use tower_agent::guard::approval::Approval;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall,
+    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
 
 /// Splitmix64.
@@ -119,7 +120,7 @@ impl World {
         let has_pick = request.tools().iter().any(|tool| tool.name() == "pick");
         let mut parts = Vec::new();
         if state.rng.percent(30) {
-            parts.push(Part::text("Well."));
+            parts.push(Part::from_text("Well."));
         }
         if results < 3 && state.rng.percent(75) {
             for _ in 0..=state.rng.below(2) {
@@ -137,7 +138,7 @@ impl World {
                 }));
             }
         } else {
-            parts.push(Part::text("Done."));
+            parts.push(Part::from_text("Done."));
         }
         Ok(Message::new(Role::Assistant, parts))
     }

@@ -18,9 +18,9 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tower::ServiceExt;
-use tower_agent::Semantics;
 use tower_agent::agui::threads::{MemoryThreads, SealKey};
 use tower_agent::agui::{AgUi, AgUiBuilder};
+use tower_agent::compat::Semantics;
 
 use self::support::process::is_installed;
 

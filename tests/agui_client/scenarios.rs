@@ -3,13 +3,16 @@
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower::retry::{Policy, RetryLayer};
-use tower_agent::guard::approval::Approval;
+use tower_agent::agent::AgentService;
+use tower_agent::callback::{after_model, before_tool};
+use tower_agent::compat::Semantics;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::stream::Delta;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentService, Error, ErrorKind, Message,
-    ModelRequest, ModelResponse, Part, Request, Result, Role, Semantics, Tool, ToolCall,
-    ToolRequest, Usage, after_model, before_tool,
+    Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Part, Request, Result, Role, Tool, ToolRequest, Usage,
 };
 
 use crate::Active;
@@ -52,7 +55,7 @@ where
 }
 
 fn text(text: impl Into<String>) -> Result<Vec<Part>> {
-    Ok(vec![Part::text(text)])
+    Ok(vec![Part::from_text(text)])
 }
 
 fn calls<const N: usize>(tool: &str, arguments: [Value; N]) -> Result<Vec<Part>> {
@@ -63,7 +66,7 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
     let builder = match scenario {
         "plain" => model(|_| text("Hello from the agent.")),
         "reasoning" => {
-            model(|_| Ok(vec![Part::reasoning("Six times seven."), Part::text("It is 42.")]))
+            model(|_| Ok(vec![Part::reasoning("Six times seven."), Part::from_text("It is 42.")]))
         }
         "tool" => model(|results| match results {
             [] => calls("add", [json!({ "a": 2, "b": 3 })]),
@@ -127,15 +130,15 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
             .on_tool(before_tool(|_| Err::<(), _>(Error::abort("nothing is deleted here")))),
         "retry" => Agent::builder(
             ScriptedModel::new([
-                Turn::text("Half an answer")
+                Turn::from_text("Half an answer")
                     .failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),
-                Turn::text("The whole answer."),
+                Turn::from_text("The whole answer."),
             ])
             .with_chunk_size(6),
         )
         .model_layer(RetryLayer::new(Again)),
         "replace" => model(|_| text("The secret is 1234.")).on_model(after_model(|_, _| {
-            Action::Respond(ModelResponse::text("The secret is [removed]."))
+            Action::Respond(ModelResponse::from_text("The secret is [removed]."))
         })),
         "slow" => Agent::builder(tower::service_fn(endless)),
         other => panic!("there is no scenario `{other}`"),
@@ -145,7 +148,9 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
 
 /// Tells a story that never ends.
 async fn endless(request: ModelRequest) -> Result<ModelResponse> {
-    let Some(sink) = request.sink() else { return Ok(ModelResponse::text("The end.")) };
+    let Some(sink) = request.delta_sender() else {
+        return Ok(ModelResponse::from_text("The end."));
+    };
     let mut attempt = sink.open();
     let words = "Once upon a time ".split_inclusive(' ').chain(std::iter::repeat("and on "));
     for word in words {

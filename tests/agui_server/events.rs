@@ -12,9 +12,10 @@ use tower_agent::agui::{
     AgUi, Conversation, Event, EventKind, Message, RunAgentInput, TranslateResponse,
     after_translate, before_translate,
 };
+use tower_agent::callback::before_agent;
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Action, Agent, before_agent};
+use tower_agent::{Action, Agent};
 
 use super::client::{Reply, parse, post, send};
 use super::watched::Watched;
@@ -23,7 +24,7 @@ use super::{agent, app, input, rules, serve};
 #[tokio::test]
 async fn events_are_lines_of_data_with_line_feeds_alone_and_headers_that_keep_them_moving() {
     let text = "Zwei Zeilen:\r\nüß \u{2028} \u{1F980} \"quoted\" \\ \r end";
-    let served = serve(AgUi::new(agent([Turn::text(text)]))).await;
+    let served = serve(AgUi::new(agent([Turn::from_text(text)]))).await;
     let reply = send(&served, post(input().to_string())).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.header("content-type"), Some("text/event-stream"));
@@ -55,7 +56,7 @@ async fn frame(body: &mut Body) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_comment_is_sent_whenever_nothing_else_was_for_so_long() {
-    let turn = Turn::text("late").with_latency(Duration::from_secs(50));
+    let turn = Turn::from_text("late").with_latency(Duration::from_secs(50));
     let server = AgUi::new(agent([turn]));
     let start = tokio::time::Instant::now();
     let mut body = respond(server).await.into_body();
@@ -75,7 +76,7 @@ async fn a_comment_is_sent_whenever_nothing_else_was_for_so_long() {
 async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
     let turns = [6, 6, 9]
         .map(|seconds| Turn::tool("echo", json!({})).with_latency(Duration::from_secs(seconds)));
-    let model = ScriptedModel::new(turns.into_iter().chain([Turn::text("done")]));
+    let model = ScriptedModel::new(turns.into_iter().chain([Turn::from_text("done")]));
     let echo = tower_agent::Tool::function("echo", "", |it: Value| it);
     let agent = Agent::builder(model).tool(echo).build().unwrap();
     let server = AgUi::builder(agent).keep_alive(Duration::from_secs(8)).build();
@@ -92,7 +93,7 @@ async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_keep_alive_of_forever_sends_no_comment() {
-    let turn = Turn::text("late").with_latency(Duration::from_secs(3600));
+    let turn = Turn::from_text("late").with_latency(Duration::from_secs(3600));
     let agent = Agent::builder(ScriptedModel::new([turn])).build().unwrap();
     let mut body =
         respond(AgUi::builder(agent).keep_alive(Duration::MAX).build()).await.into_body();
@@ -187,7 +188,7 @@ async fn events_are_sent_as_they_come_and_not_when_the_run_is_over() {
             "waited"
         }
     });
-    let model = ScriptedModel::new([Turn::tool("wait", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("wait", json!({})), Turn::from_text("done")]);
     let served = serve(AgUi::new(Agent::builder(model).tool(wait).build().unwrap())).await;
     let mut reply = send(&served, post(input().to_string())).await;
     let mut seen = String::new();
@@ -204,7 +205,7 @@ async fn events_are_sent_as_they_come_and_not_when_the_run_is_over() {
 async fn many_runs_at_once_on_one_server_keep_apart() {
     let model = tower::service_fn(|request: tower_agent::ModelRequest| async move {
         let said = request.messages()[0].text();
-        let turn = Turn::text(format!("You said {said}."));
+        let turn = Turn::from_text(format!("You said {said}."));
         ScriptedModel::new([turn]).with_chunk_size(2).oneshot(request).await
     });
     let server = AgUi::builder(Agent::builder(model).build().unwrap())
@@ -245,9 +246,9 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
 async fn two_runs_of_one_thread_go_on_with_one_conversation() {
     let model = ScriptedModel::new([
         Turn::tool("count", json!({})),
-        Turn::text("One so far."),
+        Turn::from_text("One so far."),
         Turn::tool("count", json!({})),
-        Turn::text("Two by now."),
+        Turn::from_text("Two by now."),
     ]);
     let count = tower_agent::Tool::function_with(
         "count",
@@ -296,7 +297,7 @@ async fn two_runs_of_one_thread_go_on_with_one_conversation() {
 
 #[tokio::test]
 async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() {
-    let model = ScriptedModel::new([Turn::text("hi")]);
+    let model = ScriptedModel::new([Turn::from_text("hi")]);
     let agent = Agent::builder(model)
         .on_agent(before_agent(|request| {
             use tower_agent::Request;

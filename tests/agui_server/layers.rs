@@ -8,9 +8,10 @@ use http::{HeaderName, Method, Request, StatusCode};
 use serde_json::json;
 use tower::ServiceExt;
 use tower::limit::ConcurrencyLimitLayer;
+use tower_agent::Agent;
 use tower_agent::agui::AgUi;
+use tower_agent::callback::before_agent;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, before_agent};
 use tower_http::auth::AddAuthorizationLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
@@ -29,12 +30,12 @@ use super::watched::Watched;
 use super::{Served, agent, app, input, rules};
 
 fn greeter() -> AgUi {
-    AgUi::new(agent([Turn::text("hi")]))
+    AgUi::new(agent([Turn::from_text("hi")]))
 }
 
 /// One that has so many answers.
 fn greeters(answers: usize) -> AgUi {
-    AgUi::new(agent((0..answers).map(|_| Turn::text("hi"))))
+    AgUi::new(agent((0..answers).map(|_| Turn::from_text("hi"))))
 }
 
 async fn behind<L>(server: AgUi, layer: L) -> Served
@@ -107,7 +108,7 @@ async fn compression_leaves_events_alone_unless_it_is_made_to() {
 /// The timeout is one of the response's head: a run may take as long as it takes.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_the_request_does_not_cut_a_run_short() {
-    let turn = Turn::text("late").with_latency(Duration::from_secs(600));
+    let turn = Turn::from_text("late").with_latency(Duration::from_secs(600));
     let timeout =
         TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, Duration::from_secs(1));
     let router = Router::new().route_service("/agent", AgUi::new(agent([turn]))).layer(timeout);
@@ -162,7 +163,7 @@ async fn a_limit_of_the_body_outside_is_413_as_the_servers_own() {
 async fn the_id_of_a_request_reaches_the_agent_and_goes_back() {
     let ids = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = ids.clone();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_agent(before_agent(move |request| {
             let parts = request.extensions().get::<http::request::Parts>().unwrap();
             let id = parts.extensions.get::<RequestId>().unwrap();
@@ -247,7 +248,7 @@ async fn a_graceful_shutdown_waits_for_the_streams_that_are_open() {
         let mut gone = gone.clone();
         async move {
             drop(gone.wait_for(|gone| *gone).await);
-            Ok::<_, tower_agent::Error>(tower_agent::ModelResponse::text("done"))
+            Ok::<_, tower_agent::Error>(tower_agent::ModelResponse::from_text("done"))
         }
     });
     let agui = AgUi::new(Agent::builder(held).build().unwrap());

@@ -77,9 +77,10 @@ async fn a_front_end_that_takes_no_events_is_406() {
 
 #[tokio::test]
 async fn types_may_have_parameters_and_any_case_and_accept_may_be_wide() {
-    let served =
-        serve(AgUi::new(super::agent(Vec::from_iter((0..9).map(|_| super::Turn::text("hi"))))))
-            .await;
+    let served = serve(AgUi::new(super::agent(Vec::from_iter(
+        (0..9).map(|_| super::Turn::from_text("hi")),
+    ))))
+    .await;
     let accepts = [
         "text/event-stream",
         "TEXT/Event-Stream; q=0.5",

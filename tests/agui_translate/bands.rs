@@ -9,9 +9,10 @@ use tower_agent::agui::{
     AgUi, Event, EventKind, TranslateRequest, TranslateResponse, after_translate, before_translate,
     on_translate_error, wrap_translate,
 };
+use tower_agent::callback::Outcome;
 use tower_agent::stream::{self, EventKind as Told};
 use tower_agent::testing::{ProbeLayer, RecordLayer, Turn};
-use tower_agent::{Action, Agent, Callback, Error, ErrorKind, Outcome, Recovery, Request, Result};
+use tower_agent::{Action, Agent, Callback, Error, ErrorKind, Recovery, Request, Result};
 
 use super::{
     content, customs, error, greeter, in_step, input, names, presets, run, says, text, wire,
@@ -216,8 +217,9 @@ async fn hooks_may_wait_and_events_keep_their_order() {
             Action::Respond(response)
         }
     });
-    let server = says([Turn::text("one two three")]).on_translate(waits).on_translate(adds).build();
-    let plain = says([Turn::text("one two three")]).build();
+    let server =
+        says([Turn::from_text("one two three")]).on_translate(waits).on_translate(adds).build();
+    let plain = says([Turn::from_text("one two three")]).build();
     let start = tokio::time::Instant::now();
     let events: Vec<_> = super::started(&server, input()).collect().await;
     assert!(start.elapsed() > Duration::from_secs(100));
@@ -309,13 +311,13 @@ fn on_end_is_called_once_for_each_event() {
     let expected = [
         "RunStarted",
         "StateSnapshot",
-        "AgentEntered",
+        "AgentStarted",
         "StepStarted",
         "TextStart",
         "TextDelta",
         "TextEnd",
         "StepFinished",
-        "AgentLeft",
+        "AgentFinished",
         "RunFinished",
     ];
     let seen = std::mem::take(&mut *ends.lock().unwrap());
@@ -381,7 +383,7 @@ fn callbacks_that_only_look_change_nothing() {
         let agent = || {
             let model = tower_agent::testing::ScriptedModel::new([
                 Turn::tool("echo", json!("one")).and_tool("echo", json!("two")),
-                Turn::text("done"),
+                Turn::from_text("done"),
             ]);
             let echo =
                 tower_agent::Tool::function("echo", "Echoes.", |value: serde_json::Value| value);

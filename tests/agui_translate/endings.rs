@@ -6,10 +6,11 @@ use tower_agent::agui::{
     AgUi, AgUiBuilder, Event, TranslateRequest, TranslateResponse, after_translate,
     before_translate, on_translate_error, wrap_translate,
 };
+use tower_agent::callback::before_tool;
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, BoxError, Error, ErrorKind, Pending, Recovery, Result, Tool, Usage, before_tool,
+    Action, Agent, BoxError, Error, ErrorKind, Interrupt, Recovery, Result, Tool, Usage,
 };
 
 use super::watched::Watched;
@@ -252,7 +253,7 @@ fn an_error_on_the_very_first_event_is_all_that_is_sent_and_the_model_is_not_cal
 #[test]
 fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
     let endings = [
-        (Error::interrupt(Pending::new("i", "why")), "interrupted"),
+        (Error::interrupt(Interrupt::new("i", "why")), "interrupted"),
         (Error::end_invocation(), "ended"),
     ];
     for (ending, code) in endings {
@@ -324,7 +325,7 @@ fn a_failure_of_the_agent_is_one_run_error_with_the_code_of_its_kind() {
         (ErrorKind::RateLimited, "rate_limited"),
         (ErrorKind::MaxIterations, "max_iterations"),
     ] {
-        let turn = Turn::text("half an answer").failing_after(2, Error::new(kind, "ill"));
+        let turn = Turn::from_text("half an answer").failing_after(2, Error::new(kind, "ill"));
         let sent = run(&super::says([turn]).build(), input());
         assert_eq!((&*error(&sent).message, error(&sent).code.as_deref()), ("ill", Some(code)));
         let errors = names(&sent).into_iter().filter(|name| *name == "RUN_ERROR").count();

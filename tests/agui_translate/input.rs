@@ -8,10 +8,11 @@ use tower_agent::agui::{
     AgUi, Content, ContentPart, Context, Conversation, Event, EventKind, Message, PartSource,
     ResumeEntry, RunAgentInput, RunOutcome, before_translate,
 };
+use tower_agent::callback::{before_agent, before_model};
+use tower_agent::error::ResolutionOutcome;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, Answer, Error, ModelRequest, Part, Pending, Request, Role, Tool, ToolRequest,
-    before_agent, before_model,
+    Action, Agent, Error, Interrupt, ModelRequest, Part, Request, Role, Tool, ToolRequest,
 };
 
 use super::{customs, input, names, run};
@@ -22,7 +23,7 @@ fn parse(value: Value) -> RunAgentInput {
 
 /// What the model was asked in a run of this input.
 fn asked(input: RunAgentInput) -> ModelRequest {
-    let model = ScriptedModel::new([Turn::text("hi")]);
+    let model = ScriptedModel::new([Turn::from_text("hi")]);
     let agent = Agent::builder(model.clone()).instructions("Be kind.").build().unwrap();
     run(&AgUi::new(agent), input);
     model.requests().remove(0)
@@ -54,7 +55,7 @@ fn a_multimodal_message_reaches_the_model() {
     let message = Message::user("u", Content::Parts(parts));
     let request = asked(RunAgentInput::new("t", "r", [message]));
     let expected = [
-        Part::text("What is this?"),
+        Part::from_text("What is this?"),
         Part::image_base64("image/png", "QQ=="),
         Part::image_url("https://example.com/a.png"),
     ];
@@ -92,14 +93,14 @@ fn the_front_ends_tools_are_declared_to_the_model() {
 
 #[test]
 fn resume_entries_are_the_runs_resolutions() {
-    let seen = Arc::<Mutex<Vec<Answer>>>::default();
+    let seen = Arc::<Mutex<Vec<ResolutionOutcome>>>::default();
     let found = seen.clone();
     let ask = Tool::function_with("ask", "", move |name: String, call: ToolRequest| {
         let answer = call.context().resolution(&name).map(|it| it.outcome.clone());
         if let Some(answer) = &answer {
             found.lock().unwrap().push(answer.clone());
         }
-        let question = Pending::new(name, "question");
+        let question = Interrupt::new(name, "question");
         async move { answer.map(|_| "answered").ok_or_else(|| Error::interrupt(question)) }
     });
     let asks = ["i1", "i2", "i3"].map(|name| json!({ "value": name }));
@@ -107,7 +108,7 @@ fn resume_entries_are_the_runs_resolutions() {
         None => Some(Turn::tool("ask", it)),
         Some(turn) => Some(turn.and_tool("ask", it)),
     });
-    let model = ScriptedModel::new([asks.unwrap(), Turn::text("hi")]);
+    let model = ScriptedModel::new([asks.unwrap(), Turn::from_text("hi")]);
     let server = AgUi::new(Agent::builder(model).tool(ask).build().unwrap());
     let sent = run(&server, input());
     let EventKind::RunFinished(finished) = &sent.last().unwrap().kind else { panic!("{sent:?}") };
@@ -121,7 +122,8 @@ fn resume_entries_are_the_runs_resolutions() {
     let mut next = RunAgentInput::new("t", "r", front_end.messages().to_vec());
     next.resume = serde_json::from_value::<Vec<ResumeEntry>>(resume).unwrap();
     run(&server, next);
-    let expected = [Answer::Resolved(json!({ "approved": true })), Answer::Cancelled];
+    let expected =
+        [ResolutionOutcome::Resolved(json!({ "approved": true })), ResolutionOutcome::Cancelled];
     assert_eq!(*seen.lock().unwrap(), expected);
 }
 
@@ -164,7 +166,7 @@ fn a_part_that_no_model_reads_and_two_tools_of_one_name_are_refused() {
 
 #[test]
 fn a_tool_by_the_name_of_one_of_the_agents_own_ends_the_run() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .tool(tower_agent::Tool::function("paint", "", |_: Value| "painted"))
         .build()
         .unwrap();
@@ -183,7 +185,7 @@ fn the_whole_input_reaches_the_agents_callbacks_and_those_of_the_translation() {
     input.forwarded_props = Some(json!({ "tenant": "acme" }));
     let tenants = Arc::<Mutex<Vec<Value>>>::default();
     let seen = tenants.clone();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_agent(before_agent(move |request| {
             let input = request.extensions().get::<Arc<RunAgentInput>>().unwrap();
             seen.lock().unwrap().extend(input.forwarded_props.clone());
@@ -194,7 +196,7 @@ fn the_whole_input_reaches_the_agents_callbacks_and_those_of_the_translation() {
         .on_translate(before_translate(|request| {
             let tenant = request.input().forwarded_props.as_ref().unwrap()["tenant"].clone();
             match request.event().kind {
-                tower_agent::stream::EventKind::AgentEntered => {
+                tower_agent::stream::EventKind::AgentStarted => {
                     Action::Respond(Event::custom(tenant.as_str().unwrap(), 1).into())
                 }
                 _ => Action::Continue,
@@ -211,7 +213,7 @@ fn the_state_of_the_front_end_is_the_sessions() {
     input.state = Some(json!({ "steps": 2 }));
     let seen = Arc::<Mutex<Option<Value>>>::default();
     let found = seen.clone();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(before_model(move |request| {
             *found.lock().unwrap() = request.context().state().get("steps");
         }))

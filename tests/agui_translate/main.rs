@@ -20,11 +20,12 @@ mod watched;
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
+use tower_agent::Agent;
 use tower_agent::agui::{
     AgUi, AgUiBuilder, AgUiRun, Event, EventKind, Message, RunAgentInput, RunError,
 };
+use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BandSemantics, Semantics};
 
 /// The run `r` of the thread `t`, in which a user says `Hello`.
 fn input() -> RunAgentInput {
@@ -83,7 +84,7 @@ fn customs(events: &[Event]) -> Vec<&str> {
 
 /// A server of an agent that says `hi`.
 fn greeter() -> AgUiBuilder {
-    says([Turn::text("hi")])
+    says([Turn::from_text("hi")])
 }
 
 fn says(turns: impl IntoIterator<Item = Turn>) -> AgUiBuilder {
@@ -91,13 +92,13 @@ fn says(turns: impl IntoIterator<Item = Turn>) -> AgUiBuilder {
 }
 
 /// Every preset: its name, what it does around a call, and what it does in an agent.
-fn presets() -> [(&'static str, BandSemantics, Semantics); 8] {
-    let trpc = BandSemantics::trpc;
+fn presets() -> [(&'static str, CallbackSemantics, Semantics); 8] {
+    let trpc = CallbackSemantics::trpc;
     [
-        ("default", BandSemantics::default(), Semantics::default()),
-        ("potato", BandSemantics::potato(), Semantics::potato()),
-        ("adk_python", BandSemantics::adk_python(), Semantics::adk_python()),
-        ("adk_elixir", BandSemantics::adk_elixir(), Semantics::adk_elixir()),
+        ("default", CallbackSemantics::default(), Semantics::default()),
+        ("potato", CallbackSemantics::potato(), Semantics::potato()),
+        ("adk_python", CallbackSemantics::adk_python(), Semantics::adk_python()),
+        ("adk_elixir", CallbackSemantics::adk_elixir(), Semantics::adk_elixir()),
         ("trpc", trpc(false, false), Semantics::trpc()),
         ("trpc, on error", trpc(true, false), Semantics::trpc()),
         ("trpc, on response", trpc(false, true), Semantics::trpc()),

@@ -9,9 +9,10 @@ use tower_agent::agui::{
     AgUi, Conversation, Event, EventKind, Message, MessageKind, ResumeEntry, RunAgentInput,
     RunOutcome, Tool as Declared, after_translate, before_translate,
 };
-use tower_agent::guard::approval::Approval;
+use tower_agent::compat::Semantics;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, Error, Pending, Semantics, Tool, ToolRequest};
+use tower_agent::{Agent, Error, Interrupt, Tool, ToolRequest};
 
 use super::{input, names, presets, run, started, wire};
 
@@ -56,7 +57,7 @@ fn next(sent: &[Event], first: &RunAgentInput) -> RunAgentInput {
 fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed() {
     for (preset, band, semantics) in presets() {
         let paid = Arc::default();
-        let model = ScriptedModel::new([Turn::tool("pay", json!(100)), Turn::text("Done.")]);
+        let model = ScriptedModel::new([Turn::tool("pay", json!(100)), Turn::from_text("Done.")]);
         let server = AgUi::builder(payer(model.clone(), &paid, semantics))
             .semantics(band)
             .on_translate(before_translate(|_| {}))
@@ -94,7 +95,7 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
 fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
     let paid = Arc::default();
     let asks = |amount: u32| super::table::asks("pay", "c", json!(amount));
-    let model = ScriptedModel::new([asks(1), asks(2), Turn::text("Done.")]);
+    let model = ScriptedModel::new([asks(1), asks(2), Turn::from_text("Done.")]);
     let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
     let mut input = input();
     for (turn, call) in ["c", "r1-0-c"].into_iter().enumerate() {
@@ -122,7 +123,7 @@ fn what_an_interrupt_carries_reaches_the_front_end() {
     let ask = {
         let schema = schema.clone();
         Tool::function_with("ask", "Asks.", move |_: Value, _: ToolRequest| {
-            let pending = Pending::new("q1", "question")
+            let pending = Interrupt::new("q1", "question")
                 .with_message("Who are you?")
                 .with_response_schema(schema.clone())
                 .with_payload(json!("a word"));
@@ -147,7 +148,7 @@ fn what_an_interrupt_carries_reaches_the_front_end() {
 
 #[test]
 fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
-    let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::text("Red it is.")]);
+    let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::from_text("Red it is.")]);
     let server = AgUi::new(Agent::builder(model.clone()).build().unwrap());
     let mut first = input();
     first.tools.push(declared("pick"));
@@ -194,7 +195,7 @@ fn the_calls_that_wait_are_named_to_a_front_end_that_speaks_1_0() {
 fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     let paid = Arc::default();
     let turn = Turn::tool("pick", json!({})).and_tool("pay", json!(7)).and_tool("pay", json!(8));
-    let model = ScriptedModel::new([turn, Turn::text("All done.")]);
+    let model = ScriptedModel::new([turn, Turn::from_text("All done.")]);
     let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
     let mut first = input();
     first.tools.push(declared("pick"));

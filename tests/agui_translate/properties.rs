@@ -12,12 +12,15 @@ use tower_agent::agui::{
     AgUi, AgUiBuilder, Conversation, Event, MessageKind, RunAgentInput, TranslateRequest,
     TranslateResponse, after_translate, before_translate, wrap_translate,
 };
+use tower_agent::callback::{
+    after_agent, after_model, on_agent_error, on_model_error, on_tool_error,
+};
+use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ErrorKind, Message,
-    ModelResponse, Part, Pending, Recovery, Request, Role, Tool, ToolCall, ToolRequest,
-    after_agent, after_model, on_agent_error, on_model_error, on_tool_error,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ErrorKind,
+    Interrupt, Message, ModelResponse, Part, Recovery, Request, Role, Tool, ToolRequest,
 };
 
 use super::any::any_event;
@@ -48,8 +51,8 @@ fn script() -> impl Strategy<Value = Script> {
 fn model(script: &Script, name: &str, alike: bool) -> ScriptedModel {
     let turns = script.iter().enumerate().map(|(index, (said, fails))| {
         let parts = match said {
-            Said::Text(text) => vec![Part::text(text)],
-            Said::Thought(thought) => vec![Part::reasoning(thought), Part::text("so")],
+            Said::Text(text) => vec![Part::from_text(text)],
+            Said::Thought(thought) => vec![Part::reasoning(thought), Part::from_text("so")],
             Said::Calls(tools) => tools
                 .iter()
                 .enumerate()
@@ -69,7 +72,7 @@ fn model(script: &Script, name: &str, alike: bool) -> ScriptedModel {
             Some(after) => turn.failing_after(*after, Error::new(ErrorKind::Overloaded, "busy")),
         }
     });
-    ScriptedModel::new(turns.chain([Turn::text("end")])).with_chunk_size(3)
+    ScriptedModel::new(turns.chain([Turn::from_text("end")])).with_chunk_size(3)
 }
 
 /// What stands around the model, the tools and the agent.
@@ -111,7 +114,7 @@ fn tools() -> [Tool; 5] {
             Err::<Value, _>(Error::new(ErrorKind::Tool, "it broke"))
         }),
         Tool::function_with("ask", "", |_: Value, call: ToolRequest| {
-            let pending = Pending::new(call.context().call_path(), "question");
+            let pending = Interrupt::new(call.context().call_path(), "question");
             async move { Err::<Value, _>(Error::interrupt(pending)) }
         }),
         Tool::function_with("tell", "", |value: Value, call: ToolRequest| async move {
@@ -129,12 +132,12 @@ fn agent(name: &str, script: &Script, asked: &Asked) -> AgentBuilder {
         builder = match around {
             Around::Retry => builder.on_model(on_model_error(|_, _| Recovery::Retry)),
             Around::Fallback => builder.on_model(on_model_error(|_, _| {
-                Recovery::Fallback(ModelResponse::text("fell back"))
+                Recovery::Fallback(ModelResponse::from_text("fell back"))
             })),
             Around::Replace => {
                 builder.on_model(after_model(|request, _| match request.messages().len() % 2 {
                     0 => Action::Continue,
-                    _ => Action::Respond(ModelResponse::text("replaced")),
+                    _ => Action::Respond(ModelResponse::from_text("replaced")),
                 }))
             }
             Around::ToolFallback => builder.on_tool(on_tool_error(|_, error| {
@@ -278,7 +281,7 @@ impl Meddler {
             Act::Instead(event) => vec![(**event).clone()],
             Act::Fail => return Err(Error::new(ErrorKind::Other, "failed")),
             Act::Abort => return Err(Error::abort("aborted")),
-            Act::Interrupt => return Err(Error::interrupt(Pending::new("p", "why"))),
+            Act::Interrupt => return Err(Error::interrupt(Interrupt::new("p", "why"))),
             Act::End => return Err(Error::end_invocation()),
             Act::Panic => panic!("panicked"),
             Act::Look | Act::SkipRest | Act::Rename(_) => events,

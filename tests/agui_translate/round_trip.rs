@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower_agent::agui::threads::{MemoryThreads, SealKey};
 use tower_agent::agui::{AgUi, Conversation, Event, RunAgentInput, conversation};
+use tower_agent::message::{Messages, ProviderData, ToolCall};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Message, Messages, ModelRequest, ModelResponse, Part,
-    ProviderData, Role, Tool, ToolCall,
+    Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
 
 use super::properties::{asked, watch};
@@ -91,7 +91,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 
 fn part(place: (usize, usize, usize), piece: &Piece) -> Part {
     match *piece {
-        Piece::Text(text) => Part::text(text),
+        Piece::Text(text) => Part::from_text(text),
         Piece::Thought(text) => Part::reasoning(text),
         Piece::Call(tool, id, adds) => {
             let id = id.map_or_else(|| format!("{place:?}"), str::to_owned);
@@ -120,7 +120,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
         asked.lock().unwrap().push(request.messages().clone());
         let next = left.lock().unwrap().pop_front();
         async move {
-            Ok::<_, Error>(next.map_or_else(|| ModelResponse::text("end"), ModelResponse::new))
+            Ok::<_, Error>(next.map_or_else(|| ModelResponse::from_text("end"), ModelResponse::new))
         }
     });
     let tools = [
@@ -130,7 +130,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
         }),
         Tool::function("draw", "", |_: Value| {
             tower_agent::ToolResponse::new("here")
-                .shown([Part::text("here"), Part::image_base64("image/png", "QQ==")])
+                .shown([Part::from_text("here"), Part::image_base64("image/png", "QQ==")])
         }),
     ];
     Agent::builder(model).tools(tools).build().unwrap()

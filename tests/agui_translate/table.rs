@@ -7,12 +7,12 @@ use tower_agent::agui::{
     AgUi, Conversation, Event, EventKind, Message, MessageKind, RunAgentInput, TranslateResponse,
     before_translate, conversation,
 };
+use tower_agent::callback::{after_model, before_model, on_model_error};
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, Error, ErrorKind, ModelRequest, ModelResponse, Part, Recovery,
-    Request, Role, Tool, ToolRequest, ToolResponse, Usage, after_model, before_model,
-    on_model_error,
+    Request, Role, Tool, ToolRequest, ToolResponse, Usage,
 };
 
 use super::{customs, error, in_step, input, names, run, says, wire};
@@ -27,8 +27,9 @@ pub(super) fn asks(tool: &str, id: &str, arguments: Value) -> Turn {
 }
 
 fn asks_for<const N: usize>(calls: [(&str, &str, Value); N]) -> Turn {
-    let calls = calls
-        .map(|(tool, id, arguments)| Part::from(tower_agent::ToolCall::new(id, tool, arguments)));
+    let calls = calls.map(|(tool, id, arguments)| {
+        Part::from(tower_agent::message::ToolCall::new(id, tool, arguments))
+    });
     Turn::response(ModelResponse::new(tower_agent::Message::new(Role::Assistant, calls)))
 }
 
@@ -53,7 +54,7 @@ fn a_run_starts_says_its_version_and_its_parent_and_finishes_with_its_tokens() {
     let mut input = RunAgentInput::new("t", "r", [Message::user("u", "Hello")]);
     input.parent_run_id = Some("r0".into());
     let usage = Usage::new(12, 3);
-    let sent = run(&says([Turn::text("hi").with_usage(usage)]).build(), input);
+    let sent = run(&says([Turn::from_text("hi").with_usage(usage)]).build(), input);
     let sent = wire(&sent);
     let started = json!({
         "type": "RUN_STARTED", "threadId": "t", "runId": "r",
@@ -83,7 +84,7 @@ fn a_run_that_fails_says_why_and_what_it_has_used() {
 
 #[test]
 fn text_is_streamed_in_a_step_of_its_turn() {
-    let sent = run(&says([Turn::text("one two")]).build(), input());
+    let sent = run(&says([Turn::from_text("one two")]).build(), input());
     let sent = wire(&sent[2..sent.len() - 1]);
     let message = |kind: &str| json!({ "type": kind, "messageId": "r-0" });
     let mut start = message("TEXT_MESSAGE_START");
@@ -101,7 +102,7 @@ fn text_is_streamed_in_a_step_of_its_turn() {
 
 #[test]
 fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
-    let parts = [Part::reasoning("hm"), Part::text("yes")];
+    let parts = [Part::reasoning("hm"), Part::from_text("yes")];
     let message = tower_agent::Message::new(Role::Assistant, parts);
     let sent = run(&says([Turn::response(ModelResponse::new(message))]).build(), input());
     let kinds: Vec<_> = in_step(&sent).iter().map(|it| it["type"].clone()).collect();
@@ -124,7 +125,7 @@ fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
 #[test]
 fn a_tool_call_its_arguments_and_its_result() {
     let sent = served(
-        agent("agent", [asks("echo", "c1", json!({ "a": 1 })), Turn::text("so")]).tool(echo()),
+        agent("agent", [asks("echo", "c1", json!({ "a": 1 })), Turn::from_text("so")]).tool(echo()),
     );
     let expected = [
         json!({ "type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "echo", "parentMessageId": "r-0" }),
@@ -139,7 +140,7 @@ fn a_tool_call_its_arguments_and_its_result() {
 #[test]
 fn calls_side_by_side_each_have_their_result() {
     let turn = asks_for([("echo", "c1", json!(1)), ("echo", "c2", json!(2))]);
-    let sent = served(agent("agent", [turn, Turn::text("so")]).tool(echo()));
+    let sent = served(agent("agent", [turn, Turn::from_text("so")]).tool(echo()));
     let results = of_kind(&sent, "TOOL_CALL_RESULT");
     let results: Vec<_> = results.iter().map(|it| (&it["toolCallId"], &it["content"])).collect();
     assert_eq!(results, [(&json!("c1"), &json!("1")), (&json!("c2"), &json!("2"))]);
@@ -149,9 +150,10 @@ fn calls_side_by_side_each_have_their_result() {
 fn a_result_may_have_pictures() {
     let draw = Tool::function("draw", "Draws.", |_: Value| {
         ToolResponse::new("drawn")
-            .shown([Part::text("Here:"), Part::image_base64("image/png", "QQ==")])
+            .shown([Part::from_text("Here:"), Part::image_base64("image/png", "QQ==")])
     });
-    let sent = served(agent("agent", [asks("draw", "c1", json!({})), Turn::text("so")]).tool(draw));
+    let sent =
+        served(agent("agent", [asks("draw", "c1", json!({})), Turn::from_text("so")]).tool(draw));
     let result = &of_kind(&sent, "TOOL_CALL_RESULT")[0];
     let kinds: Vec<_> =
         result["content"].as_array().unwrap().iter().map(|it| &it["type"]).collect();
@@ -166,7 +168,8 @@ fn the_state_is_sent_whole_and_then_as_it_changes() {
         state.set("count", count);
         count
     });
-    let builder = agent("agent", [asks("count", "c1", json!({})), Turn::text("so")]).tool(count);
+    let builder =
+        agent("agent", [asks("count", "c1", json!({})), Turn::from_text("so")]).tool(count);
     let mut input = input();
     input.state = Some(json!({ "count": 4, "who": "Ada" }));
     let sent = run(&AgUi::new(builder.build().unwrap()), input);
@@ -183,7 +186,8 @@ fn what_a_tool_tells_is_a_custom_event() {
         call.context().emit("progress", json!({ "percent": 50 })).await;
         "told"
     });
-    let sent = served(agent("agent", [asks("tell", "c1", json!({})), Turn::text("so")]).tool(tell));
+    let sent =
+        served(agent("agent", [asks("tell", "c1", json!({})), Turn::from_text("so")]).tool(tell));
     let told = json!({ "type": "CUSTOM", "name": "progress", "value": { "percent": 50 } });
     assert_eq!(of_kind(&sent, "CUSTOM"), [told]);
 }
@@ -191,7 +195,7 @@ fn what_a_tool_tells_is_a_custom_event() {
 #[test]
 fn usage_and_notes_of_callbacks_are_not_sent_unless_a_callback_does() {
     let builder = || {
-        agent("agent", [Turn::text("hi").with_usage(Usage::new(1, 1))])
+        agent("agent", [Turn::from_text("hi").with_usage(Usage::new(1, 1))])
             .on_model(before_model(|_| {}))
     };
     let plain = names(&served(builder()));
@@ -222,10 +226,10 @@ fn an_attempt_that_is_discarded_is_taken_away_again() {
     let turns = [
         Turn::response(ModelResponse::new(tower_agent::Message::new(
             Role::Assistant,
-            [Part::reasoning("hm"), Part::text("half an ans")],
+            [Part::reasoning("hm"), Part::from_text("half an ans")],
         )))
         .failing_after(3, Error::new(ErrorKind::Overloaded, "busy")),
-        Turn::text("the whole"),
+        Turn::from_text("the whole"),
     ];
     let builder = agent("agent", turns).on_model(on_model_error(|_, _| Recovery::Retry));
     let sent = served(builder);
@@ -246,7 +250,7 @@ fn an_attempt_that_is_discarded_is_taken_away_again() {
 #[test]
 fn an_answer_that_is_replaced_is_taken_away_with_its_calls() {
     let replace = after_model(|request, _| match request.messages().len() {
-        1 => Action::Respond(ModelResponse::text("no tools today").without_tool_calls()),
+        1 => Action::Respond(ModelResponse::from_text("no tools today").without_tool_calls()),
         _ => Action::Continue,
     });
     let builder =
@@ -262,11 +266,11 @@ fn an_answer_that_is_replaced_is_taken_away_with_its_calls() {
 
 #[test]
 fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
-    let helper = agent("helper", [asks("echo", "h1", json!("x")), Turn::text("helped")])
+    let helper = agent("helper", [asks("echo", "h1", json!("x")), Turn::from_text("helped")])
         .tool(echo())
         .build()
         .unwrap();
-    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::text("so")];
+    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::from_text("so")];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let started = json!({
         "type": "SUBAGENT_STARTED", "subagentRunId": "r-a2", "name": "helper",
@@ -292,10 +296,10 @@ fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
 
 #[test]
 fn a_subagent_within_a_subagent_names_its_parent() {
-    let inner = agent("inner", [Turn::text("deep")]).build().unwrap();
-    let turns = [asks("inner", "m1", json!({ "request": "?" })), Turn::text("mid")];
+    let inner = agent("inner", [Turn::from_text("deep")]).build().unwrap();
+    let turns = [asks("inner", "m1", json!({ "request": "?" })), Turn::from_text("mid")];
     let outer = agent("outer", turns).tool(inner.into_tool("Knows.")).build().unwrap();
-    let turns = [asks("outer", "c1", json!({ "request": "?" })), Turn::text("so")];
+    let turns = [asks("outer", "c1", json!({ "request": "?" })), Turn::from_text("so")];
     let sent = served(agent("lead", turns).tool(outer.into_tool("Asks.")));
     let started = of_kind(&sent, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 2);
@@ -311,7 +315,7 @@ fn a_subagent_within_a_subagent_names_its_parent() {
 fn a_subagent_that_fails_says_why_and_the_run_goes_on() {
     let broken = Turn::error(Error::new(ErrorKind::Provider, "broken"));
     let helper = agent("helper", [broken]).build().unwrap();
-    let turns = [asks("helper", "c1", json!({ "request": "?" })), Turn::text("so be it")];
+    let turns = [asks("helper", "c1", json!({ "request": "?" })), Turn::from_text("so be it")];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let failed = json!({
         "type": "SUBAGENT_ERROR", "subagentRunId": "r-a2", "message": "broken", "code": "provider",
@@ -322,7 +326,7 @@ fn a_subagent_that_fails_says_why_and_the_run_goes_on() {
 
 #[test]
 fn an_abort_in_a_subagent_ends_it_and_the_run_with_one_code() {
-    let helper = agent("helper", [Turn::text("never")])
+    let helper = agent("helper", [Turn::from_text("never")])
         .on_model(before_model(|_| Err::<(), _>(Error::abort("stop"))))
         .build()
         .unwrap();
@@ -335,11 +339,11 @@ fn an_abort_in_a_subagent_ends_it_and_the_run_with_one_code() {
 #[test]
 fn two_subagents_at_once_keep_apart() {
     let helper = |name: &str| {
-        agent(name, [Turn::text("one two three")]).build().unwrap().into_tool("Helps.")
+        agent(name, [Turn::from_text("one two three")]).build().unwrap().into_tool("Helps.")
     };
     let calls =
         [("left", "c1", json!({ "request": "?" })), ("right", "c2", json!({ "request": "?" }))];
-    let turns = [asks_for(calls), Turn::text("so")];
+    let turns = [asks_for(calls), Turn::from_text("so")];
     let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
     let started = of_kind(&sent, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 2);
@@ -369,8 +373,8 @@ fn speakers(sent: &[Event]) -> Vec<String> {
 #[test]
 fn members_of_a_sequence_speak_in_one_conversation_by_their_names() {
     let team = Agent::sequential("team")
-        .agent(agent("writer", [Turn::text("a draft")]).build().unwrap())
-        .agent(agent("editor", [Turn::text("a text")]).build().unwrap())
+        .agent(agent("writer", [Turn::from_text("a draft")]).build().unwrap())
+        .agent(agent("editor", [Turn::from_text("a text")]).build().unwrap())
         .build()
         .unwrap();
     let sent = run(&AgUi::new(team), input());
@@ -383,7 +387,7 @@ fn members_of_a_sequence_speak_in_one_conversation_by_their_names() {
 
 #[test]
 fn parallel_members_speak_in_one_conversation_each_in_messages_of_its_own() {
-    let member = |name: &str, text: &str| agent(name, [Turn::text(text)]).build().unwrap();
+    let member = |name: &str, text: &str| agent(name, [Turn::from_text(text)]).build().unwrap();
     let team = Agent::parallel("team")
         .agents([member("one", "first things"), member("two", "second things")])
         .build()
@@ -399,7 +403,7 @@ fn parallel_members_speak_in_one_conversation_each_in_messages_of_its_own() {
 
 #[test]
 fn an_agent_that_takes_over_speaks_by_its_name() {
-    let expert = agent("expert", [Turn::text("I know")]).build().unwrap();
+    let expert = agent("expert", [Turn::from_text("I know")]).build().unwrap();
     let turn = asks("transfer_to_agent", "c1", json!({ "agent": "expert" }));
     let sent = served(agent("desk", [turn]).sub_agent(expert));
     assert_eq!(speakers(&sent), ["expert"]);
@@ -409,11 +413,11 @@ fn an_agent_that_takes_over_speaks_by_its_name() {
 #[test]
 fn a_team_used_as_a_tool_is_one_subagent() {
     let team = Agent::sequential("team")
-        .agent(agent("writer", [Turn::text("a draft")]).build().unwrap())
-        .agent(agent("editor", [Turn::text("a text")]).build().unwrap())
+        .agent(agent("writer", [Turn::from_text("a draft")]).build().unwrap())
+        .agent(agent("editor", [Turn::from_text("a text")]).build().unwrap())
         .build()
         .unwrap();
-    let turns = [asks("team", "c1", json!({ "request": "?" })), Turn::text("so")];
+    let turns = [asks("team", "c1", json!({ "request": "?" })), Turn::from_text("so")];
     let sent = served(agent("lead", turns).tool(team.into_tool("Writes.")));
     let started = of_kind(&sent, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 1);
@@ -428,7 +432,7 @@ fn a_team_used_as_a_tool_is_one_subagent() {
 /// call to those of the one that it has by that name, from this run or one before.
 #[test]
 fn calls_that_turns_name_alike_are_told_apart() {
-    let turns = [asks("echo", "c", json!(1)), asks("echo", "c", json!(2)), Turn::text("so")];
+    let turns = [asks("echo", "c", json!(1)), asks("echo", "c", json!(2)), Turn::from_text("so")];
     let mut input = input();
     let mut asked = Message::assistant("r0-0", "");
     if let MessageKind::Assistant { tool_calls, .. } = &mut asked.kind {
@@ -449,7 +453,7 @@ fn calls_that_turns_name_alike_are_told_apart() {
 /// It has messages that are named after the run already, and would add to them.
 #[test]
 fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
-    let turns = ["one", "two", "three"].map(Turn::text);
+    let turns = ["one", "two", "three"].map(Turn::from_text);
     let server = AgUi::new(agent("lead", turns).build().unwrap());
     let mut messages = Vec::new();
     for turn in 0..3 {
@@ -468,12 +472,12 @@ fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
 #[test]
 fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
     let model = tower::service_fn(|request: ModelRequest| async move {
-        let mut call = tower_agent::ToolCall::new("c", "echo", json!({}));
+        let mut call = tower_agent::message::ToolCall::new("c", "echo", json!({}));
         call.provider.set("openai", json!({ "extra_content": "EqQ" }));
         let asks = tower_agent::Message::new(Role::Assistant, [call.into()]);
         Ok::<_, Error>(match request.messages().len() {
             1 => ModelResponse::new(asks),
-            _ => ModelResponse::text("so"),
+            _ => ModelResponse::from_text("so"),
         })
     });
     let sent = served(Agent::builder(model).tool(echo()));
@@ -488,14 +492,15 @@ fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
 #[test]
 fn calls_that_agents_name_alike_are_told_apart() {
     let helper = |name: &str| {
-        agent(name, [Turn::tool("echo", json!({ "of": name })), Turn::text("helped")])
+        agent(name, [Turn::tool("echo", json!({ "of": name })), Turn::from_text("helped")])
             .tool(echo())
             .build()
             .unwrap()
             .into_tool("Helps.")
     };
     let request = json!({ "request": "?" });
-    let turns = [Turn::tool("left", request.clone()).and_tool("right", request), Turn::text("so")];
+    let turns =
+        [Turn::tool("left", request.clone()).and_tool("right", request), Turn::from_text("so")];
     let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
     assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
     let ids = |kind| {
@@ -528,7 +533,7 @@ fn a_state_key_that_could_reach_a_prototype_is_told_by_snapshots_from_there_on()
         let turns = ["count", key, "more"]
             .map(|key| asks("set", &format!("c-{key}"), json!(key)))
             .into_iter();
-        let sent = served(agent("agent", turns.chain([Turn::text("end")])).tool(set));
+        let sent = served(agent("agent", turns.chain([Turn::from_text("end")])).tool(set));
         assert_eq!(of_kind(&sent, "STATE_DELTA").len(), 1, "{key}");
         let told: Vec<_> =
             of_kind(&sent, "STATE_SNAPSHOT").into_iter().map(|it| it["snapshot"].clone()).collect();
@@ -543,7 +548,7 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
         Tool::function("fail", "", |_: Value| Err::<(), _>(Error::new(ErrorKind::Tool, "no")));
     let turns = [
         asks_for([("fail", "c1", json!(1)), ("echo", "c2", json!(2)), ("made_up", "c3", json!(3))]),
-        Turn::text("so"),
+        Turn::from_text("so"),
     ];
     let sent = served(agent("agent", turns).tools([fail, echo()]));
     let failed = |it: &Value| (it["toolCallId"].clone(), it["metadata"]["isError"].clone());
@@ -562,15 +567,16 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
 #[test]
 fn a_snapshot_is_the_runs_whoever_makes_it_necessary() {
     let turns = [
-        Turn::text("half an answer").failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),
-        Turn::text("helped"),
+        Turn::from_text("half an answer")
+            .failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),
+        Turn::from_text("helped"),
     ];
     let helper = Agent::builder(ScriptedModel::new(turns).with_chunk_size(4))
         .name("helper")
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .build()
         .unwrap();
-    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::text("so")];
+    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::from_text("so")];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let snapshots = of_kind(&sent, "MESSAGES_SNAPSHOT");
     assert_eq!(snapshots.len(), 1, "{sent:#?}");

@@ -49,7 +49,7 @@ impl Watched {
         self.0.calls.fetch_add(1, SeqCst);
         self.0.alive.fetch_add(1, SeqCst);
         let alive = Alive(self);
-        let Some(sink) = request.sink() else {
+        let Some(sink) = request.delta_sender() else {
             return Err(Error::new(ErrorKind::Other, "nobody listens"));
         };
         let mut attempt = sink.open();

@@ -4,7 +4,8 @@ use serde_json::json;
 use tower_agent::agui::{
     self, ContentPart, MediaPart, Message, MessageKind, PartSource, conversation,
 };
-use tower_agent::{Messages, Part, ProviderData, Role, ToolCall, ToolResult};
+use tower_agent::message::{Messages, ProviderData, ToolCall, ToolResult};
+use tower_agent::{Part, Role};
 
 fn of(kind: MessageKind) -> Message {
     Message::new("x", kind)
@@ -56,7 +57,7 @@ fn parts_become_parts() {
         ],
     )]);
     let parts = [
-        Part::text("What is this?"),
+        Part::from_text("What is this?"),
         Part::image_url("u"),
         Part::image_base64("image/png", "QQ=="),
     ];
@@ -101,8 +102,8 @@ fn calls_and_their_answers_find_one_another() {
     assert_eq!(read[0].text(), "Let me see.");
     let results: Vec<_> = read.iter().flat_map(|it| it.tool_results()).cloned().collect();
     let answers = [
-        ToolResult::new(&c1, [Part::text("3")]),
-        ToolResult::new(&c2, [Part::text("timed out")]).failed(),
+        ToolResult::new(&c1, [Part::from_text("3")]),
+        ToolResult::new(&c2, [Part::from_text("timed out")]).failed(),
     ];
     assert_eq!(results, answers);
 }
@@ -126,8 +127,11 @@ fn thoughts_go_before_what_they_led_to_and_not_past_the_user() {
         Message::assistant("x", "Ho"),
     ]);
     assert_eq!(read.len(), 3);
-    assert_eq!(read[1].parts(), [Part::reasoning("a"), Part::reasoning("b"), Part::text("Hi")]);
-    assert_eq!(read[2].parts(), [Part::text("Ho")]);
+    assert_eq!(
+        read[1].parts(),
+        [Part::reasoning("a"), Part::reasoning("b"), Part::from_text("Hi")]
+    );
+    assert_eq!(read[2].parts(), [Part::from_text("Ho")]);
 }
 
 /// A model may think once more after it has spoken.
@@ -178,9 +182,9 @@ fn our_history_comes_back_as_it_was() {
         tower_agent::Message::user("Hello").with(Part::image_url("u")),
         tower_agent::Message::new(
             Role::Assistant,
-            [thought, Part::text("Let me see."), call.clone().into()],
+            [thought, Part::from_text("Let me see."), call.clone().into()],
         ),
-        tower_agent::Message::tool(ToolResult::new(&call, [Part::text("no")]).failed()),
+        tower_agent::Message::tool(ToolResult::new(&call, [Part::from_text("no")]).failed()),
         tower_agent::Message::tool(ToolResult::new(&call, [Part::image_base64("image/png", "Q")])),
         tower_agent::Message::assistant("3"),
     ]);
@@ -200,7 +204,7 @@ fn every_message_gets_a_name_of_its_own_in_order() {
     let mut next = 0;
     let history = Messages::from([
         tower_agent::Message::user("a"),
-        tower_agent::Message::new(Role::Assistant, [Part::reasoning("b"), Part::text("c")]),
+        tower_agent::Message::new(Role::Assistant, [Part::reasoning("b"), Part::from_text("c")]),
     ]);
     let written = conversation::write(&history, || {
         next += 1;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
+use tower_agent::callback::{Bundle, Outcome};
+use tower_agent::compat::Hooks;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, Bundle, Callback, Error, ErrorKind, Hooks, Message,
-    ModelRequest, ModelResponse, Outcome, Recovery, Request, Result, Tool, ToolRequest,
-    ToolResponse,
+    Action, Agent, AgentRequest, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
 
 use crate::echo;
@@ -148,7 +149,7 @@ async fn each_hook_fires_in_its_place_and_each_call_ends_once() {
 #[tokio::test]
 async fn after_agent_and_the_end_of_an_agent_that_is_done_fire_too() {
     let trace = Trace::default();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]));
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]));
     let agent = agent.bundle(Every(trace.clone())).build().unwrap();
     agent.run("?").await.unwrap();
     let expected = "before_agent before_model after_model model=done after_agent agent=done";
@@ -162,7 +163,7 @@ impl Hooks for Idle {}
 #[tokio::test]
 async fn hooks_left_out_change_nothing() {
     let run = async |idle: usize| {
-        let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);
         let agent =
             (0..idle).fold(Agent::builder(model.clone()).tool(echo()), |a, _| a.bundle(Idle));
         let response = agent.build().unwrap().run("?").await.unwrap();
@@ -180,7 +181,7 @@ fn hooks_left_out_never_wait() {
     let mut request = ModelRequest::default();
     let answer = bundle.model().run_before(&mut request).now_or_never();
     assert!(answer.unwrap().unwrap().is_none());
-    let response = ModelResponse::text("hi");
+    let response = ModelResponse::from_text("hi");
     let after = bundle.model().run_after(&request, response.clone()).now_or_never();
     assert_eq!(after.unwrap().unwrap(), response);
     let error = Error::new(ErrorKind::Auth, "no");
@@ -222,7 +223,7 @@ impl Hooks for Renamed {
 
 #[tokio::test]
 async fn an_object_is_named_in_explain_and_in_its_errors() {
-    let model = ScriptedModel::new([Turn::text("bad")]);
+    let model = ScriptedModel::new([Turn::from_text("bad")]);
     let agent = Agent::builder(model).tool(echo()).bundle(Policy).build().unwrap();
     let lines = agent.explain().to_string();
     let named: Vec<_> = lines.lines().filter(|line| line.trim() == "Policy").collect();
@@ -239,7 +240,7 @@ async fn an_object_is_named_in_explain_and_in_its_errors() {
 
 #[tokio::test]
 async fn a_panic_in_an_object_is_named_and_the_model_is_told() {
-    let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::text("oh")]);
+    let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("oh")]);
     let agent = Agent::builder(model).tool(echo()).bundle(Policy).build().unwrap();
     let response = agent.run("?").await.unwrap();
     let told = response.new_messages().flat_map(Message::tool_results).next().unwrap().text();
@@ -261,7 +262,7 @@ impl<R: Request> Callback<R> for Counter {
 async fn one_callback_in_an_arc_stands_at_several_calls_and_agents() {
     let counter = Arc::new(Counter::default());
     for total in [4, 8] {
-        let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);
         let agent = Agent::builder(model)
             .tool(echo())
             .on_agent(counter.clone())

@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
+use tower_agent::call::Origin;
+use tower_agent::callback::{
+    Outcome, after_model, after_tool, before_model, before_tool, on_model_error, on_tool_error,
+};
+use tower_agent::compat::CallbackSemantics;
+use tower_agent::message::ToolCall;
 use tower_agent::{
-    Action, BandSemantics, Callback, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse,
-    Origin, Outcome, Pending, Recovery, Request, ToolCall, ToolRequest, ToolResponse, after_model,
-    after_tool, before_model, before_tool, on_model_error, on_tool_error,
+    Action, Callback, Callbacks, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse,
+    Recovery, Request, ToolRequest, ToolResponse,
 };
 
 use crate::logger::Logger;
@@ -16,7 +21,7 @@ use crate::trace::Trace;
 fn says(text: &'static str) -> impl Callback<ModelRequest> {
     after_model(move |_, response| {
         let text = format!("{} {text}", response.message().text());
-        Action::Respond(ModelResponse::text(text))
+        Action::Respond(ModelResponse::from_text(text))
     })
 }
 
@@ -28,7 +33,7 @@ async fn run_before_threads_the_request_and_stops_at_a_response() {
         .with(before_model(|request| {
             assert_eq!(request.instructions(), Some("Be brief."));
             request.add_instructions("Be kind.");
-            Action::Respond(ModelResponse::text("no"))
+            Action::Respond(ModelResponse::from_text("no"))
         }))
         .with(Logger::new("rest", &trace));
     let mut request = ModelRequest::default();
@@ -50,24 +55,25 @@ async fn run_before_without_a_response_says_so() {
 async fn run_after_threads_the_response() {
     let callbacks = Callbacks::new().with(says("b")).with(says("c"));
     let request = ModelRequest::default();
-    let response = callbacks.run_after(&request, ModelResponse::text("a")).await.unwrap();
+    let response = callbacks.run_after(&request, ModelResponse::from_text("a")).await.unwrap();
     assert_eq!((response.message().text().as_str(), response.origin()), ("a b c", Origin::After));
 
-    let untouched = Callbacks::new().run_after(&request, ModelResponse::text("a")).await.unwrap();
+    let untouched =
+        Callbacks::new().run_after(&request, ModelResponse::from_text("a")).await.unwrap();
     assert_eq!((untouched.message().text().as_str(), untouched.origin()), ("a", Origin::Service));
 }
 
 #[tokio::test]
 async fn run_after_obeys_the_lists_semantics() {
     for (semantics, text) in [
-        (BandSemantics::default(), "a b c"),
-        (BandSemantics::adk_python(), "a b"),
-        (BandSemantics::trpc(false, true), "a c"),
-        (BandSemantics::potato(), "a b"),
+        (CallbackSemantics::default(), "a b c"),
+        (CallbackSemantics::adk_python(), "a b"),
+        (CallbackSemantics::trpc(false, true), "a c"),
+        (CallbackSemantics::potato(), "a b"),
     ] {
         let callbacks = Callbacks::new().with(says("b")).with(says("c")).with_semantics(semantics);
         let request = ModelRequest::default();
-        let response = callbacks.run_after(&request, ModelResponse::text("a")).await.unwrap();
+        let response = callbacks.run_after(&request, ModelResponse::from_text("a")).await.unwrap();
         assert_eq!(response.message().text(), text);
     }
 }
@@ -80,7 +86,7 @@ async fn a_failing_hook_fails_the_list_with_its_name() {
     let mut request = ModelRequest::default();
     let errors = [
         ("before", before.run_before(&mut request).await.unwrap_err()),
-        ("after", after.run_after(&request, ModelResponse::text("a")).await.unwrap_err()),
+        ("after", after.run_after(&request, ModelResponse::from_text("a")).await.unwrap_err()),
     ];
     for (hook, error) in errors {
         let by = error.raised_by().unwrap();
@@ -102,7 +108,7 @@ async fn run_on_error_answers_with_the_first_decision() {
                 recovery()
             }))
             .with(on_model_error(|_, error| match error.message() {
-                "down" => Recovery::Fallback(ModelResponse::text("late")),
+                "down" => Recovery::Fallback(ModelResponse::from_text("late")),
                 _ => Recovery::Propagate,
             }))
     };
@@ -111,7 +117,7 @@ async fn run_on_error_answers_with_the_first_decision() {
     assert!(matches!(retry, Recovery::Retry), "{retry:?}");
     assert_eq!(request.instructions(), Some("Try again."), "the change is for the retry");
 
-    let fallback = with(|| Recovery::Fallback(ModelResponse::text("soon")));
+    let fallback = with(|| Recovery::Fallback(ModelResponse::from_text("soon")));
     match fallback.run_on_error(&mut request, down()).await {
         Recovery::Fallback(response) => assert_eq!(response.message().text(), "soon"),
         recovery => panic!("{recovery:?}"),
@@ -130,12 +136,12 @@ async fn run_on_error_answers_with_the_first_decision() {
 /// Nor does a band ask them.
 #[tokio::test]
 async fn run_on_error_asks_nobody_about_an_ending() {
-    let wait = Pending::new("wait", "input_required");
+    let wait = Interrupt::new("wait", "input_required");
     for ending in [Error::abort("enough"), Error::interrupt(wait), Error::end_invocation()] {
         let trace = Trace::default();
         let callbacks = Callbacks::new()
             .with(Logger::new("a", &trace))
-            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("fine"))));
+            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("fine"))));
         let mut request = ModelRequest::default();
         let recovery = callbacks.run_on_error(&mut request, ending.clone()).await;
         assert!(matches!(recovery, Recovery::Fail(error) if error.kind() == ending.kind()));
@@ -180,7 +186,7 @@ async fn nobody_is_told_of_an_end() {
     let callbacks = Callbacks::new().with(ends.clone());
     let mut request = ModelRequest::default();
     callbacks.run_before(&mut request).await.unwrap();
-    callbacks.run_after(&request, ModelResponse::text("a")).await.unwrap();
+    callbacks.run_after(&request, ModelResponse::from_text("a")).await.unwrap();
     let _ = callbacks.run_on_error(&mut request, down()).await;
     assert_eq!(ends.0.load(Ordering::SeqCst), 0);
 }

@@ -13,7 +13,8 @@ mod logger;
 mod trace;
 
 use serde_json::Value;
-use tower_agent::{Bundle, Tool};
+use tower_agent::Tool;
+use tower_agent::callback::Bundle;
 
 use logger::Logger;
 use trace::Trace;

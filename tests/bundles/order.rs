@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
+use tower_agent::callback::{
+    Bundle, after_model, before_model, on_agent_error, on_model_error, wrap_agent, wrap_model,
+    wrap_tool,
+};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, Bundle, Error, ErrorKind, Message, ModelResponse,
-    Recovery, Semantics, after_model, before_model, on_agent_error, on_model_error, wrap_agent,
-    wrap_model, wrap_tool,
+    Action, Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelResponse, Recovery,
 };
 
 use crate::logger::Logger;
@@ -16,7 +19,7 @@ use crate::trace::Trace;
 use crate::{echo, logs};
 
 fn model() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::text("done")])
+    ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")])
 }
 
 /// An agent with a wrap and a callback of its own around each call, and its tree's callbacks.
@@ -76,7 +79,7 @@ async fn the_trees_callbacks_are_outermost_and_the_runs_innermost_at_every_call(
 #[tokio::test]
 async fn a_runs_callbacks_are_for_that_run_alone() {
     let trace = Trace::default();
-    let model = ScriptedModel::new(vec![Turn::text("hi"); 3]);
+    let model = ScriptedModel::new(vec![Turn::from_text("hi"); 3]);
     let agent = agent(model, &trace);
     let without = "tree> [ own> tree> [ own> <own ] <tree <own ] <tree";
     let with = "tree> [ own> run> tree> [ own> run> <run <own ] <tree <run <own ] <tree";
@@ -94,7 +97,7 @@ async fn a_runs_callbacks_are_for_that_run_alone() {
 #[tokio::test]
 async fn a_runs_callbacks_given_twice_stand_in_the_order_they_were_given() {
     let trace = Trace::default();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")])).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build().unwrap();
     let request = AgentRequest::new("?")
         .with_callbacks(Bundle::new().on_model(Logger::new("first", &trace)))
         .with_callbacks(logs("second", &trace));
@@ -131,7 +134,7 @@ async fn a_retry_around_the_agent_keeps_the_runs_callbacks_and_adds_none() {
 
     let trace = Trace::default();
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
-    let agent = Agent::builder(ScriptedModel::new([down, Turn::text("hi")]));
+    let agent = Agent::builder(ScriptedModel::new([down, Turn::from_text("hi")]));
     let agent = RetryLayer::new(Once(true)).layer(agent.build().unwrap());
     let request = AgentRequest::new("?").with_callbacks(logs("run", &trace));
     agent.oneshot(request).await.unwrap();
@@ -143,7 +146,7 @@ async fn a_retry_around_the_agent_keeps_the_runs_callbacks_and_adds_none() {
 async fn a_retry_inside_the_agent_keeps_the_runs_callbacks_and_adds_none() {
     let trace = Trace::default();
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
-    let agent = Agent::builder(ScriptedModel::new([down, Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([down, Turn::from_text("hi")]))
         .on_agent(on_agent_error(|_, _| Recovery::Retry))
         .build()
         .unwrap();
@@ -174,7 +177,7 @@ async fn a_bundle_stands_where_it_is_registered_among_the_agents_own() {
 #[tokio::test]
 async fn a_layer_closes_the_band_that_a_bundle_is_part_of() {
     let trace = Trace::default();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .bundle(Bundle::new().on_model(Logger::new("a", &trace)))
         .model_layer(tower::layer::util::Identity::new())
         .bundle(Bundle::new().on_model(Logger::new("b", &trace)))
@@ -187,7 +190,7 @@ async fn a_layer_closes_the_band_that_a_bundle_is_part_of() {
 #[tokio::test]
 async fn global_bundles_stand_in_the_order_they_were_given_and_explain_names_them() {
     let trace = Trace::default();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(Logger::new("own", &trace))
         .global(Bundle::new().on_model(Logger::new("first", &trace)))
         .global(Bundle::new().on_model(Logger::new("second", &trace)))
@@ -205,14 +208,14 @@ async fn global_bundles_stand_in_the_order_they_were_given_and_explain_names_the
 async fn the_trees_callbacks_answer_before_anything_of_the_agents_own() {
     let trace = Trace::default();
     let script = ScriptedModel::new([]);
-    let agent = Agent::builder(script.clone())
-        .on_model(Logger::new("own", &trace))
-        .global(
-            Bundle::new()
-                .on_model(before_model(|_| Action::Respond(ModelResponse::text("from the tree")))),
-        )
-        .build()
-        .unwrap();
+    let agent =
+        Agent::builder(script.clone())
+            .on_model(Logger::new("own", &trace))
+            .global(Bundle::new().on_model(before_model(|_| {
+                Action::Respond(ModelResponse::from_text("from the tree"))
+            })))
+            .build()
+            .unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "from the tree");
     assert_eq!(trace.take(), "");
     script.assert_done();
@@ -226,15 +229,16 @@ async fn the_trees_on_error_sees_what_nobody_inside_recovered() {
         let asked = asked.clone();
         Bundle::new().on_model(on_model_error(move |_, _| {
             asked.fetch_add(1, Ordering::SeqCst);
-            Recovery::Fallback(ModelResponse::text("from outside"))
+            Recovery::Fallback(ModelResponse::from_text("from outside"))
         }))
     };
     let agent = Agent::builder(ScriptedModel::new([down(), down()])).global(recover(&asked));
     let agent = agent.build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "from outside");
     // The run's own is inside, and comes first.
-    let inner = Bundle::new()
-        .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("from inside"))));
+    let inner = Bundle::new().on_model(on_model_error(|_, _| {
+        Recovery::Fallback(ModelResponse::from_text("from inside"))
+    }));
     let response = agent.run(AgentRequest::new("?").with_callbacks(inner)).await.unwrap();
     assert_eq!((response.text().as_str(), asked.load(Ordering::SeqCst)), ("from inside", 1));
 }
@@ -244,12 +248,12 @@ async fn the_trees_on_error_sees_what_nobody_inside_recovered() {
 async fn a_runs_callbacks_bring_their_own_semantics() {
     let twice = || {
         let says = |text: &'static str| {
-            after_model(move |_, _| Action::Respond(ModelResponse::text(text)))
+            after_model(move |_, _| Action::Respond(ModelResponse::from_text(text)))
         };
         Bundle::new().on_model(says("first")).on_model(says("second"))
     };
     let agent = |build: fn(tower_agent::AgentBuilder, Bundle) -> tower_agent::AgentBuilder| {
-        let builder = Agent::builder(ScriptedModel::new([Turn::text("hi")]));
+        let builder = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]));
         build(builder.semantics(Semantics::adk_python()), twice()).build().unwrap()
     };
     let text = async |agent: Agent, request: AgentRequest| agent.run(request).await.unwrap().text();
@@ -272,8 +276,10 @@ async fn a_runs_callbacks_bring_their_own_semantics() {
 
 #[tokio::test]
 async fn a_runs_callbacks_are_no_data_of_the_call() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
-        .on_agent(tower_agent::before_agent(|request| assert!(request.extensions().is_empty())))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
+        .on_agent(tower_agent::callback::before_agent(|request| {
+            assert!(request.extensions().is_empty())
+        }))
         .build()
         .unwrap();
     let trace = Trace::default();

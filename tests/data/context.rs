@@ -1,11 +1,13 @@
 //! What the context says of the run.
 
 use serde_json::json;
+use tower_agent::callback::{
+    after_agent, after_model, before_agent, before_model, before_tool, on_agent_error,
+    on_model_error,
+};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, ModelResponse, Recovery, Request, RunContext, Usage,
-    after_agent, after_model, before_agent, before_model, before_tool, on_agent_error,
-    on_model_error,
 };
 
 use crate::{Notes, calls, echo};
@@ -18,16 +20,22 @@ fn texts(context: &RunContext) -> Vec<String> {
 async fn the_iteration_grows_its_limit_stays_and_texts_are_what_was_said_before() {
     let notes = Notes::new();
     let seen = notes.clone();
-    let says = |text: &str| Turn::response(ModelResponse::text(text)).and_tool("echo", json!(null));
-    let agent = Agent::builder(ScriptedModel::new([says("one"), says("two"), Turn::text("done")]))
-        .tool(echo())
-        .max_iterations(5)
-        .on_model(before_model(move |request| {
-            let context = request.context();
-            seen.push((context.iteration(), context.max_iterations(), texts(context).join(" ")));
-        }))
-        .build()
-        .unwrap();
+    let says =
+        |text: &str| Turn::response(ModelResponse::from_text(text)).and_tool("echo", json!(null));
+    let agent =
+        Agent::builder(ScriptedModel::new([says("one"), says("two"), Turn::from_text("done")]))
+            .tool(echo())
+            .max_iterations(5)
+            .on_model(before_model(move |request| {
+                let context = request.context();
+                seen.push((
+                    context.iteration(),
+                    context.max_iterations(),
+                    texts(context).join(" "),
+                ));
+            }))
+            .build()
+            .unwrap();
     agent.run("?").await.unwrap();
     assert_eq!(notes.take(), [(0, 5, "".into()), (1, 5, "one".into()), (2, 5, "one two".into())]);
 }
@@ -37,16 +45,17 @@ async fn the_iteration_grows_its_limit_stays_and_texts_are_what_was_said_before(
 async fn an_agent_that_is_retried_begins_without_texts() {
     let notes = Notes::new();
     let seen = notes.clone();
-    let says = Turn::response(ModelResponse::text("one")).and_tool("echo", json!(null));
+    let says = Turn::response(ModelResponse::from_text("one")).and_tool("echo", json!(null));
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
-    let agent = Agent::builder(ScriptedModel::new([says.clone(), down, says, Turn::text("done")]))
-        .tool(echo())
-        .on_agent(on_agent_error(|_, _| Recovery::Retry))
-        .on_model(before_model(move |request| {
-            seen.push((request.context().iteration(), texts(request.context()).join(" ")));
-        }))
-        .build()
-        .unwrap();
+    let agent =
+        Agent::builder(ScriptedModel::new([says.clone(), down, says, Turn::from_text("done")]))
+            .tool(echo())
+            .on_agent(on_agent_error(|_, _| Recovery::Retry))
+            .on_model(before_model(move |request| {
+                seen.push((request.context().iteration(), texts(request.context()).join(" ")));
+            }))
+            .build()
+            .unwrap();
     agent.run("?").await.unwrap();
     let pass = [(0, "".to_owned()), (1, "one".to_owned())];
     assert_eq!(notes.take(), [pass.clone(), pass].concat());
@@ -58,9 +67,9 @@ async fn usage_counts_every_attempt_that_was_paid_for() {
     let notes = Notes::new();
     let seen = notes.clone();
     let turns = [
-        Turn::text("bad").with_usage(Usage::new(100, 10)),
-        Turn::text("good").and_tool("echo", json!(null)).with_usage(Usage::new(200, 20)),
-        Turn::text("done").with_usage(Usage::new(1, 1)),
+        Turn::from_text("bad").with_usage(Usage::new(100, 10)),
+        Turn::from_text("good").and_tool("echo", json!(null)).with_usage(Usage::new(200, 20)),
+        Turn::from_text("done").with_usage(Usage::new(1, 1)),
     ];
     let agent = Agent::builder(ScriptedModel::new(turns))
         .tool(echo())
@@ -100,7 +109,7 @@ async fn seen_by_all<T: Send + 'static>(
     let notes = Notes::new();
     let [a, b, c, d] = [(); 4].map(|()| notes.clone());
     let model = ScriptedModel::new(
-        std::iter::repeat_with(|| [calls("echo", 2), Turn::text("done")]).take(2).flatten(),
+        std::iter::repeat_with(|| [calls("echo", 2), Turn::from_text("done")]).take(2).flatten(),
     );
     let agent = Agent::builder(model)
         .name("sums")

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tower_agent::call::Extensions;
+use tower_agent::callback::{
+    Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
+    on_model_error,
+};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, Callback, Error, ErrorKind, Extensions, Message, ModelRequest, ModelResponse, Outcome,
-    Recovery, Result, Tool, after_agent, after_model, after_tool, before_agent, before_model,
-    before_tool, on_model_error,
+    Agent, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Result, Tool,
 };
 
 use crate::{Notes, calls, echo};
@@ -23,7 +26,7 @@ fn mark(text: impl Into<String>) -> Mark {
 async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
     let notes = Notes::new();
     let (agent_notes, model_notes, tool_notes) = (notes.clone(), notes.clone(), notes.clone());
-    let agent = Agent::builder(ScriptedModel::new([calls("echo", 1), Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([calls("echo", 1), Turn::from_text("done")]))
         .tool(echo())
         .on_agent(before_agent(|request| drop(request.extensions_mut().insert(mark("agent")))))
         .on_agent(after_agent(move |request, _| {
@@ -48,7 +51,7 @@ async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
 async fn parallel_calls_of_one_tool_never_mix() {
     let notes = Notes::new();
     let seen = notes.clone();
-    let agent = Agent::builder(ScriptedModel::new([calls("wait", 4), Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([calls("wait", 4), Turn::from_text("done")]))
         .tool(Tool::function("wait", "", async |n: u64| {
             tokio::time::sleep(Duration::from_millis(100 - 10 * n)).await;
             n
@@ -80,7 +83,7 @@ async fn a_band_sees_what_the_bands_outside_it_put_there() {
             notes.push((who, extensions.get::<Mark>().cloned(), extensions.get::<u8>().copied()));
         }
     };
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]))
         .on_model(before_model(|request| drop(request.extensions_mut().insert(mark("outer")))))
         .on_model(after_model(look("outer")))
         .model_layer(tower::layer::util::Identity::new())
@@ -101,7 +104,7 @@ async fn a_band_sees_what_the_bands_outside_it_put_there() {
 async fn the_next_call_finds_nothing_of_the_one_before() {
     let notes = Notes::new();
     let (of_model, of_tool) = (notes.clone(), notes.clone());
-    let turns = [calls("echo", 2), calls("echo", 1), Turn::text("done")];
+    let turns = [calls("echo", 2), calls("echo", 1), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new(turns))
         .tool(echo())
         .on_agent(before_agent(|request| drop(request.extensions_mut().insert(mark("agent")))))
@@ -125,7 +128,7 @@ async fn a_retry_keeps_what_its_call_was_given() {
     let notes = Notes::new();
     let seen = notes.clone();
     let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
-    let agent = Agent::builder(ScriptedModel::new([busy.clone(), busy, Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([busy.clone(), busy, Turn::from_text("done")]))
         .on_model(before_model(|request| drop(request.extensions_mut().insert(0_u32))))
         .on_model(on_model_error(|request, _| {
             let tries = request.extensions().get::<u32>().copied().unwrap_or_default();

@@ -1,10 +1,11 @@
 //! `context.state()`: the session's state.
 
 use serde_json::{Value, json};
+use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error, wrap_agent};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, Error, Message, Pending, Recovery, Request, State,
-    Tool, ToolRequest, after_agent, before_agent, before_model, on_agent_error, wrap_agent,
+    Action, Agent, AgentRequest, AgentResponse, Error, Interrupt, Message, Recovery, Request,
+    State, Tool, ToolRequest,
 };
 
 use crate::{Notes, calls};
@@ -31,7 +32,7 @@ fn visits(model: ScriptedModel) -> Agent {
 
 #[tokio::test]
 async fn the_state_comes_with_the_request_and_goes_back_with_the_response() {
-    let agent = visits(ScriptedModel::new([Turn::text("hi")]));
+    let agent = visits(ScriptedModel::new([Turn::from_text("hi")]));
     let before = state(json!({ "visits": 3, "theme": "dark" }));
     let response = agent.run(AgentRequest::new("?").with_state(before)).await.unwrap();
     assert_eq!(snapshot(&response), json!({ "visits": 4, "theme": "dark" }));
@@ -42,7 +43,7 @@ async fn the_state_comes_with_the_request_and_goes_back_with_the_response() {
 
 #[tokio::test]
 async fn a_run_that_is_given_no_state_begins_with_an_empty_one() {
-    let agent = visits(ScriptedModel::new([Turn::text("hi"), Turn::text("hi")]));
+    let agent = visits(ScriptedModel::new([Turn::from_text("hi"), Turn::from_text("hi")]));
     for _ in 0..2 {
         assert_eq!(snapshot(&agent.run("?").await.unwrap()), json!({ "visits": 1 }));
     }
@@ -69,7 +70,7 @@ fn a_delta_is_the_difference_between_the_beginning_and_now() {
 
 #[tokio::test]
 async fn a_state_that_a_second_run_is_given_starts_a_new_delta() {
-    let agent = visits(ScriptedModel::new([Turn::text("hi"), Turn::text("hi")]));
+    let agent = visits(ScriptedModel::new([Turn::from_text("hi"), Turn::from_text("hi")]));
     let kept = state(json!({ "theme": "dark" }));
     let first = agent.run(AgentRequest::new("?").with_state(kept.clone())).await.unwrap();
     assert_eq!(Value::Object(first.state().delta().set), json!({ "visits": 1 }));
@@ -96,7 +97,7 @@ async fn parallel_tools_share_the_state() {
             request.context().state().snapshot().len()
         }
     });
-    let agent = Agent::builder(ScriptedModel::new([calls("meet", 3), Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([calls("meet", 3), Turn::from_text("done")]))
         .tool(tool)
         .build()
         .unwrap();
@@ -115,7 +116,7 @@ async fn the_state_goes_back_whoever_gives_the_answer() {
     let down = || Turn::error(Error::from("down"));
     let script = |turns: Vec<Turn>| Agent::builder(ScriptedModel::new(turns));
     let agents = [
-        ("the model", script(vec![Turn::text("hi")])),
+        ("the model", script(vec![Turn::from_text("hi")])),
         (
             "before_agent",
             script(vec![]).on_agent(before_agent(move |request| {
@@ -125,7 +126,7 @@ async fn the_state_goes_back_whoever_gives_the_answer() {
         ),
         (
             "after_agent",
-            script(vec![Turn::text("hi")])
+            script(vec![Turn::from_text("hi")])
                 .on_agent(after_agent(move |_, _| Action::Respond(given()))),
         ),
         (
@@ -146,7 +147,7 @@ async fn the_state_goes_back_whoever_gives_the_answer() {
         (
             "an interrupt",
             script(vec![]).on_model(before_model(|_| {
-                Err::<(), _>(Error::interrupt(Pending::new("1", "input_required")))
+                Err::<(), _>(Error::interrupt(Interrupt::new("1", "input_required")))
             })),
         ),
     ];

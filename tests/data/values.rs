@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, Error, ErrorKind, Request, RunContext, Tool, ToolRequest, ValueTypeError,
+use tower_agent::callback::{
     after_agent, after_model, after_tool, before_agent, before_model, before_tool,
 };
+use tower_agent::context::ValueTypeError;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Action, Agent, Error, ErrorKind, Request, RunContext, Tool, ToolRequest};
 
 use crate::{Notes, calls, echo};
 
@@ -128,7 +129,7 @@ async fn every_call_of_a_run_shares_its_values_and_the_next_run_has_none_of_them
     };
     let [agent1, model1, tool1, tool2, model2, agent2] =
         ["agent>", "model>", "tool>", "<tool", "<model", "<agent"].map(|word| note(word, &notes));
-    let turns = || [calls("echo", 1), Turn::text("done")];
+    let turns = || [calls("echo", 1), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new([turns(), turns()].into_iter().flatten()))
         .tool(echo())
         .on_agent(before_agent(move |request| agent1(request.context())))
@@ -162,7 +163,7 @@ async fn parallel_tools_update_one_value_together() {
                 request.context().values().get::<Vec<String>>("met").unwrap().unwrap().len()
             }
         });
-    let agent = Agent::builder(ScriptedModel::new([calls("meet", 5), Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([calls("meet", 5), Turn::from_text("done")]))
         .tool(tool)
         .build()
         .unwrap();
@@ -174,7 +175,7 @@ async fn parallel_tools_update_one_value_together() {
 /// What a budget needs: it counts calls, and refuses the third.
 #[tokio::test]
 async fn a_guard_counts_in_a_value() {
-    let agent = Agent::builder(ScriptedModel::new([calls("echo", 3), Turn::text("done")]))
+    let agent = Agent::builder(ScriptedModel::new([calls("echo", 3), Turn::from_text("done")]))
         .tool(echo())
         .on_tool(before_tool(|request| {
             let add = |calls: &mut u32| {

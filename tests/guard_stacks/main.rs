@@ -14,9 +14,9 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
 use serde_json::json;
-use tower_agent::guard::approval::Decision;
+use tower_agent::middleware::approval::Decision;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::{Agent, AgentRequest, AgentResponse, End, Resolution, Result, Role};
+use tower_agent::{Agent, AgentRequest, AgentResponse, EndReason, Resolution, Result, Role};
 
 use self::case::{Around, Case, Decides, OF_MODEL, OF_OTHER, OF_TOOL, Reader, case};
 use self::support::property::cases;
@@ -97,7 +97,8 @@ fn seen(run: &Run) -> String {
                 whole.entry(id.clone()).or_default().push_str(more);
             }
             // Of an error its text is told; its causes stay as they are.
-            EventKind::RunFailed { error } | EventKind::AgentLeft { error: Some(error), .. } => {
+            EventKind::RunFailed { error }
+            | EventKind::AgentFinished { error: Some(error), .. } => {
                 other += &format!("{error} ");
             }
             kind => other += &format!("{kind:?} "),
@@ -129,8 +130,8 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
         prop_assert!(run.events.last().as_ref().is_some_and(is_end));
         let count = |is: fn(&EventKind) -> bool| run.events.iter().filter(|e| is(&e.kind)).count();
         prop_assert_eq!(
-            count(|kind| matches!(kind, EventKind::AgentEntered)),
-            count(|kind| matches!(kind, EventKind::AgentLeft { .. })),
+            count(|kind| matches!(kind, EventKind::AgentStarted)),
+            count(|kind| matches!(kind, EventKind::AgentFinished { .. })),
             "agents that came have left"
         );
         let left = left(&run.events);
@@ -179,7 +180,7 @@ fn shuts(around: &Around) -> bool {
 
 /// What providers ask of a transcript: answers follow the calls, and none is missing.
 fn check_transcript(response: &AgentResponse) -> Result<(), TestCaseError> {
-    if matches!(response.end(), End::Interrupted { .. }) {
+    if matches!(response.end_reason(), EndReason::Interrupted { .. }) {
         return Ok(());
     }
     let all: Vec<_> = response.messages().iter().collect();
@@ -209,13 +210,13 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
         Gone::Run(run) => {
             check_run(case, run)?;
             let response = run.result.as_ref().and_then(|result| result.as_ref().ok());
-            response.filter(|it| !it.pending().is_empty()).map(AgentResponse::checkpoint)
+            response.filter(|it| !it.interrupts().is_empty()).map(AgentResponse::checkpoint)
         }
         _ => None,
     };
     if let (Some(paused), Gone::Run(run)) = (paused, &gone) {
         let Some(Ok(response)) = &run.result else { unreachable!("it has a checkpoint") };
-        let answers = response.pending().iter().map(|pending| {
+        let answers = response.interrupts().iter().map(|pending| {
             let answer = match case.decides {
                 Decides::Approves => Decision::Approve,
                 Decides::Edits => Decision::Edit(json!({ "what": "Echo", "text": "edited" })),

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tower_agent::callback::Outcome;
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, Callback, ModelRequest, ModelResponse, Outcome, Result,
+    Action, AgentRequest, AgentResponse, Callback, ModelRequest, ModelResponse, Result,
     ToolRequest, ToolResponse,
 };
 

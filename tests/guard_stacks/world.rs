@@ -14,17 +14,18 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::util::{MapErrLayer, MapResponseLayer};
 use tower::{Service, ServiceBuilder};
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::budget::{Account, Budget, Limits, OnExceeding};
-use tower_agent::guard::fallback::Fallback;
-use tower_agent::guard::guardrail::{Guardrail, OnTrip, Verdict};
-use tower_agent::guard::redact::{Detector, Redact};
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent::middleware::fallback::Fallback;
+use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Part, Request, Role, Tool, ToolCall, ToolRequest, ToolResponse, Usage,
+    ModelResponse, Part, Request, Role, Tool, ToolRequest, ToolResponse, Usage,
 };
 use tower_layer::{Layer, layer_fn};
 
@@ -67,9 +68,9 @@ macro_rules! anywhere {
     ($builder:expr, $world:expr, $around:expr, $limit:expr, $call:ty, $on:ident, $layer:ident) => {
         match $around {
             Around::Retry { restart } => {
-                $builder.$layer(RetryLayer::new().restart_streams(restart))
+                $builder.$layer(CallRetryLayer::new().restart_streams(restart))
             }
-            Around::Timeout => $builder.$layer(TimeoutLayer::new(secs(7))),
+            Around::Timeout => $builder.$layer(CallTimeoutLayer::new(secs(7))),
             Around::Watch => $builder.$on(Watch::new(&mut $world.watches)),
             Around::TowerTimeout => $builder.$layer(tower::timeout::TimeoutLayer::new(secs(8))),
             Around::TowerRetry => $builder.$layer(tower::retry::RetryLayer::new(Again(2))),
@@ -168,7 +169,7 @@ impl World {
             Item::Model(around) => match around {
                 Around::Fallback { restart } => {
                     let other = ScriptedModel::always(
-                        Turn::text(format!("other words {OF_OTHER} and so on"))
+                        Turn::from_text(format!("other words {OF_OTHER} and so on"))
                             .with_usage(Usage::new(TOKENS / 2, TOKENS / 2)),
                     );
                     let other = self.probe.layer(other);
@@ -177,7 +178,7 @@ impl World {
                     }))
                 }
                 Around::TimeoutBetweenDeltas => builder.model_layer(
-                    TimeoutLayer::new(secs(60)).with_first_delta(secs(4)).with_idle(secs(4)),
+                    CallTimeoutLayer::new(secs(60)).with_first_delta(secs(4)).with_idle(secs(4)),
                 ),
                 Around::GuardrailBefore(check) => {
                     builder.model_layer(on_trip(Guardrail::before(move |_| checking(check)), check))
@@ -191,7 +192,7 @@ impl World {
                     builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
                         match response.message().text().len() % 2 {
                             0 => response,
-                            _ => ModelResponse::text("replaced"),
+                            _ => ModelResponse::from_text("replaced"),
                         }
                     }))
                 }
@@ -300,14 +301,14 @@ where
 fn model(case: &Case) -> ScriptedModel {
     let turns = case.turns.iter().enumerate().map(|(index, turn)| scripted(index, turn));
     let usage = Usage::new(TOKENS / 2, TOKENS / 2);
-    let end = Turn::text("main: the end").with_usage(usage);
+    let end = Turn::from_text("main: the end").with_usage(usage);
     ScriptedModel::new(turns.chain([end])).with_chunk_size(case.chunk)
 }
 
 fn scripted(index: usize, turn: &case::Turn) -> Turn {
     let parts = turn.says.iter().enumerate().map(|(number, say)| match say {
-        Say::Words => Part::text("main words "),
-        Say::Secret => Part::text(format!("main {OF_MODEL} says ")),
+        Say::Words => Part::from_text("main words "),
+        Say::Secret => Part::from_text(format!("main {OF_MODEL} says ")),
         Say::Thought => Part::reasoning("main thought"),
         Say::SecretThought => Part::reasoning(format!("main thought of {OF_MODEL} again")),
         Say::Call(what) => Part::from(tool_call(format!("main-{index}-{number}"), *what)),

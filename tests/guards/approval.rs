@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::callback::{before_tool, on_tool_error, wrap_tool};
+use tower_agent::compat::Semantics;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Callbacks, Effect, End, Error, ErrorKind, Message,
-    ModelResponse, Part, Resolution, Role, Semantics, Tool, ToolCall, ToolRequest, before_tool,
-    on_tool_error, wrap_tool,
+    Agent, AgentRequest, AgentResponse, Callbacks, Effect, EndReason, Error, ErrorKind, Message,
+    ModelResponse, Part, Resolution, Role, Tool, ToolRequest,
 };
 use tower_layer::Layer;
 
@@ -54,19 +56,19 @@ async fn another_process_does_as_was_decided() {
             ScriptedModel::new([Turn::tool("wipe", json!("disk")).and_tool("look", json!(1))]);
         let paused = guarded(&log, &first).run("?").await.unwrap();
         first.assert_done();
-        assert!(matches!(paused.end(), End::Interrupted(_)));
+        assert!(matches!(paused.end_reason(), EndReason::Interrupted(_)));
         assert_eq!(log.take(), ["look 1"], "the call beside it is made");
 
         // Everything anew, from JSON.
         let answer = serde_json::from_value(serde_json::to_value(&answer).unwrap()).unwrap();
-        let second = ScriptedModel::new([Turn::text("done")]);
+        let second = ScriptedModel::new([Turn::from_text("done")]);
         let done = resume(&guarded(&log, &second), &paused, [answer]).await.unwrap();
 
         second.assert_done();
         assert_eq!(log.take(), ran);
-        assert_eq!((done.text(), done.end()), ("done".to_owned(), &End::Finished));
+        assert_eq!((done.text(), done.end_reason()), ("done".to_owned(), &EndReason::Completed));
         assert_eq!(results(&done), [told]);
-        assert!(done.checkpoint().pending.is_empty());
+        assert!(done.checkpoint().interrupts.is_empty());
         assert_answered(done.messages());
         let refused = done.new_messages().flat_map(Message::tool_results).next().unwrap().is_error;
         assert_eq!(refused, ran.is_empty());
@@ -89,7 +91,7 @@ async fn what_waits_says_what_it_is_about_and_what_answer_it_takes() {
 
     let paused = agent.run("?").await.unwrap();
 
-    let [pending] = paused.pending() else { panic!("{paused:?}") };
+    let [pending] = paused.interrupts() else { panic!("{paused:?}") };
     assert_eq!((&*pending.id, &*pending.reason), ("agent/call_1", "tool_call"));
     assert_eq!(pending.tool_call_id.as_deref(), Some("call_1"));
     assert_eq!(pending.message.as_deref(), Some("`pay` needs your approval"));
@@ -98,13 +100,13 @@ async fn what_waits_says_what_it_is_about_and_what_answer_it_takes() {
     let schema = &pending.response_schema;
     assert_eq!(schema["required"], json!(["approved"]));
     assert_eq!(schema["properties"]["editedArgs"]["properties"]["amount"]["type"], "integer");
-    assert_eq!(saved(&paused).pending, paused.pending());
+    assert_eq!(saved(&paused).interrupts, paused.interrupts());
 }
 
 #[tokio::test]
 async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("done")]);
     let agent = guarded(&log, &model);
     let mut paused = agent.run("?").await.unwrap();
     let malformed = [
@@ -120,7 +122,7 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
         paused = resume(&agent, &paused, [answer]).await.unwrap();
 
         assert_eq!(ids(&paused), ["agent/call_1"], "{payload}");
-        let message = paused.pending()[0].message.clone().unwrap();
+        let message = paused.interrupts()[0].message.clone().unwrap();
         assert!(message.contains(why), "{message}");
         assert!(log.take().is_empty());
 
@@ -141,7 +143,7 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
             .and_tool("look", json!(1))
             .and_tool("wipe", json!("tape"))
             .and_tool("wipe", json!("card")),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = guarded(&log, &model);
     let yes = |id: &str| Resolution::resolved(id, Decision::Approve);
@@ -219,7 +221,7 @@ async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
         Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
     };
     let log = Log::default();
-    let model = ScriptedModel::new([call(), call(), Turn::text("done")]);
+    let model = ScriptedModel::new([call(), call(), Turn::from_text("done")]);
     let agent = guarded(&log, &model);
     let yes = |id| [Resolution::resolved(id, Decision::Approve)];
 
@@ -239,7 +241,7 @@ async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
 #[tokio::test]
 async fn a_retry_outside_is_given_the_same_answer() {
     let calls = std::sync::Arc::new(AtomicUsize::new(0));
-    let model = ScriptedModel::new([Turn::tool("flaky", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("flaky", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tool(Tool::function("flaky", "", {
             let calls = calls.clone();
@@ -271,7 +273,7 @@ async fn a_retry_outside_is_given_the_same_answer() {
 #[tokio::test]
 async fn callbacks_after_it_see_the_edit_and_may_still_refuse() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("wipe", json!("tape")), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("wipe", json!("tape")), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .on_tool(Approval::of_tools(["wipe"]))
@@ -303,7 +305,7 @@ async fn it_guards_a_tool_outside_an_agent() {
     let error = tool.oneshot(request).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Interrupted);
-    assert_eq!(error.pending().len(), 1);
+    assert_eq!(error.interrupts().len(), 1);
     assert!(log.take().is_empty());
 }
 
@@ -314,7 +316,8 @@ async fn a_rejection_counts_under_every_semantics() {
         [Semantics::potato(), Semantics::adk_python(), Semantics::adk_elixir(), Semantics::trpc()];
     for semantics in all {
         let log = Log::default();
-        let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("done")]);
+        let model =
+            ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("done")]);
         let agent = Agent::builder(model.clone())
             .semantics(semantics)
             .tool(log.tool("wipe"))

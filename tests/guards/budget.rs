@@ -10,13 +10,14 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::json;
 use tower::ServiceExt;
-use tower_agent::guard::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
-use tower_agent::guard::fallback::Fallback;
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::callback::{after_agent, wrap_model};
+use tower_agent::middleware::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
+use tower_agent::middleware::fallback::Fallback;
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, BoxError, BoxModel, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse, Request,
-    Usage, after_agent, wrap_model,
+    Agent, BoxError, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse, Request, Usage,
 };
 use tower_layer::Layer;
 
@@ -72,7 +73,7 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
         (Limits::new().with_cost(0.5, price), "a cost of 0.5", "a cost of 40.96"),
     ];
     for (limits, limit, wanted) in cases {
-        let model = ScriptedModel::always(Turn::text("hi"));
+        let model = ScriptedModel::always(Turn::from_text("hi"));
         let agent = Agent::builder(model.clone()).global(Budget::new(limits)).build().unwrap();
         let error = agent.run("?").await.unwrap_err();
         let message = format!(
@@ -109,7 +110,7 @@ async fn calls_side_by_side_never_spend_more_than_there_is() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let (used, reserved) = (account.used(), account.reserved());
                 assert!(used.tokens + reserved.tokens <= 1000, "{used:?} {reserved:?}");
-                Ok::<_, BoxError>(ModelResponse::text("hi").with_usage(Usage::new(20, 30)))
+                Ok::<_, BoxError>(ModelResponse::from_text("hi").with_usage(Usage::new(20, 30)))
             }
         }))
     };
@@ -132,7 +133,7 @@ async fn threads_do_not_race_past_the_limit() {
     let account = Account::new(Limits::new().with_model_calls(40));
     let model = BoxModel::new(tower::service_fn(|_: ModelRequest| async {
         tokio::task::yield_now().await;
-        Ok::<_, BoxError>(ModelResponse::text("hi").with_usage(Usage::new(1, 1)))
+        Ok::<_, BoxError>(ModelResponse::from_text("hi").with_usage(Usage::new(1, 1)))
     }));
     let model = charged(&account, model);
     let tasks = (0..64).map(|number| {
@@ -154,7 +155,7 @@ async fn threads_do_not_race_past_the_limit() {
 async fn each_run_has_all_of_a_new_budget_and_an_account_is_used_up_once() {
     let log = Log::default();
     let run = async |budget: Budget| {
-        let turns = [busy(1), vec![Turn::text("done")]].concat();
+        let turns = [busy(1), vec![Turn::from_text("done")]].concat();
         let model = ScriptedModel::new([turns.clone(), turns].concat());
         let agent = Agent::builder(model).tool(log.tool("look")).bundle(budget).build().unwrap();
         [agent.run("?").await, agent.run("?").await]
@@ -175,13 +176,15 @@ async fn each_run_has_all_of_a_new_budget_and_an_account_is_used_up_once() {
 async fn a_tree_of_agents_shares_what_its_root_was_given() {
     let log = Log::default();
     let worker = |name: &str, calls| {
-        let turns = [busy(calls), vec![Turn::text("found")]].concat();
+        let turns = [busy(calls), vec![Turn::from_text("found")]].concat();
         let agent = Agent::builder(ScriptedModel::new(turns)).name(name).tool(log.tool("look"));
         agent.build().unwrap()
     };
     let boss = |limit| {
-        let model =
-            ScriptedModel::new([Turn::tool("pair", json!({ "request": "?" })), Turn::text("done")]);
+        let model = ScriptedModel::new([
+            Turn::tool("pair", json!({ "request": "?" })),
+            Turn::from_text("done"),
+        ]);
         let pair = Agent::parallel("pair").agents([worker("a", 2), worker("b", 1)]);
         let budget = Budget::new(Limits::new().with_model_calls(limit).with_tool_calls(limit));
         let account = Arc::new(Mutex::new(None));
@@ -216,7 +219,7 @@ async fn outside_a_retry_it_counts_the_call_and_inside_every_attempt() {
         })
     };
     let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
-    let turns = || ScriptedModel::new([busy(), Turn::text("hi")]);
+    let turns = || ScriptedModel::new([busy(), Turn::from_text("hi")]);
 
     let account = Account::new(Limits::new());
     let budget = || Budget::of(account.clone());
@@ -236,7 +239,10 @@ async fn outside_a_retry_it_counts_the_call_and_inside_every_attempt() {
 #[tokio::test]
 async fn two_budgets_around_one_call_keep_books_of_their_own() {
     let [mine, ours] = [(); 2].map(|()| Account::new(Limits::new().with_tokens(10_000)));
-    let model = ScriptedModel::new([Turn::text("hi").with_usage(Usage::new(3, 4)), Turn::text("")]);
+    let model = ScriptedModel::new([
+        Turn::from_text("hi").with_usage(Usage::new(3, 4)),
+        Turn::from_text(""),
+    ]);
     let agent = Agent::builder(model)
         .on_model(Budget::of(mine.clone()))
         .on_model(Budget::of(ours.clone()))
@@ -288,7 +294,7 @@ async fn a_share_that_is_used_is_warned_of_once() {
             let warned = warned.clone();
             move |limit, share| warned.note(format!("{share} of {limit}"))
         });
-    let turns = busy(4).into_iter().chain([Turn::text("done")]);
+    let turns = busy(4).into_iter().chain([Turn::from_text("done")]);
     let model = ScriptedModel::new(turns.map(|turn| turn.with_usage(Usage::new(50, 50))));
     let agent =
         Agent::builder(model).tool(log.tool("look")).bundle(Budget::new(limits)).build().unwrap();
@@ -302,7 +308,7 @@ async fn a_share_that_is_used_is_warned_of_once() {
 /// What a request says of its run reaches the account.
 #[tokio::test]
 async fn a_budget_outside_an_agent_is_for_the_context_of_its_calls() {
-    let model = BoxModel::new(ScriptedModel::always(Turn::text("hi")));
+    let model = BoxModel::new(ScriptedModel::always(Turn::from_text("hi")));
     let budget = Budget::new(Limits::new().with_model_calls(1));
     let model = BoxModel::new(Callbacks::new().with(budget.clone()).layer(model));
     let request = ModelRequest::default();
@@ -321,10 +327,10 @@ async fn clones_of_a_budget_around_each_model_count_every_attempt() {
         let budget = Budget::new(Limits::new().with_model_calls(limit));
         let down = || Turn::error(Error::new(ErrorKind::Overloaded, "down"));
         let large = ScriptedModel::new([down(), down()]);
-        let small = ScriptedModel::new([Turn::text("hi")]);
+        let small = ScriptedModel::new([Turn::from_text("hi")]);
         let counted = |model: &ScriptedModel| {
             let counted = Callbacks::new().with(budget.clone()).layer(model.clone());
-            BoxModel::new(RetryLayer::new().with_attempts(2).layer(counted))
+            BoxModel::new(CallRetryLayer::new().with_attempts(2).layer(counted))
         };
         let models = Fallback::new(counted(&large)).or(counted(&small));
 

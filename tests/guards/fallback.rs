@@ -5,13 +5,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde_json::json;
 use tower::{Service, ServiceBuilder};
-use tower_agent::guard::fallback::{Fallback, ModelsFailed};
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::callback::before_model;
+use tower_agent::middleware::fallback::{Fallback, ModelsFailed};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{
-    Agent, Error, ErrorKind, Message, ModelRequest, Pending, Settings, Usage, before_model,
-};
+use tower_agent::{Agent, Error, ErrorKind, Interrupt, Message, ModelRequest, Settings, Usage};
 use tower_layer::Layer;
 
 use super::support::call;
@@ -22,7 +21,7 @@ fn failing(error: Error) -> ScriptedModel {
 }
 
 fn saying(text: &str) -> ScriptedModel {
-    ScriptedModel::new([Turn::text(text)])
+    ScriptedModel::new([Turn::from_text(text)])
 }
 
 fn error(kind: ErrorKind) -> Error {
@@ -170,7 +169,7 @@ async fn each_model_gets_the_request_as_it_came_and_prepared_for_it_alone() {
 async fn an_ending_is_the_end_whichever_model_brought_it() {
     let endings = [
         Error::abort("stop"),
-        Error::interrupt(Pending::new("1", "confirmation")),
+        Error::interrupt(Interrupt::new("1", "confirmation")),
         Error::end_invocation(),
     ];
     for ending in endings {
@@ -201,7 +200,7 @@ async fn an_abort_that_a_layer_made_another_error_of_is_the_end() {
 }
 
 fn half() -> ScriptedModel {
-    ScriptedModel::new([Turn::text("Hello world").failing_after(1, busy())]).with_chunk_size(6)
+    ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())]).with_chunk_size(6)
 }
 
 #[tokio::test]
@@ -241,7 +240,7 @@ async fn another_model_streams_where_the_first_had_said_nothing() {
 
 #[tokio::test]
 async fn all_models_count_as_the_agents() {
-    let second = ScriptedModel::new([Turn::text("hi").with_usage(Usage::new(12, 1))]);
+    let second = ScriptedModel::new([Turn::from_text("hi").with_usage(Usage::new(12, 1))]);
     let agent = Agent::builder(Fallback::new(failing(busy())).or(second))
         .on_model(before_model(|request| request.add_instructions("Be brief.")))
         .build()
@@ -253,8 +252,8 @@ async fn all_models_count_as_the_agents() {
 async fn each_model_has_its_own_retry_and_timeout_around_it() {
     let first = ScriptedModel::new([Turn::error(busy()), Turn::pending()]);
     let guarded = ServiceBuilder::new()
-        .layer(RetryLayer::new().with_attempts(2))
-        .layer(TimeoutLayer::new(Duration::from_secs(1)))
+        .layer(CallRetryLayer::new().with_attempts(2))
+        .layer(CallTimeoutLayer::new(Duration::from_secs(1)))
         .service(first.clone());
     let model = Fallback::new(guarded).or(saying("second"));
 

@@ -15,7 +15,8 @@ mod watch;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tower_agent::{AgentResponse, Checkpoint, Message, Messages, Role, Tool};
+use tower_agent::message::Messages;
+use tower_agent::{AgentResponse, Checkpoint, Message, Role, Tool};
 
 /// What tools were given, in order. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +48,7 @@ pub(crate) fn saved(response: &AgentResponse) -> Checkpoint {
 }
 
 pub(crate) fn ids(response: &AgentResponse) -> Vec<String> {
-    response.pending().iter().map(|pending| pending.id.clone()).collect()
+    response.interrupts().iter().map(|pending| pending.id.clone()).collect()
 }
 
 /// What the tools answered in this run.

@@ -3,11 +3,12 @@
 mod teams;
 
 use serde_json::{Value, json};
-use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::callback::{after_tool, before_agent, before_tool, wrap_tool};
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Checkpoint, Error, Message, Pending, Request, Resolution,
-    Tool, ToolRequest, ToolResponse, after_tool, before_agent, before_tool, wrap_tool,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, Interrupt, Message, Request, Resolution,
+    Tool, ToolRequest, ToolResponse,
 };
 
 use crate::{Log, assert_answered, ids, results, saved};
@@ -43,7 +44,7 @@ fn wiper(what: &str) -> ScriptedModel {
     ScriptedModel::new([
         Turn::tool("look", json!(what)),
         Turn::tool("wipe", json!(what)),
-        Turn::text(format!("{what} wiped")),
+        Turn::from_text(format!("{what} wiped")),
     ])
 }
 
@@ -51,8 +52,8 @@ fn wiper(what: &str) -> ScriptedModel {
 async fn an_agent_used_as_a_tool_goes_on_where_it_stopped() {
     let log = Log::default();
     let inner = wiper("disk");
-    let outer = ScriptedModel::new([ask("manager", "wipe!"), Turn::text("done")]);
-    let middle = ScriptedModel::new([ask("worker", "wipe the disk"), Turn::text("managed")]);
+    let outer = ScriptedModel::new([ask("manager", "wipe!"), Turn::from_text("done")]);
+    let middle = ScriptedModel::new([ask("worker", "wipe the disk"), Turn::from_text("managed")]);
     let build = || {
         let worker = worker("worker", &log, &inner);
         let manager = Agent::builder(middle.clone()).name("manager").tool(worker.into_tool(""));
@@ -86,17 +87,17 @@ async fn one_agent_asked_twice_at_once_keeps_the_two_apart() {
     // Numbers its calls from nought in each conversation, as some providers do.
     let model = ScriptedModel::always(Turn::function(|request| {
         let said: Vec<String> = request.messages().iter().map(Message::text).collect();
-        let call = tower_agent::ToolCall::new("call_0", "wipe", json!(said[0]));
+        let call = tower_agent::message::ToolCall::new("call_0", "wipe", json!(said[0]));
         Ok(match said.len() {
             1 => tower_agent::ModelResponse::new(Message::new(
                 tower_agent::Role::Assistant,
                 [tower_agent::Part::ToolCall(call)],
             )),
-            _ => tower_agent::ModelResponse::text(format!("{} seen to", said[0])),
+            _ => tower_agent::ModelResponse::from_text(format!("{} seen to", said[0])),
         })
     }));
     let both = ask("worker", "disk").and_tool("worker", json!({ "request": "tape" }));
-    let outer = ScriptedModel::new([both, Turn::text("done")]);
+    let outer = ScriptedModel::new([both, Turn::from_text("done")]);
     let worker = worker("worker", &log, &model);
     let boss = Agent::builder(outer).name("boss").tool(worker.into_tool("")).build().unwrap();
 
@@ -116,9 +117,9 @@ async fn the_messages_alone_ask_an_agent_used_as_a_tool_again_from_the_start() {
     let inner = ScriptedModel::new([
         Turn::tool("look", json!(1)),
         Turn::tool("wipe", json!(1)),
-        Turn::text("looked about"),
+        Turn::from_text("looked about"),
     ]);
-    let outer = ScriptedModel::new([ask("worker", "?"), Turn::text("done")]);
+    let outer = ScriptedModel::new([ask("worker", "?"), Turn::from_text("done")]);
     let worker = worker("worker", &log, &inner);
     let boss = Agent::builder(outer).tool(worker.into_tool("")).build().unwrap();
     let paused = boss.run("?").await.unwrap();
@@ -135,9 +136,9 @@ async fn an_agent_that_is_asked_something_else_begins_anew() {
     let inner = ScriptedModel::new([
         Turn::tool("look", json!(1)),
         Turn::tool("wipe", json!(1)),
-        Turn::text("never mind"),
+        Turn::from_text("never mind"),
     ]);
-    let outer = ScriptedModel::new([ask("worker", "wipe it"), Turn::text("done")]);
+    let outer = ScriptedModel::new([ask("worker", "wipe it"), Turn::from_text("done")]);
     let worker = worker("worker", &log, &inner).into_tool("");
     let boss = |request: &'static str| {
         Agent::builder(outer.clone())
@@ -157,7 +158,7 @@ async fn an_agent_that_is_asked_something_else_begins_anew() {
 #[tokio::test]
 async fn an_interrupt_that_a_layer_answers_is_still_waited_for() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("wipe", json!(1)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("wipe", json!(1)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .tool_layer(wrap_tool(|request: ToolRequest, mut next| async move {
@@ -178,14 +179,14 @@ async fn an_interrupt_that_a_layer_answers_is_still_waited_for() {
 #[tokio::test]
 async fn an_interrupt_after_the_call_leaves_it_answered() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("look"))
         .tool_layer(wrap_tool(
             |request: ToolRequest, mut next| async move { next.run(request).await },
         ))
         .on_tool(after_tool(|_, _| {
-            Err::<(), _>(Error::interrupt(Pending::new("1", "confirmation")))
+            Err::<(), _>(Error::interrupt(Interrupt::new("1", "confirmation")))
         }))
         .build()
         .unwrap();
@@ -207,9 +208,10 @@ async fn every_agent_of_the_tree_sees_the_answers_and_a_later_one_stands() {
             log.note(format!("{} {}", context.path(), found["payload"]));
         })
     };
-    let inner = Agent::builder(ScriptedModel::new([Turn::text("in")])).name("worker");
+    let inner = Agent::builder(ScriptedModel::new([Turn::from_text("in")])).name("worker");
     let inner = inner.on_agent(look(&log)).build().unwrap();
-    let outer = ScriptedModel::new([ask("worker", "?"), Turn::text("done"), Turn::text("done")]);
+    let outer =
+        ScriptedModel::new([ask("worker", "?"), Turn::from_text("done"), Turn::from_text("done")]);
     let boss = Agent::builder(outer).name("boss").on_agent(look(&log));
     let boss = boss.tool(inner.into_tool("")).build().unwrap();
     let request = AgentRequest::new("?")
@@ -228,7 +230,7 @@ async fn every_agent_of_the_tree_sees_the_answers_and_a_later_one_stands() {
 async fn a_checkpoint_keeps_its_conversations_through_a_state() {
     let log = Log::default();
     let inner = wiper("disk");
-    let outer = ScriptedModel::new([ask("worker", "?"), Turn::text("done")]);
+    let outer = ScriptedModel::new([ask("worker", "?"), Turn::from_text("done")]);
     let worker = worker("worker", &log, &inner);
     let boss = Agent::builder(outer).name("boss").tool(worker.into_tool("")).build().unwrap();
     let paused = boss.run("?").await.unwrap();
@@ -253,14 +255,14 @@ async fn a_call_has_one_path_in_and_out_of_its_tools() {
             log.note(request.context().call_path());
         })
     };
-    let model = ScriptedModel::new([Turn::tool("path", json!(1)), Turn::text("in")]);
+    let model = ScriptedModel::new([Turn::tool("path", json!(1)), Turn::from_text("in")]);
     let member = Agent::builder(model).name("member").tool(note(&paths)).build().unwrap();
     let team = Agent::sequential("team").agent(member).on_agent(before_agent({
         let paths = paths.clone();
         move |request| paths.note(request.context().call_path())
     }));
     let team = team.build().unwrap();
-    let outer = ScriptedModel::new([ask("team", "?"), Turn::text("done")]);
+    let outer = ScriptedModel::new([ask("team", "?"), Turn::from_text("done")]);
     let boss = Agent::builder(outer).name("boss").tool(team.into_tool("")).build().unwrap();
 
     boss.run("?").await.unwrap();

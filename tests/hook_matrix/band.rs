@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tower::service_fn;
+use tower_agent::callback::{self, Outcome};
 use tower_agent::{
-    Action, BoxError, Callback, Callbacks, Error, ErrorKind, Outcome, Pending, Recovery, Result,
-    callback,
+    Action, BoxError, Callback, Callbacks, Error, ErrorKind, Interrupt, Recovery, Result,
 };
 
 use crate::rows::{Does, Hook, Reply};
@@ -137,7 +137,7 @@ fn error(name: &'static str, does: Does) -> Error {
     match does {
         Does::Abort | Does::FailWithAbort => Error::abort(name),
         Does::Interrupt | Does::FailWithInterrupt => {
-            Error::interrupt(Pending::new("wait", "input_required"))
+            Error::interrupt(Interrupt::new("wait", "input_required"))
         }
         Does::EndInvocation | Does::FailWithEnd => Error::end_invocation(),
         Does::Error | Does::Fail => Error::new(ErrorKind::Auth, name),
@@ -316,7 +316,7 @@ pub(crate) fn service<R: Call>(
                 Reply::Hangs => pending().await,
                 Reply::Fails => Error::new(ErrorKind::Provider, "service"),
                 Reply::Aborts => Error::abort("service"),
-                Reply::Interrupts => Error::interrupt(Pending::new("wait", "input_required")),
+                Reply::Interrupts => Error::interrupt(Interrupt::new("wait", "input_required")),
                 Reply::Ends => Error::end_invocation(),
             };
             Err(BoxError::from(error))

@@ -97,7 +97,7 @@ fn check<R: Call>(row: &Row, style: Style) {
 /// What is latched, and that it refuses a second call, whatever that would have done.
 fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
     assert_eq!(context.aborted().is_some(), latch == Latch::Aborted, "{label}");
-    let pending: Vec<_> = context.pending().into_iter().map(|pending| pending.id).collect();
+    let pending: Vec<_> = context.interrupts().into_iter().map(|pending| pending.id).collect();
     let expected: &[&str] = if latch == Latch::Interrupted { &["wait"] } else { &[] };
     assert_eq!(pending, expected, "{label}");
 

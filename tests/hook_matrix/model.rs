@@ -1,7 +1,8 @@
-//! What a band must do, worked out from the documentation of `BandSemantics`: a model that knows
+//! What a band must do, worked out from the documentation of `CallbackSemantics`: a model that knows
 //! neither requests nor futures, only what each callback answers.
 
-use tower_agent::{ErrorKind, Origin};
+use tower_agent::ErrorKind;
+use tower_agent::call::Origin;
 
 use crate::rows::{Does, ENDED, Hook, INTERRUPTED, Reply};
 
@@ -9,7 +10,7 @@ use crate::rows::{Does, ENDED, Hook, INTERRUPTED, Reply};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
     First,
-    FirstRestTold,
+    FirstNotifyRest,
     Last,
     Compose,
 }
@@ -182,7 +183,7 @@ impl Rules {
                 || (replaces(does) && does != Does::Fail)
         };
         let silences = |does| {
-            (answers(does) && chain == Chain::FirstRestTold)
+            (answers(does) && chain == Chain::FirstNotifyRest)
                 || (fails(does) && self.failure == Failure::RestTold)
         };
         let decisive = acts.iter().position(|&does| stops(does) || silences(does));

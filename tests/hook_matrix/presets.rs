@@ -1,11 +1,10 @@
 //! Every preset, on every row of the table and on every two answers of `b` and `c`.
 
 use tower::ServiceExt;
-use tower_agent::callback::{RespondIn, SeveralOnError};
-use tower_agent::{
-    AgentRequest, BandSemantics, CallKind, Callbacks, ErrorKind, ModelRequest, RunContext,
-    ToolRequest,
-};
+use tower_agent::call::CallKind;
+use tower_agent::callback::{OnErrorPolicy, RespondScope};
+use tower_agent::compat::CallbackSemantics;
+use tower_agent::{AgentRequest, Callbacks, ErrorKind, ModelRequest, RunContext, ToolRequest};
 use tower_layer::Layer;
 
 use crate::POLLS;
@@ -42,19 +41,19 @@ pub(crate) const PRESETS: [Preset; 9] = [
 ];
 
 impl Preset {
-    pub(crate) fn semantics(self) -> BandSemantics {
+    pub(crate) fn semantics(self) -> CallbackSemantics {
         match self {
-            Self::Default => BandSemantics::default(),
-            Self::Potato => BandSemantics::potato(),
-            Self::AdkPython => BandSemantics::adk_python(),
-            Self::AdkElixir => BandSemantics::adk_elixir(),
+            Self::Default => CallbackSemantics::default(),
+            Self::Potato => CallbackSemantics::potato(),
+            Self::AdkPython => CallbackSemantics::adk_python(),
+            Self::AdkElixir => CallbackSemantics::adk_elixir(),
             Self::Trpc { continue_on_error, continue_on_response } => {
-                BandSemantics::trpc(continue_on_error, continue_on_response)
+                CallbackSemantics::trpc(continue_on_error, continue_on_response)
             }
             Self::RestTold => {
-                let mut semantics = BandSemantics::potato();
-                semantics.respond = RespondIn::Everywhere;
-                semantics.on_error = SeveralOnError::LikeAfter;
+                let mut semantics = CallbackSemantics::potato();
+                semantics.respond = RespondScope::Everywhere;
+                semantics.on_error = OnErrorPolicy::LikeAfter;
                 semantics
             }
         }
@@ -79,16 +78,16 @@ impl Preset {
         match self {
             Self::Default => default,
             Self::Potato => Rules {
-                before: Chain::FirstRestTold,
-                after: Chain::FirstRestTold,
+                before: Chain::FirstNotifyRest,
+                after: Chain::FirstNotifyRest,
                 failure: Failure::RestTold,
                 responds_before: false,
                 responds_after: is_model,
                 ..default
             },
             Self::RestTold => Rules {
-                before: Chain::FirstRestTold,
-                after: Chain::FirstRestTold,
+                before: Chain::FirstNotifyRest,
+                after: Chain::FirstNotifyRest,
                 failure: Failure::RestTold,
                 error_half: true,
                 ..default

@@ -1,6 +1,7 @@
 //! The table. Each row follows from the documentation of `callback`, not from what the code does.
 
-use tower_agent::{ErrorKind, Origin};
+use tower_agent::ErrorKind;
+use tower_agent::call::Origin;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {

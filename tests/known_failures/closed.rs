@@ -1,9 +1,10 @@
 //! What cannot decide lets nothing pass.
 
 use serde_json::json;
-use tower_agent::guard::guardrail::{Guardrail, Verdict};
+use tower_agent::callback::before_tool;
+use tower_agent::middleware::guardrail::{Guardrail, Verdict};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Result, before_tool};
+use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Result};
 use tower_layer::Layer;
 
 use crate::{Log, busy, ms, read, shown};
@@ -22,7 +23,7 @@ async fn a_check_that_crashes_hangs_or_fails_lets_nothing_pass_however_often() {
     let before = [Guardrail::before(fails), Guardrail::before(crashes), Guardrail::before(hangs)];
     for guardrail in before {
         let probe = ProbeLayer::new();
-        let agent = Agent::builder(probe.layer(ScriptedModel::always(Turn::text("seen"))))
+        let agent = Agent::builder(probe.layer(ScriptedModel::always(Turn::from_text("seen"))))
             .model_layer(guardrail.with_timeout(ms(100)))
             .build()
             .unwrap();
@@ -38,7 +39,8 @@ async fn a_check_that_crashes_hangs_or_fails_lets_nothing_pass_however_often() {
 #[tokio::test]
 async fn a_callback_that_crashes_before_a_tool_keeps_it_from_running() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("Not done.")]);
+    let model =
+        ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("Not done.")]);
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .on_tool(before_tool(|_| -> () { panic!("on purpose") }))

@@ -3,8 +3,8 @@
 use serde_json::json;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
-use tower_agent::guard::budget::{Account, Budget, Limits, OnExceeding};
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, Tool};
@@ -16,7 +16,7 @@ use crate::{Log, busy, count, ms, read, shown};
 async fn a_limit_of_one_model_call_inside_of_retries_allows_one_call_of_the_provider() {
     let probe = ProbeLayer::new();
     let agent = Agent::builder(probe.layer(ScriptedModel::always(Turn::error(busy()))))
-        .model_layer(RetryLayer::new().with_attempts(5))
+        .model_layer(CallRetryLayer::new().with_attempts(5))
         .on_model(Budget::new(Limits::new().with_model_calls(1)))
         .build()
         .unwrap();
@@ -55,7 +55,8 @@ async fn calls_side_by_side_cannot_overspend_together() {
 
 #[tokio::test]
 async fn an_agent_whose_budget_is_used_up_can_still_conclude() {
-    let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::text("As far as I know")]);
+    let model =
+        ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("As far as I know")]);
     let limits = Limits::new().with_model_calls(1).on_exceeding(OnExceeding::Finish);
     let agent = Agent::builder(model)
         .tool(Log::default().tool("look"))
@@ -69,7 +70,7 @@ async fn an_agent_whose_budget_is_used_up_can_still_conclude() {
 #[tokio::test(start_paused = true)]
 async fn a_concurrency_limit_of_one_admits_one_stream_at_a_time() {
     let probe = ProbeLayer::new();
-    let slow = ScriptedModel::always(Turn::text("some words").with_latency(ms(100)));
+    let slow = ScriptedModel::always(Turn::from_text("some words").with_latency(ms(100)));
     let agent = Agent::builder(slow.with_chunk_size(1))
         .model_layer(ConcurrencyLimitLayer::new(1))
         .model_layer(probe.clone())
@@ -87,14 +88,14 @@ async fn a_concurrency_limit_of_one_admits_one_stream_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500_ms() {
     let model = tower::service_fn(|request: ModelRequest| async move {
-        let mut attempt = request.sink().expect("it is streamed").open();
+        let mut attempt = request.delta_sender().expect("it is streamed").open();
         for _ in 0..10 {
             attempt.send(Delta::Text("word ".into())).await?;
             tokio::time::sleep(ms(50)).await;
         }
         Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
     });
-    let ours = tower_agent::guard::timeout::TimeoutLayer::new(ms(50));
+    let ours = tower_agent::middleware::timeout::CallTimeoutLayer::new(ms(50));
     let towers = tower::timeout::TimeoutLayer::new(ms(50));
     let agents = [
         Agent::builder(model).model_layer(ours).build().unwrap(),

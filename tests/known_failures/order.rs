@@ -2,18 +2,17 @@
 
 use serde_json::json;
 use tower::limit::ConcurrencyLimitLayer;
-use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::callback::{before_model, before_tool};
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, AgentRequest, Resolution, ToolRequest, ToolResponse, before_model, before_tool,
-};
+use tower_agent::{Action, Agent, AgentRequest, Resolution, ToolRequest, ToolResponse};
 
 use crate::{Log, read};
 
 #[tokio::test]
 async fn an_edited_call_passes_the_checks_behind_the_approval() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("pay", json!(10)), Turn::text("Too much.")]);
+    let model = ScriptedModel::new([Turn::tool("pay", json!(10)), Turn::from_text("Too much.")]);
     let agent = Agent::builder(model)
         .tool(log.tool("pay"))
         .on_tool(Approval::of_tools(["pay"]))
@@ -24,7 +23,7 @@ async fn an_edited_call_passes_the_checks_behind_the_approval() {
         .build()
         .unwrap();
     let paused = agent.run("?").await.unwrap();
-    let answer = Resolution::resolved(&paused.pending()[0].id, Decision::Edit(json!(1_000_000)));
+    let answer = Resolution::resolved(&paused.interrupts()[0].id, Decision::Edit(json!(1_000_000)));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
 
     let response = agent.run(request).await.unwrap();
@@ -42,15 +41,17 @@ async fn callbacks_that_rewrite_one_request_each_see_what_the_one_before_has_mad
             *request.arguments_mut() = json!(so_far + what);
         })
     };
-    let agent =
-        Agent::builder(ScriptedModel::new([Turn::tool("look", json!("a")), Turn::text("done")]))
-            .tool(log.tool("look"))
-            .on_tool(append("b"))
-            .on_tool(append("c"))
-            .tool_layer(ConcurrencyLimitLayer::new(1))
-            .on_tool(append("d"))
-            .build()
-            .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        Turn::tool("look", json!("a")),
+        Turn::from_text("done"),
+    ]))
+    .tool(log.tool("look"))
+    .on_tool(append("b"))
+    .on_tool(append("c"))
+    .tool_layer(ConcurrencyLimitLayer::new(1))
+    .on_tool(append("d"))
+    .build()
+    .unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -63,7 +64,7 @@ async fn what_a_callback_adds_stands_in_every_model_call_of_the_loop() {
     let model = ScriptedModel::new([
         Turn::tool("look", json!(1)),
         Turn::tool("look", json!(2)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = Agent::builder(model.clone())
         .tool(Log::default().tool("look"))
@@ -82,14 +83,14 @@ async fn what_a_callback_adds_stands_in_every_model_call_of_the_loop() {
 async fn a_resume_runs_nothing_again_that_had_finished() {
     let log = Log::default();
     let turn = Turn::tool("look", json!("dear")).and_tool("pay", json!(10));
-    let model = ScriptedModel::new([turn, Turn::text("done")]);
+    let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tools([log.tool("look"), log.tool("pay")])
         .on_tool(Approval::of_tools(["pay"]))
         .build()
         .unwrap();
     let paused = agent.run("?").await.unwrap();
-    let yes = Resolution::resolved(&paused.pending()[0].id, Decision::Approve);
+    let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
 
     assert_eq!(agent.run(request).await.unwrap().text(), "done");

@@ -1,24 +1,25 @@
 //! Whom a callback stands around, and what it can do.
 
 use serde_json::json;
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::redact::{Detector, Redact};
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::callback::after_tool;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, Effect, Message, ModelRequest, ModelResponse, ToolCall, ToolRequest,
-    ToolResponse, after_tool,
+    Action, Agent, Effect, Message, ModelRequest, ModelResponse, ToolRequest, ToolResponse,
 };
 
 use crate::{Log, read, shown};
 
 #[tokio::test]
 async fn a_guard_of_the_tree_stands_around_agents_behind_tools_and_those_handed_over_to() {
-    let worker = Agent::builder(ScriptedModel::new([Turn::text("Ask jo@example.com.")]))
+    let worker = Agent::builder(ScriptedModel::new([Turn::from_text("Ask jo@example.com.")]))
         .name("worker")
         .build()
         .unwrap();
-    let clerk = Agent::builder(ScriptedModel::new([Turn::text("Or al@example.com.")]))
+    let clerk = Agent::builder(ScriptedModel::new([Turn::from_text("Or al@example.com.")]))
         .name("clerk")
         .build()
         .unwrap();
@@ -46,7 +47,7 @@ async fn a_guard_of_the_tree_stands_around_agents_behind_tools_and_those_handed_
 async fn a_callback_around_a_tool_sees_its_declaration_and_can_change_its_answer() {
     let log = Log::default();
     let seen = log.clone();
-    let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("look").effect(Effect::Pure))
         .on_tool(after_tool(move |request: &ToolRequest, _: &ToolResponse| {
@@ -69,12 +70,12 @@ async fn what_is_redacted_for_the_model_is_put_back_for_a_tool() {
     let model = ScriptedModel::new([
         Turn::function(|request: &ModelRequest| {
             let text = request.messages().iter().next_back().unwrap().text();
-            let mut response = ModelResponse::text("");
+            let mut response = ModelResponse::from_text("");
             let call = ToolCall::new("call", "send", json!({ "to": text }));
             *response.message_mut().parts_mut() = vec![call.into()];
             Ok(response)
         }),
-        Turn::text("sent"),
+        Turn::from_text("sent"),
     ]);
     let redact = Redact::new([Detector::email()]).unwrap().with_input();
     let agent = Agent::builder(model.clone())
@@ -92,8 +93,8 @@ async fn what_is_redacted_for_the_model_is_put_back_for_a_tool() {
 #[tokio::test]
 async fn what_is_registered_is_what_runs_and_can_be_looked_at() {
     let record = RecordLayer::<ModelRequest>::new();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
-        .model_layer(RetryLayer::new())
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
+        .model_layer(CallRetryLayer::new())
         .model_layer(record.clone())
         .on_tool(Approval::of_effects())
         .build()
@@ -103,5 +104,5 @@ async fn what_is_registered_is_what_runs_and_can_be_looked_at() {
 
     assert_eq!(record.requests().len(), 1);
     let told = agent.explain().to_string();
-    assert!(told.contains("[RetryLayer]") && told.contains("Approval"), "{told}");
+    assert!(told.contains("[CallRetryLayer]") && told.contains("Approval"), "{told}");
 }

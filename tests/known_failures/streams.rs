@@ -2,14 +2,14 @@
 
 use serde_json::json;
 use tokio::time::Instant;
-use tower_agent::guard::guardrail::{Guardrail, OnTrip, Verdict};
-use tower_agent::guard::redact::{Detector, Redact};
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::callback::{Outcome, after_model, after_tool, before_model};
+use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::{Delta, EventKind, Mapper};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, Callback, Error, ErrorKind, ModelRequest, ModelResponse, Outcome, Result,
-    ToolResponse, after_model, after_tool, before_model,
+    Action, Agent, Callback, Error, ErrorKind, ModelRequest, ModelResponse, Result, ToolResponse,
 };
 use tower_layer::Layer;
 
@@ -47,7 +47,7 @@ async fn trips_late(_: ModelRequest) -> Result<Verdict> {
 
 #[tokio::test]
 async fn an_answer_that_a_check_refuses_is_never_streamed() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("Take a pipe for the bomb.")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("Take a pipe for the bomb.")]))
         .model_layer(Guardrail::after(no_bomb).with_on_trip(OnTrip::answer("No.")))
         .build()
         .unwrap();
@@ -59,7 +59,8 @@ async fn an_answer_that_a_check_refuses_is_never_streamed() {
 
 #[tokio::test]
 async fn a_redactor_waits_while_a_match_may_still_grow() {
-    let model = ScriptedModel::new([Turn::text("Ask jo@example.com or me.")]).with_chunk_size(1);
+    let model =
+        ScriptedModel::new([Turn::from_text("Ask jo@example.com or me.")]).with_chunk_size(1);
     let redact = Redact::new([Detector::email()]).unwrap();
     let agent = Agent::builder(model).global(redact).build().unwrap();
 
@@ -76,7 +77,7 @@ async fn callbacks_run_alike_whether_streamed_or_not() {
     for streamed in [false, true] {
         let log = Log::default();
         let [before, after, tool] = [log.clone(), log.clone(), log.clone()];
-        let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::text("Seen.")]);
+        let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("Seen.")]);
         let agent = Agent::builder(model)
             .tool(log.tool("look"))
             .on_model(before_model(move |_| before.note("before the model")))
@@ -99,9 +100,10 @@ async fn callbacks_run_alike_whether_streamed_or_not() {
 #[tokio::test(start_paused = true)]
 async fn a_callback_can_stop_a_stream_in_the_middle_and_have_it_made_again() {
     let probe = ProbeLayer::new();
-    let model = ScriptedModel::new([Turn::text("xx bad").hanging_after(6), Turn::text("good")]);
+    let model =
+        ScriptedModel::new([Turn::from_text("xx bad").hanging_after(6), Turn::from_text("good")]);
     let agent = Agent::builder(probe.layer(model.with_chunk_size(1)))
-        .model_layer(RetryLayer::new().retry_if(|_| true).restart_streams(true))
+        .model_layer(CallRetryLayer::new().retry_if(|_| true).restart_streams(true))
         .on_model(before_model(|request| {
             request.map_deltas(|| Stops { at: "b", with: Error::new(ErrorKind::Other, "bad") });
         }))
@@ -119,7 +121,7 @@ async fn a_callback_can_stop_a_stream_in_the_middle_and_have_it_made_again() {
 #[tokio::test]
 async fn an_abort_in_the_middle_of_a_stream_ends_it_and_says_so() {
     let probe = ProbeLayer::new();
-    let agent = Agent::builder(probe.layer(ScriptedModel::new([Turn::text("one two three")])))
+    let agent = Agent::builder(probe.layer(ScriptedModel::new([Turn::from_text("one two three")])))
         .on_model(before_model(|request| {
             request.map_deltas(|| Stops { at: "tw", with: Error::abort("enough") });
         }))
@@ -150,10 +152,11 @@ async fn who_writes_down_what_happened_is_told_of_a_failure_too() {
         }
     }
     let log = Log::default();
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("half").failing_after(1, busy())]))
-        .on_model(Memory(log.clone()))
-        .build()
-        .unwrap();
+    let agent =
+        Agent::builder(ScriptedModel::new([Turn::from_text("half").failing_after(1, busy())]))
+            .on_model(Memory(log.clone()))
+            .build()
+            .unwrap();
 
     read(&agent).await.1.unwrap_err();
 

@@ -1,10 +1,9 @@
 //! Plain answers.
 
 use serde_json::{Value, json};
+use tower_agent::model::FinishReason;
 use tower_agent::stream::Delta;
-use tower_agent::{
-    Error, ErrorKind, FinishReason, Message, ModelRequest, ModelResponse, Part, Role,
-};
+use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role};
 
 use crate::support::server::{Reply, Server, delta, events, finished, json as reply, whole};
 use crate::support::{arguments, begins, call, deltas, stream, text};
@@ -158,7 +157,8 @@ async fn thoughts_come_before_words() {
         json!({ "reasoning": "hm", "reasoning_content": "hm", "content": "yes" }),
     ] {
         let response = read(json!({ "choices": [{ "message": fields }] })).await;
-        let expected = Message::new(Role::Assistant, [Part::reasoning("hm"), Part::text("yes")]);
+        let expected =
+            Message::new(Role::Assistant, [Part::reasoning("hm"), Part::from_text("yes")]);
         assert_eq!(response.message(), &expected);
     }
 }

@@ -129,7 +129,7 @@ async fn a_dropped_call_closes_the_connection() {
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
     let (sink, events) = channel(4);
     let mut deltas = events.filter_map(async |event| deltas([event]).pop()).boxed();
-    let mut answer = model.oneshot(ModelRequest::default().with_sink(sink));
+    let mut answer = model.oneshot(ModelRequest::default().with_delta_sender(sink));
     let first = futures::future::select(&mut answer, deltas.next()).await;
     let futures::future::Either::Right((Some(first), _)) = first else {
         panic!("the call ended before its first delta");
@@ -148,7 +148,7 @@ async fn a_reader_that_leaves_cancels_the_call() {
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
     let (sink, chunks) = channel(4);
     drop(chunks);
-    let error = call(model, ModelRequest::default().with_sink(sink)).await.unwrap_err();
+    let error = call(model, ModelRequest::default().with_delta_sender(sink)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     server.await.unwrap();
 }

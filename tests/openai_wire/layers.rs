@@ -11,8 +11,9 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::retry::Policy;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_agent::model::ModelService;
 use tower_agent::provider::openai::{HttpClient, OpenAi};
-use tower_agent::{ErrorKind, ModelRequest, ModelService};
+use tower_agent::{ErrorKind, ModelRequest};
 use tower_http::set_header::SetRequestHeaderLayer;
 use tower_http::trace::TraceLayer;
 

@@ -55,7 +55,7 @@ async fn the_body_is_read_only_as_deltas_are() {
     });
     let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
     let (sink, mut events) = channel(4);
-    let request = ModelRequest::default().with_sink(sink);
+    let request = ModelRequest::default().with_delta_sender(sink);
     let mut answer = builder.build_with(http).unwrap().oneshot(request);
     assert!((&mut answer).now_or_never().is_none());
     assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
@@ -98,7 +98,7 @@ async fn a_reader_that_does_not_read_stops_the_server() {
     let server = tokio::spawn(pour(listener, written.clone()));
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
     let (sink, mut events) = channel(1);
-    let answer = tokio::spawn(model.oneshot(ModelRequest::default().with_sink(sink)));
+    let answer = tokio::spawn(model.oneshot(ModelRequest::default().with_delta_sender(sink)));
     assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
     assert_eq!(deltas(events.next().await), [text(&"x".repeat(CHUNK))]);
     // Everything runs on this thread, so all that can happen happens while this yields.

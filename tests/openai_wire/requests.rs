@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::{
-    Effect, ErrorKind, Message, ModelRequest, Part, ProviderData, ReasoningEffort, ResponseFormat,
-    Role, Settings, ToolCall, ToolChoice, ToolDeclaration, ToolResult,
-};
+use tower_agent::message::{ProviderData, ToolCall, ToolResult};
+use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{Effect, ErrorKind, Message, ModelRequest, Part, Role, Settings};
 
 use crate::support::server::{Seen, Server, events, finished, says};
 use crate::support::{call, stream};
@@ -78,7 +78,7 @@ async fn every_role_and_a_tool_turn() {
         Message::system("In between."),
         Message::user("Weather?"),
         Message::new(Role::Assistant, [call.clone().into()]),
-        Message::tool(ToolResult::new(&call, [Part::text("rain"), Part::text("4 °C")])),
+        Message::tool(ToolResult::new(&call, [Part::from_text("rain"), Part::from_text("4 °C")])),
         Message::assistant("It rains."),
     ])
     .await;
@@ -122,8 +122,8 @@ async fn pictures_of_tools_follow_the_results_of_the_turn() {
     let picture = Part::image_url("https://example.com/cat.png");
     let messages = sent_messages([
         Message::new(Role::Assistant, [one.clone().into(), two.clone().into()]),
-        Message::tool(ToolResult::new(&one, [Part::text("a cat"), picture])),
-        Message::tool(ToolResult::new(&two, [Part::text("noon")])),
+        Message::tool(ToolResult::new(&one, [Part::from_text("a cat"), picture])),
+        Message::tool(ToolResult::new(&two, [Part::from_text("noon")])),
         Message::user("And?"),
     ])
     .await;
@@ -148,8 +148,8 @@ async fn reasoning_stays_here_unless_it_says_otherwise() {
         reasoning.provider = ours(json!({ "reasoning_content": "hm" }));
     }
     let messages = sent_messages([
-        Message::new(Role::Assistant, [quiet, Part::text("yes")]),
-        Message::new(Role::Assistant, [told, Part::text("yes")]),
+        Message::new(Role::Assistant, [quiet, Part::from_text("yes")]),
+        Message::new(Role::Assistant, [told, Part::from_text("yes")]),
     ])
     .await;
     let expected = json!([
@@ -163,7 +163,7 @@ async fn reasoning_stays_here_unless_it_says_otherwise() {
 async fn what_this_provider_added_goes_back() {
     let mut call = ToolCall::new("call_1", "weather", json!({}));
     call.provider = ours(json!({ "extra_content": { "google": { "thought_signature": "EqQ" } } }));
-    let mut words = Part::text("long");
+    let mut words = Part::from_text("long");
     if let Part::Text(text) = &mut words {
         text.provider = ours(json!({ "cache_control": { "type": "ephemeral" } }));
     }

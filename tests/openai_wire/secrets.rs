@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use tower_agent::provider::openai::{BuildError, Builder, OpenAi};
+use tower_agent::provider::openai::{OpenAi, OpenAiBuildError, OpenAiBuilder};
 use tower_agent::{Error, ErrorKind, ModelRequest};
 
 use crate::support::call;
@@ -11,13 +11,13 @@ use crate::support::server::{Reply, Server, json as reply, whole};
 
 const KEY: &str = "sk-proj-very/secret+key=4711";
 
-async fn error_of(reply: Reply, build: impl FnOnce(Builder) -> Builder) -> Error {
+async fn error_of(reply: Reply, build: impl FnOnce(OpenAiBuilder) -> OpenAiBuilder) -> Error {
     let server = Server::start([reply]).await;
     let model = build(server.builder()).build().unwrap();
     call(model, ModelRequest::default()).await.unwrap_err()
 }
 
-fn with_key(builder: Builder) -> Builder {
+fn with_key(builder: OpenAiBuilder) -> OpenAiBuilder {
     builder.api_key(KEY)
 }
 
@@ -148,7 +148,7 @@ fn a_key_where_a_port_or_credentials_would_be_is_refused_and_not_shown() {
         let builder = OpenAi::builder().api_key("").base_url(&*url);
         assert!(!format!("{builder:?}").contains("secret"), "{builder:?}");
         match builder.build() {
-            Err(error @ BuildError::BaseUrl { .. }) => {
+            Err(error @ OpenAiBuildError::BaseUrl { .. }) => {
                 assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
             }
             other => panic!("{url}: {other:?}"),
@@ -193,7 +193,7 @@ const CHILD: &str = "TOWER_AGENT_CHILD_TEST";
 async fn refused(key: Option<&str>) -> Error {
     let server = Server::start([reply(401, &json!({ "error": "No." }))]).await;
     let builder = OpenAi::builder().base_url(&server.base_url).model("m");
-    let builder = key.into_iter().fold(builder, Builder::api_key);
+    let builder = key.into_iter().fold(builder, OpenAiBuilder::api_key);
     call(builder.build().unwrap(), ModelRequest::default()).await.unwrap_err()
 }
 

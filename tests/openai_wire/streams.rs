@@ -1,8 +1,9 @@
 //! Streamed answers.
 
 use serde_json::json;
+use tower_agent::model::FinishReason;
 use tower_agent::stream::Delta;
-use tower_agent::{ErrorKind, FinishReason, Message, ModelRequest, Part, Role};
+use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 
 use crate::support::server::{
     Reply, Server, chunked, delta, event, events, finished, unfinished, whole,
@@ -41,7 +42,7 @@ async fn a_full_stream() {
     let response = response.unwrap();
     let thought = |text: &str| Delta::Reasoning(text.into());
     assert_eq!(deltas, [thought("h"), thought("m"), text("Hel"), text("lö")]);
-    let expected = Message::new(Role::Assistant, [Part::reasoning("hm"), Part::text("Hellö")]);
+    let expected = Message::new(Role::Assistant, [Part::reasoning("hm"), Part::from_text("Hellö")]);
     assert_eq!(response.message(), &expected);
     assert_eq!(response.attempt(), Some(0));
     assert_eq!(response.finish_reason(), &FinishReason::Stop);
@@ -270,7 +271,7 @@ async fn attempts_are_numbered_by_the_sink() {
     .await;
     let (sink, _chunks) = tower_agent::stream::channel(8);
     for attempt in 0..2 {
-        let request = ModelRequest::default().with_sink(sink.clone());
+        let request = ModelRequest::default().with_delta_sender(sink.clone());
         let response = crate::support::call(server.model(), request).await.unwrap();
         assert_eq!(response.attempt(), Some(attempt));
     }
@@ -284,7 +285,7 @@ async fn a_call_that_is_refused_opens_no_attempt() {
     ])
     .await;
     let (sink, _chunks) = tower_agent::stream::channel(8);
-    let request = ModelRequest::default().with_sink(sink);
+    let request = ModelRequest::default().with_delta_sender(sink);
     crate::support::call(server.model(), request.clone()).await.unwrap_err();
     let response = crate::support::call(server.model(), request).await.unwrap();
     assert_eq!(response.attempt(), Some(0));

@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::util::MapRequestLayer;
-use tower_agent::runner::AfterModelRespond;
+use tower_agent::agent::AfterModelRespond;
+use tower_agent::callback::{after_agent, after_model, after_tool};
+use tower_agent::compat::Semantics;
+use tower_agent::message::{Messages, ToolCall, ToolResult};
+use tower_agent::model::FinishReason;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, End, Error, ErrorKind, FinishReason,
-    Message, Messages, ModelRequest, ModelResponse, Part, Pending, Request, Role, Semantics, Tool,
-    ToolCall, ToolRequest, ToolResult, Usage, after_agent, after_model, after_tool,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, EndReason, Error, ErrorKind,
+    Interrupt, Message, ModelRequest, ModelResponse, Part, Request, Role, Tool, ToolRequest, Usage,
 };
 
 /// What a strict provider says of a conversation: every call is answered exactly once, right behind
@@ -48,7 +51,7 @@ fn strict(say: impl Fn(&ModelRequest) -> ModelResponse + Send + Sync + 'static) 
 }
 
 fn listener() -> AgentBuilder {
-    Agent::builder(strict(|_| ModelResponse::text("I see.")))
+    Agent::builder(strict(|_| ModelResponse::from_text("I see.")))
 }
 
 fn asks(ids: &[&str]) -> Message {
@@ -57,7 +60,7 @@ fn asks(ids: &[&str]) -> Message {
 }
 
 fn answer(id: &str, text: &str) -> Message {
-    Message::tool(ToolResult::new(&ToolCall::new(id, "look", json!({})), [Part::text(text)]))
+    Message::tool(ToolResult::new(&ToolCall::new(id, "look", json!({})), [Part::from_text(text)]))
 }
 
 fn user(text: &str) -> Message {
@@ -166,10 +169,10 @@ fn asking(change: impl FnOnce(AgentBuilder) -> AgentBuilder) -> Agent {
     let model =
         strict(|request| match request.messages().iter().any(|it| it.tool_calls().count() > 0) {
             false => ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))]),
-            true => ModelResponse::text("done"),
+            true => ModelResponse::from_text("done"),
         });
     let ask = Tool::function_with("ask", "Asks.", async |_: Value, _: ToolRequest| {
-        Err::<(), _>(Error::interrupt(Pending::new("may I?", "confirmation")))
+        Err::<(), _>(Error::interrupt(Interrupt::new("may I?", "confirmation")))
     });
     change(Agent::builder(model).tool(ask)).build().unwrap()
 }
@@ -178,7 +181,7 @@ fn asking(change: impl FnOnce(AgentBuilder) -> AgentBuilder) -> Agent {
 async fn a_user_who_speaks_in_the_place_of_answering_is_heard() {
     let agent = asking(|agent| agent);
     let paused = agent.run("Go.").await.unwrap();
-    assert_eq!(paused.pending().len(), 1);
+    assert_eq!(paused.interrupts().len(), 1);
     let request = AgentRequest::resume(paused.checkpoint()).with_message("Never mind.");
     let (response, events) = seen(&agent, request).await;
     assert_eq!(response.unwrap().text(), "done");
@@ -198,7 +201,7 @@ async fn a_thread_in_which_a_tool_was_stopped_or_aborted_goes_on() {
         let model = strict(|request| {
             match request.messages().iter().any(|it| it.tool_calls().count() > 0) {
                 false => ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))]),
-                true => ModelResponse::text("done"),
+                true => ModelResponse::from_text("done"),
             }
         });
         let agent = Agent::builder(model)
@@ -234,7 +237,7 @@ async fn answers_that_the_end_of_an_invocation_adds_reach_the_reader() {
         .unwrap();
     let (response, events) = seen(&agent, "Go.").await;
     let response = response.unwrap();
-    assert_eq!(response.end(), &End::Ended);
+    assert_eq!(response.end_reason(), &EndReason::EndedByCallback);
     assert_eq!(refused(response.messages()), None);
     assert_eq!(told(&events), ["call_1", "call_2", "call_3"]);
 }
@@ -274,10 +277,10 @@ fn thinker() -> ScriptedModel {
     call.provider.set("acme", json!("signed"));
     let said = Message::new(
         Role::Assistant,
-        [Part::reasoning("hm"), Part::text("Let me look."), Part::ToolCall(call)],
+        [Part::reasoning("hm"), Part::from_text("Let me look."), Part::ToolCall(call)],
     );
     let turn = ModelResponse::new(said).with_usage(Usage::new(5, 5));
-    ScriptedModel::new([Turn::response(turn), Turn::text("done")])
+    ScriptedModel::new([Turn::response(turn), Turn::from_text("done")])
 }
 
 fn replaced(
@@ -299,7 +302,7 @@ fn replaced(
 async fn a_text_in_the_place_of_tool_calls_keeps_them() {
     type Change = fn(&ModelResponse) -> ModelResponse;
     let changes: [Change; 2] = [
-        |_| ModelResponse::text("One moment."),
+        |_| ModelResponse::from_text("One moment."),
         |response| response.clone().with_text("One moment."),
     ];
     for change in changes {
@@ -321,7 +324,7 @@ async fn a_text_in_the_place_of_tool_calls_keeps_them() {
 async fn an_answer_drops_the_calls_when_it_says_so() {
     type Change = fn(&ModelResponse) -> ModelResponse;
     let changes: [Change; 3] = [
-        |_| ModelResponse::text("No.").without_tool_calls(),
+        |_| ModelResponse::from_text("No.").without_tool_calls(),
         |response| response.clone().with_text("No.").without_tool_calls(),
         // A change of the model's own answer is what it is.
         |response| {
@@ -347,12 +350,12 @@ async fn a_guards_answer_stands_as_it_is() {
         .tool(look())
         .on_model(
             after_model(|_, response| match response.message().tool_calls().next() {
-                Some(_) => Action::Respond(ModelResponse::text("Never.")),
+                Some(_) => Action::Respond(ModelResponse::from_text("Never.")),
                 None => Action::Continue,
             })
             .guard(),
         )
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::text("Really."))))
+        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("Really."))))
         .build()
         .unwrap();
     let response = agent.run("Go.").await.unwrap();
@@ -365,7 +368,8 @@ async fn the_presets_replace_the_models_answer_with_its_calls() {
         [Semantics::potato(), Semantics::adk_python(), Semantics::adk_elixir(), Semantics::trpc()];
     for preset in presets {
         assert_ne!(preset.run.after_model_respond, AfterModelRespond::KeepToolCalls);
-        let response = replaced(preset, |_| ModelResponse::text("No.")).run("Go.").await.unwrap();
+        let response =
+            replaced(preset, |_| ModelResponse::from_text("No.")).run("Go.").await.unwrap();
         assert_eq!((response.text().as_str(), response.iterations()), ("No.", 1), "{preset:?}");
     }
 }
@@ -381,10 +385,11 @@ fn the_helpers_change_one_thing_and_keep_the_rest() {
     assert_eq!(response.usage().total(), 3);
     assert_eq!(response.clone().without_tool_calls().finish_reason(), &FinishReason::Stop);
     assert_eq!(
-        ModelResponse::text("a").with_tool_call(call("1")).finish_reason(),
+        ModelResponse::from_text("a").with_tool_call(call("1")).finish_reason(),
         &FinishReason::ToolCalls
     );
-    let long = ModelResponse::text("a").with_finish_reason(FinishReason::Length).with_text("b");
+    let long =
+        ModelResponse::from_text("a").with_finish_reason(FinishReason::Length).with_text("b");
     assert_eq!(long.finish_reason(), &FinishReason::Length);
 }
 
@@ -399,13 +404,13 @@ async fn an_agent_that_pauses_or_ends_is_not_asked_after() {
             asked.fetch_add(1, SeqCst);
         }))
     };
-    assert_eq!(asking(count).run("Go.").await.unwrap().pending().len(), 1);
+    assert_eq!(asking(count).run("Go.").await.unwrap().interrupts().len(), 1);
     assert_eq!(asked.load(SeqCst), 0);
 
     let ends = |agent: AgentBuilder| {
         count(agent).on_model(after_model(|_, _| Err::<(), _>(Error::end_invocation())))
     };
-    assert_eq!(asking(ends).run("Go.").await.unwrap().end(), &End::Ended);
+    assert_eq!(asking(ends).run("Go.").await.unwrap().end_reason(), &EndReason::EndedByCallback);
     assert_eq!(asked.load(SeqCst), 0);
 
     assert_eq!(count(listener()).build().unwrap().run("Go.").await.unwrap().text(), "I see.");
@@ -416,11 +421,11 @@ async fn an_agent_that_pauses_or_ends_is_not_asked_after() {
 #[tokio::test]
 async fn an_interrupt_or_an_end_in_an_after_leaves_the_call_its_response() {
     let errors: [fn() -> Error; 2] =
-        [|| Error::interrupt(Pending::new("may I?", "confirmation")), Error::end_invocation];
+        [|| Error::interrupt(Interrupt::new("may I?", "confirmation")), Error::end_invocation];
     for error in errors {
         let later = Arc::new(AtomicU32::new(0));
         let counted = later.clone();
-        let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("done")]);
         let agent = Agent::builder(model)
             .tool(look())
             .on_tool(after_tool(move |_, _| Err::<(), _>(error())))
@@ -443,7 +448,7 @@ async fn an_interrupt_or_an_end_in_an_after_leaves_the_call_its_response() {
 async fn a_new_request_inside_an_agents_stack_fails_and_a_changed_one_does_not() {
     type Change = fn(AgentBuilder) -> AgentBuilder;
     let looking = || {
-        let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("done")]);
         Agent::builder(model).tool(look()).instructions("Be brief.")
     };
     let fresh: [(&str, Change); 2] = [

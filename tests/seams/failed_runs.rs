@@ -8,14 +8,16 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::runner::ToolFailure;
+use tower_agent::agent::ToolFailure;
+use tower_agent::callback::{after_tool, before_model, wrap_agent, wrap_model};
+use tower_agent::compat::Semantics;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind, Message,
-    ModelRequest, ModelResponse, Request, Semantics, Tool, ToolCall, after_tool, before_model,
-    wrap_agent, wrap_model,
+    ModelRequest, ModelResponse, Request, Tool,
 };
 use tower_layer::Layer;
 
@@ -59,7 +61,7 @@ fn of(error: &Error) -> Checkpoint {
 #[tokio::test]
 async fn a_run_that_fails_behind_a_tool_goes_on_behind_it() {
     let paid = Paid::default();
-    let model = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let model = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model).tool(paid.tool()).build().unwrap();
 
     let error = agent.run("Pay.").await.unwrap_err();
@@ -74,7 +76,7 @@ async fn a_run_that_fails_behind_a_tool_goes_on_behind_it() {
 #[tokio::test]
 async fn a_run_out_of_model_calls_or_aborted_keeps_what_it_did() {
     let paid = Paid::default();
-    let model = ScriptedModel::new([pays(), Turn::text("Paid.")]);
+    let model = ScriptedModel::new([pays(), Turn::from_text("Paid.")]);
     let once = Agent::builder(model.clone()).tool(paid.tool()).max_iterations(1).build().unwrap();
     let error = once.run("Pay.").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MaxIterations);
@@ -100,7 +102,7 @@ async fn a_run_that_is_cancelled_keeps_what_it_did() {
     let paid = Paid::default();
     let token = CancellationToken::new();
     let cancel = token.clone();
-    let model = ScriptedModel::new([pays(), Turn::text("Paid.")]);
+    let model = ScriptedModel::new([pays(), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model)
         .tool(paid.tool())
         .model_layer(wrap_model(move |request: ModelRequest, mut next| {
@@ -126,7 +128,7 @@ async fn a_run_that_is_cancelled_keeps_what_it_did() {
 #[tokio::test]
 async fn a_stream_that_is_not_read_to_its_end_has_what_it_has_shown() {
     let paid = Paid::default();
-    let model = ScriptedModel::new([pays(), Turn::text("Paid.")]);
+    let model = ScriptedModel::new([pays(), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model).tool(paid.tool()).build().unwrap();
 
     let mut run = agent.stream("Pay.");
@@ -145,7 +147,7 @@ async fn a_stream_that_is_not_read_to_its_end_has_what_it_has_shown() {
 
 #[tokio::test]
 async fn every_ending_has_a_checkpoint_and_the_next_turn_goes_on_from_it() {
-    let model = ScriptedModel::always(Turn::text("Yes."));
+    let model = ScriptedModel::always(Turn::from_text("Yes."));
     let agent = Agent::builder(model).build().unwrap();
     let mut checkpoint = Checkpoint::default();
     for turn in 1..=3 {
@@ -153,7 +155,7 @@ async fn every_ending_has_a_checkpoint_and_the_next_turn_goes_on_from_it() {
         let response = agent.run(request).await.unwrap();
         checkpoint = response.checkpoint();
         assert_eq!((checkpoint.turn, checkpoint.messages.len()), (turn, 2 * turn as usize));
-        assert!(checkpoint.pending.is_empty());
+        assert!(checkpoint.interrupts.is_empty());
     }
     assert_eq!(checkpoint.messages[4], Message::user("Well?"));
 }
@@ -175,9 +177,9 @@ async fn resume(agent: &Agent, error: &Error) -> AgentResponse {
 #[tokio::test]
 async fn a_team_goes_on_with_the_member_that_failed() {
     let paid = Paid::default();
-    let first = ScriptedModel::new([Turn::text("begun")]);
-    let second = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
-    let third = ScriptedModel::new([Turn::text("end")]);
+    let first = ScriptedModel::new([Turn::from_text("begun")]);
+    let second = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
+    let third = ScriptedModel::new([Turn::from_text("end")]);
     let team = Agent::sequential("team")
         .agents([
             agent("first", &first, [paid.tool()]),
@@ -200,7 +202,7 @@ async fn a_team_goes_on_with_the_member_that_failed() {
 async fn a_sub_agent_that_took_over_goes_on_where_it_failed() {
     let paid = Paid::default();
     let desk = ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
-    let billing = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let billing = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let desk = Agent::builder(desk)
         .name("desk")
         .sub_agent(agent("billing", &billing, [paid.tool()]))
@@ -217,9 +219,9 @@ async fn a_sub_agent_that_took_over_goes_on_where_it_failed() {
 #[tokio::test]
 async fn an_agent_as_a_tool_goes_on_where_it_failed() {
     let paid = Paid::default();
-    let worker = ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let worker = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
-    let boss = ScriptedModel::new([ask, Turn::text("Done.")]);
+    let boss = ScriptedModel::new([ask, Turn::from_text("Done.")]);
     let mut semantics = Semantics::default();
     semantics.run.tool_failure = ToolFailure::FailRun;
     let boss = Agent::builder(boss)
@@ -240,9 +242,9 @@ async fn an_agent_as_a_tool_goes_on_where_it_failed() {
 #[tokio::test]
 async fn an_agent_as_a_tool_that_a_cancellation_dropped_goes_on_there() {
     let paid = Paid::default();
-    let worker = ScriptedModel::new([pays(), Turn::pending(), Turn::text("Paid.")]);
+    let worker = ScriptedModel::new([pays(), Turn::pending(), Turn::from_text("Paid.")]);
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
-    let boss = ScriptedModel::new([ask, Turn::text("Done.")]);
+    let boss = ScriptedModel::new([ask, Turn::from_text("Done.")]);
     let boss = agent("boss", &boss, [agent("worker", &worker, [paid.tool()]).into_tool("Works.")]);
 
     let mut run = boss.stream("Pay.");
@@ -265,9 +267,9 @@ async fn an_agent_as_a_tool_that_a_cancellation_dropped_goes_on_there() {
 #[tokio::test]
 async fn members_side_by_side_go_on_where_one_failed_and_the_others_were_dropped() {
     let paid = Paid::default();
-    let done = ScriptedModel::new([Turn::text("a")]);
-    let fails = ScriptedModel::new([pays(), down(), Turn::text("b")]);
-    let dropped = ScriptedModel::new([pays(), Turn::pending(), Turn::text("c")]);
+    let done = ScriptedModel::new([Turn::from_text("a")]);
+    let fails = ScriptedModel::new([pays(), down(), Turn::from_text("b")]);
+    let dropped = ScriptedModel::new([pays(), Turn::pending(), Turn::from_text("c")]);
     let fan = Agent::parallel("fan")
         .agents([
             agent("a", &done, []),
@@ -306,10 +308,13 @@ impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_of_an_agent_goes_on_and_does_not_pay_twice() {
-    let model = || ScriptedModel::new([pays(), down(), Turn::text("Paid.")]);
+    let model = || ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let paid = Paid::default();
-    let ours =
-        Agent::builder(model()).tool(paid.tool()).agent_layer(RetryLayer::new()).build().unwrap();
+    let ours = Agent::builder(model())
+        .tool(paid.tool())
+        .agent_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
     let theirs = Agent::builder(model())
         .tool(paid.tool())
         .agent_layer(tower::retry::RetryLayer::new(Again))
@@ -328,7 +333,7 @@ async fn a_retry_of_an_agent_goes_on_and_does_not_pay_twice() {
 
     let team = Agent::sequential("team")
         .agent(agent("payer", &model(), [paid.tool()]))
-        .agent_layer(RetryLayer::new())
+        .agent_layer(CallRetryLayer::new())
         .build()
         .unwrap();
     assert_eq!((team.run("Pay.").await.unwrap().text(), paid.times()), ("Paid.".into(), 4));
@@ -336,13 +341,13 @@ async fn a_retry_of_an_agent_goes_on_and_does_not_pay_twice() {
     let worker = agent("worker", &model(), [paid.tool()]).into_tool("Works.");
     let worker = worker.layer(tower::retry::RetryLayer::new(Again));
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
-    let boss = agent("boss", &ScriptedModel::new([ask, Turn::text("Done.")]), [worker]);
+    let boss = agent("boss", &ScriptedModel::new([ask, Turn::from_text("Done.")]), [worker]);
     assert_eq!((boss.run("Pay.").await.unwrap().text(), paid.times()), ("Done.".into(), 5));
 }
 
 #[tokio::test]
 async fn a_call_that_has_answered_is_begun_anew_when_it_is_made_again() {
-    let model = ScriptedModel::new([Turn::text("one"), Turn::text("two")]);
+    let model = ScriptedModel::new([Turn::from_text("one"), Turn::from_text("two")]);
     let agent = Agent::builder(model).build().unwrap();
     let request = AgentRequest::new("?");
     assert_eq!(agent.run(request.clone()).await.unwrap().messages().len(), 2);
@@ -353,7 +358,7 @@ async fn a_call_that_has_answered_is_begun_anew_when_it_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_inside_the_agent_keeps_what_was_done() {
     let paid = Paid::default();
-    let model = ScriptedModel::new([pays(), Turn::pending(), Turn::text("Paid.")]);
+    let model = ScriptedModel::new([pays(), Turn::pending(), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model)
         .tool(paid.tool())
         .agent_layer(tower::timeout::TimeoutLayer::new(Duration::from_secs(1)))
@@ -370,7 +375,7 @@ async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
     let mut semantics = Semantics::default();
     semantics.run.tool_failure = ToolFailure::FailRun;
     let paid = Paid::default();
-    let model = ScriptedModel::new([pays(), Turn::text("Hm.")]);
+    let model = ScriptedModel::new([pays(), Turn::from_text("Hm.")]);
     let agent = Agent::builder(model.clone())
         .tool(paid.tool())
         .on_tool(after_tool(|_, _| Err::<(), _>(Error::from("the ledger is down"))))
@@ -391,7 +396,7 @@ async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
         cancel.cancel();
         std::future::pending::<&'static str>()
     });
-    let model = ScriptedModel::new([pays(), Turn::text("Hm.")]);
+    let model = ScriptedModel::new([pays(), Turn::from_text("Hm.")]);
     let agent = Agent::builder(model.clone()).tool(slow).build().unwrap();
     let error = agent.run(AgentRequest::new("Pay.").with_cancellation(token)).await.unwrap_err();
     let response = resume(&agent, &error).await;
@@ -406,7 +411,7 @@ async fn an_agent_in_the_place_of_one_that_failed_goes_on_where_that_stopped() {
         let paid = Paid::default();
         let looks = Tool::function("look", "Looks.", |_: Value| std::future::pending::<&str>());
         let looks = looks.effect(Effect::Pure);
-        let backup = ScriptedModel::new([Turn::text("Paid.")]);
+        let backup = ScriptedModel::new([Turn::from_text("Paid.")]);
         let spare = Tool::function("look", "Looks.", |_: Value| -> &str { panic!("not its call") });
         let spare = agent("spare", &backup, [paid.tool(), spare]);
         let turn = pays().and_tool("look", json!({})).and_tool("fail", json!({}));
@@ -464,7 +469,7 @@ async fn two_calls_of_an_agent_at_once_do_not_mix() {
     let model = ScriptedModel::always(Turn::function(|request| {
         let response = match request.messages().len() {
             1 => ModelResponse::from_tool_calls([ToolCall::new("call_1", "pay", json!({}))]),
-            _ => ModelResponse::text("Paid."),
+            _ => ModelResponse::from_text("Paid."),
         };
         Ok(response)
     }));
@@ -490,7 +495,8 @@ async fn two_calls_of_an_agent_at_once_do_not_mix() {
 #[tokio::test]
 async fn a_layer_may_ask_more_about_an_answer() {
     let paid = Paid::default();
-    let model = ScriptedModel::new([pays(), Turn::text("Paid."), Turn::text("Paid, 10 in all.")]);
+    let model =
+        ScriptedModel::new([pays(), Turn::from_text("Paid."), Turn::from_text("Paid, 10 in all.")]);
     let agent = Agent::builder(model.clone())
         .tool(paid.tool())
         .agent_layer(wrap_agent(|mut request: AgentRequest, mut next| async move {

@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use serde_json::json;
 use tower::Service;
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::budget::{Budget, Limits};
-use tower_agent::guard::fallback::Fallback;
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::call::CallKind;
+use tower_agent::callback::{
+    Next, after_agent, after_tool_async, before_model, on_model_error, wrap_tool,
+};
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::fallback::Fallback;
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentResponse, CallKind, Error, ErrorKind, ModelRequest, ModelResponse,
-    Next, Recovery, Result, Tool, ToolCall, ToolRequest, ToolResponse, after_agent,
-    after_tool_async, before_model, on_model_error, wrap_tool,
+    Agent, AgentBuilder, AgentResponse, Error, ErrorKind, ModelRequest, ModelResponse, Recovery,
+    Result, Tool, ToolRequest, ToolResponse,
 };
 
 /// A model that panics at one stage.
@@ -68,21 +72,21 @@ async fn callbacks_retries_and_fallbacks_see_a_models_panic() {
     for stage in STAGES {
         let agent = Agent::builder(Panics(stage))
             .on_model(on_model_error(|_, error| match error.message().contains("panicked") {
-                true => Recovery::Fallback(ModelResponse::text("recovered")),
+                true => Recovery::Fallback(ModelResponse::from_text("recovered")),
                 false => Recovery::Propagate,
             }))
             .build()
             .unwrap();
         assert_eq!(agent.run("?").await.unwrap().text(), "recovered", "{stage}");
 
-        let second = ScriptedModel::new([Turn::text("second")]);
+        let second = ScriptedModel::new([Turn::from_text("second")]);
         let models = Fallback::new(Panics(stage)).or(second);
         let agent = Agent::builder(models).build().unwrap();
         assert_eq!(agent.run("?").await.unwrap().text(), "second", "{stage}");
 
         let record = tower_agent::testing::RecordLayer::new();
         let agent = Agent::builder(Panics(stage))
-            .model_layer(RetryLayer::new().with_attempts(3))
+            .model_layer(CallRetryLayer::new().with_attempts(3))
             .model_layer(record.clone())
             .build()
             .unwrap();
@@ -95,7 +99,7 @@ async fn callbacks_retries_and_fallbacks_see_a_models_panic() {
 #[tokio::test]
 async fn a_panic_in_until_is_an_error_that_names_it() {
     let member = || {
-        let model = ScriptedModel::new([Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::from_text("done")]);
         Agent::builder(model).name("member").build().unwrap()
     };
     let teams = [Agent::sequential("team"), Agent::parallel("team"), Agent::repeat("team", 2)];
@@ -112,7 +116,7 @@ async fn a_panic_in_until_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn a_panic_in_tool_result_messages_names_its_stage() {
-    let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(Tool::function("look", "Looks.", |_: serde_json::Value| "seen"))
         .tool_result_messages(|_| -> Option<Vec<tower_agent::Message>> { panic!("boom") })
@@ -155,7 +159,7 @@ fn passes_on(link: Link, level: usize) -> ScriptedModel {
                 let call = ToolCall::new("c", "transfer_to_agent", json!({ "agent": inside }));
                 Ok(ModelResponse::from_tool_calls([call]))
             }
-            (Some(answer), _) => Ok(ModelResponse::text(answer.text())),
+            (Some(answer), _) => Ok(ModelResponse::from_text(answer.text())),
             (None, _) => {
                 let call = ToolCall::new("c", inside, json!({ "request": "?" }));
                 Ok(ModelResponse::from_tool_calls([call]))
@@ -169,10 +173,10 @@ fn guarded(agent: AgentBuilder) -> AgentBuilder {
     let long = Duration::from_secs(60);
     agent
         .on_model(before_model(|_| {}))
-        .model_layer(RetryLayer::new())
-        .model_layer(TimeoutLayer::new(long))
+        .model_layer(CallRetryLayer::new())
+        .model_layer(CallTimeoutLayer::new(long))
         .on_tool(Approval::when(|_| false))
-        .tool_layer(TimeoutLayer::new(long))
+        .tool_layer(CallTimeoutLayer::new(long))
         .on_tool(after_tool_async(async |_: &ToolRequest, _: &ToolResponse| {
             tokio::task::yield_now().await;
         }))
@@ -185,7 +189,7 @@ fn guarded(agent: AgentBuilder) -> AgentBuilder {
 /// Agents inside one another, so many, and the outermost of them.
 fn chain(link: Link, agents: usize, is_guarded: bool, limit: Option<u32>) -> Agent {
     let around = |agent| if is_guarded { guarded(agent) } else { agent };
-    let leaf = Agent::builder(ScriptedModel::always(Turn::text("bottom"))).name("level0");
+    let leaf = Agent::builder(ScriptedModel::always(Turn::from_text("bottom"))).name("level0");
     let mut inner = around(leaf).build().unwrap();
     for level in 1..agents {
         let name = format!("level{level}");

@@ -10,22 +10,25 @@ use serde_json::{Value, json};
 use tower::buffer::Buffer;
 use tower::limit::{ConcurrencyLimitLayer, RateLimitLayer};
 use tower::{Layer, ServiceBuilder, ServiceExt};
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::fallback::Fallback;
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::agent::{AgentService, BoxAgent};
+use tower_agent::callback::{before_model, before_tool, on_tool_error, wrap_model, wrap_tool};
+use tower_agent::message::{Messages, ToolCall};
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::fallback::Fallback;
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
+use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::{BoxTool, ToolService};
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentService, BoxAgent, BoxError, BoxTool, Callbacks,
-    CancellationToken, Checkpoint, Effect, Error, ErrorKind, Message, Messages, ModelRequest,
-    ModelService, Part, Pending, Resolution, Role, Tool, ToolCall, ToolRequest, ToolService,
-    before_model, before_tool, on_tool_error, wrap_model, wrap_tool,
+    Agent, AgentBuilder, AgentRequest, BoxError, Callbacks, CancellationToken, Checkpoint, Effect,
+    Error, ErrorKind, Interrupt, Message, ModelRequest, Part, Resolution, Role, Tool, ToolRequest,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn says(text: &str) -> ScriptedModel {
-    ScriptedModel::always(Turn::text(text))
+    ScriptedModel::always(Turn::from_text(text))
 }
 
 /// A rate limit is not `Clone`, so that it stands under a buffer; whatever the service is.
@@ -56,9 +59,9 @@ async fn a_buffer_takes_whatever_is_a_model_a_tool_or_an_agent() {
 
 #[test]
 fn explain_shows_each_layer_of_a_stack_each_model_of_a_fallback_and_the_names_of_wraps() {
-    let stack = ServiceBuilder::new().concurrency_limit(4).layer(RetryLayer::new());
+    let stack = ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
     let attempt = ServiceBuilder::new()
-        .layer(RetryLayer::new())
+        .layer(CallRetryLayer::new())
         .timeout(MINUTE)
         .layer(before_model(|_| ()))
         .service(says("a"));
@@ -74,7 +77,7 @@ fn explain_shows_each_layer_of_a_stack_each_model_of_a_fallback_and_the_names_of
         .model_layer(stack.into_inner())
         .model_layer(pass.named("passes"))
         .model_layer(list)
-        .model_layer((ConcurrencyLimitLayer::new(1), TimeoutLayer::new(MINUTE)))
+        .model_layer((ConcurrencyLimitLayer::new(1), CallTimeoutLayer::new(MINUTE)))
         .tool(tool)
         .build()
         .unwrap();
@@ -85,11 +88,11 @@ agent `agent`
   loop of at most 25 model calls
     model call
       [ConcurrencyLimitLayer]
-        [RetryLayer]
+        [CallRetryLayer]
           [passes]
             brief, polite
               [ConcurrencyLimitLayer]
-                [TimeoutLayer]
+                [CallTimeoutLayer]
                   Fallback
                     [Retry]
                       [Timeout]
@@ -98,7 +101,7 @@ agent `agent`
                     ScriptedModel
                     ScriptedModel
     tool calls, 8 at a time
-      [TimeoutLayer]
+      [CallTimeoutLayer]
         [ConcurrencyLimitLayer]
           [timed]
             polite
@@ -118,7 +121,7 @@ fn a_wrap_without_a_name_is_shown_by_its_place() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_does_not_call_a_tool_again_says_why() {
     let busy = || Err::<(), _>(Error::new(ErrorKind::Overloaded, "busy"));
-    let pay = Tool::function("pay", "Pays.", move |_: ()| busy()).layer(RetryLayer::new());
+    let pay = Tool::function("pay", "Pays.", move |_: ()| busy()).layer(CallRetryLayer::new());
     let call = |tool: Tool| {
         let request = ToolRequest::new(ToolCall::new("call", "pay", json!({})))
             .with_declaration(Some(tool.declaration().clone()));
@@ -143,7 +146,7 @@ async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {
 }
 
 fn asks(arguments: Value) -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("balance", arguments), Turn::text("Done.")])
+    ScriptedModel::new([Turn::tool("balance", arguments), Turn::from_text("Done.")])
 }
 
 fn balance() -> Tool {
@@ -187,7 +190,7 @@ async fn a_model_that_is_kept_from_errors_reads_what_is_wrong_with_its_own_call(
     let text = told(agent, &model).await;
     assert!(text.contains("field `value`") && text.contains("expected u32"), "{text}");
 
-    let model = ScriptedModel::new([Turn::tool("balanse", json!({})), Turn::text("Done.")]);
+    let model = ScriptedModel::new([Turn::tool("balanse", json!({})), Turn::from_text("Done.")]);
     let agent = Agent::builder(model.clone()).tool(balance());
     let text = told(agent.tool_failure_message("The bank is closed."), &model).await;
     assert!(text.contains("there is no tool `balanse`"), "{text}");
@@ -209,10 +212,10 @@ async fn a_panic_and_a_layers_error_are_kept_from_the_model_as_well() {
 async fn an_open_call_is_answered_by_its_id() {
     let model = ScriptedModel::new([
         Turn::tool("ask_user", json!({ "question": "Which?" })).and_tool("ask_user", json!({})),
-        Turn::text("Oslo it is."),
+        Turn::from_text("Oslo it is."),
     ]);
     let ask = Tool::function("ask_user", "Asks the user.", |_: Value| {
-        Err::<(), _>(Error::interrupt(Pending::new("ask", "input_required")))
+        Err::<(), _>(Error::interrupt(Interrupt::new("ask", "input_required")))
     });
     let agent = Agent::builder(model.clone()).tool(ask).build().unwrap();
     let paused = agent.run("The weather?").await.unwrap();
@@ -286,9 +289,9 @@ fn shop_tools(shop: &Arc<Shop>) -> [Tool; 2] {
 async fn a_chat_of_several_turns_with_tools_that_share_a_shop() {
     let model = ScriptedModel::new([
         Turn::tool("price", json!({ "value": "tea" })),
-        Turn::text("2.50"),
+        Turn::from_text("2.50"),
         Turn::tool("order", json!({ "article": "tea", "count": 2 })),
-        Turn::text("That is 5."),
+        Turn::from_text("That is 5."),
     ]);
     let shop = Arc::new(Shop { prices: HashMap::from([("tea".to_owned(), 2.5)]) });
     let agent = Agent::builder(model.clone()).tools(shop_tools(&shop)).build().unwrap();
@@ -309,7 +312,7 @@ async fn a_chat_of_several_turns_with_tools_that_share_a_shop() {
 #[tokio::test]
 async fn a_service_with_limits_a_second_model_and_a_token() {
     fn guarded(model: impl ModelService) -> impl ModelService {
-        let retried = ServiceBuilder::new().layer(RetryLayer::new()).concurrency_limit(2);
+        let retried = ServiceBuilder::new().layer(CallRetryLayer::new()).concurrency_limit(2);
         Buffer::new(retried.service(model), 8)
     }
     let down = ScriptedModel::always(Turn::error(Error::new(ErrorKind::Auth, "no")));
@@ -333,7 +336,7 @@ async fn a_desk_where_people_approve_and_answer() {
     let model = ScriptedModel::new([
         Turn::tool("refund", json!({ "value": 100 })),
         Turn::tool("ask_user", json!({ "question": "By post?" })),
-        Turn::text("Sent by post."),
+        Turn::from_text("Sent by post."),
     ]);
     let refunds = Arc::new(Mutex::new(Vec::new()));
     let refund = Tool::function("refund", "Pays back.", {
@@ -341,7 +344,7 @@ async fn a_desk_where_people_approve_and_answer() {
         move |euros: u32| refunds.lock().unwrap().push(euros)
     });
     let ask = Tool::function("ask_user", "Asks the user.", |_: Value| {
-        Err::<(), _>(Error::interrupt(Pending::new("ask", "input_required")))
+        Err::<(), _>(Error::interrupt(Interrupt::new("ask", "input_required")))
     });
     let agent = Agent::builder(model)
         .tools([refund, ask])
@@ -350,7 +353,7 @@ async fn a_desk_where_people_approve_and_answer() {
         .unwrap();
 
     let paused = agent.run("I want my money back.").await.unwrap();
-    let yes = paused.pending().iter();
+    let yes = paused.interrupts().iter();
     let yes = yes.map(|it| Resolution::resolved(&it.id, json!({ "approved": true })));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(yes);
     let paused = agent.run(request).await.unwrap();

@@ -15,10 +15,11 @@ use std::task::{Context, Poll, Waker};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Message, Messages, ModelRequest, ModelResponse, Part,
-    Pending, Request, Role, State, Tool, ToolCall, ToolRequest, ToolResult,
+    Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
+    Request, Role, State, Tool, ToolRequest,
 };
 
 /// Runs a future that never waits.
@@ -41,7 +42,7 @@ fn call(index: usize) -> ToolCall {
 }
 
 fn answer(index: usize) -> Message {
-    Message::tool(ToolResult::new(&call(index), [Part::text("seen")]))
+    Message::tool(ToolResult::new(&call(index), [Part::from_text("seen")]))
 }
 
 /// All calls in one turn, or each in a turn of its own.
@@ -61,7 +62,7 @@ fn history(calls: usize, in_one_turn: bool) -> Messages {
 }
 
 fn listener() -> Agent {
-    Agent::builder(ScriptedModel::always(Turn::text("I see."))).build().unwrap()
+    Agent::builder(ScriptedModel::always(Turn::from_text("I see."))).build().unwrap()
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn a_turn_of_many_calls_costs_as_much_as_its_calls() {
     let look = || Tool::function("look", "Looks.", |_: Value| "seen");
     let wait = || {
         Tool::function_with("look", "Waits.", async |_: Value, call: ToolRequest| {
-            Err::<(), _>(Error::interrupt(Pending::new(call.id(), "confirmation")))
+            Err::<(), _>(Error::interrupt(Interrupt::new(call.id(), "confirmation")))
         })
     };
     let tools: [fn() -> Tool; 2] = [look, wait];
@@ -92,7 +93,7 @@ fn a_turn_of_many_calls_costs_as_much_as_its_calls() {
         let run = |calls: usize, is_streamed| {
             let calls = (0..calls).map(|index| Part::ToolCall(call(index)));
             let turn = ModelResponse::new(Message::new(Role::Assistant, calls));
-            let model = ScriptedModel::new([Turn::response(turn), Turn::text("done")]);
+            let model = ScriptedModel::new([Turn::response(turn), Turn::from_text("done")]);
             let agent = Agent::builder(model).tool(tool()).build().unwrap();
             finish(async {
                 match is_streamed {
@@ -108,7 +109,7 @@ fn a_turn_of_many_calls_costs_as_much_as_its_calls() {
                 500,
             );
             let response = run(4000, is_streamed).unwrap();
-            assert_eq!(response.pending().len(), which * 4000);
+            assert_eq!(response.interrupts().len(), which * 4000);
         }
     }
 }
@@ -141,7 +142,7 @@ fn tools_that_tell_side_by_side_are_polled_as_often_as_they_tell() {
         });
         let calls = (0..siblings).map(|index| Part::ToolCall(call(index)));
         let turn = ModelResponse::new(Message::new(Role::Assistant, calls));
-        let model = ScriptedModel::new([Turn::response(turn), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::response(turn), Turn::from_text("done")]);
         let agent = Agent::builder(model).tool(tell).tool_concurrency(siblings).build().unwrap();
         let events = finish(agent.stream("Go.").collect::<Vec<_>>());
         assert!(events.len() > siblings * TOLD);
@@ -192,7 +193,7 @@ fn an_endless_name_of_a_call_is_replaced_and_one_with_a_signature_is_not() {
         let call = ToolCall::new("c".repeat(length), "look", json!({}));
         let turn = || {
             let asks = Turn::response(ModelResponse::from_tool_calls([call.clone()]));
-            ScriptedModel::new([asks, Turn::text("done")])
+            ScriptedModel::new([asks, Turn::from_text("done")])
         };
         let agent = |model| {
             let look = Tool::function("look", "Looks.", |_: Value| "seen");

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
+use tower_agent::callback::after_tool;
+use tower_agent::compat::Semantics;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message, Pending, Request,
-    Resolution, Semantics, Tool, ToolRequest, after_tool,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Interrupt, Message,
+    Request, Resolution, Tool, ToolRequest,
 };
 
 /// A turn of which one call waits for an answer, one has an effect, and one fails the run.
@@ -27,7 +29,7 @@ impl Turnover {
             }
             match call.context().resolution("may I?") {
                 Some(_) => Ok("yes"),
-                None => Err(Error::interrupt(Pending::new("may I?", "confirmation"))),
+                None => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
             }
         });
         let paid = self.paid.clone();
@@ -43,10 +45,10 @@ impl Turnover {
             }
         });
         let mut semantics = Semantics::default();
-        semantics.run.tool_failure = tower_agent::runner::ToolFailure::FailRun;
+        semantics.run.tool_failure = tower_agent::agent::ToolFailure::FailRun;
         let turn =
             Turn::tool("ask", json!({})).and_tool("pay", json!({})).and_tool("fail", json!({}));
-        let model = ScriptedModel::new([turn, Turn::text("done")]);
+        let model = ScriptedModel::new([turn, Turn::from_text("done")]);
         change(Agent::builder(model).tools([ask, pay, fail]).semantics(semantics)).build().unwrap()
     }
 }
@@ -94,7 +96,7 @@ async fn a_tool_that_has_answered_is_not_run_again_whatever_its_siblings_do() {
             (0..30).fold(agent, |agent, _| agent.on_tool(after_tool(|_, _| {})))
         }),
         ("messages of its own", |agent| {
-            agent.tool_result_messages(|answer: tower_agent::ToolAnswer| {
+            agent.tool_result_messages(|answer: tower_agent::callback::ToolAnswer| {
                 Some(vec![answer.default, Message::user("and a word")])
             })
         }),
@@ -104,7 +106,7 @@ async fn a_tool_that_has_answered_is_not_run_again_whatever_its_siblings_do() {
             let turnover = Turnover::default();
             let agent = turnover.agent(change);
             let (paused, events) = run(&agent, "Go.".into(), is_streamed).await;
-            assert_eq!(paused.pending().len(), 1, "{name}, {is_streamed}");
+            assert_eq!(paused.interrupts().len(), 1, "{name}, {is_streamed}");
             let kept = answers(paused.new_messages());
             assert!(kept.contains(&("call_2".into(), "paid".into())), "{name}: {kept:?}");
             if is_streamed {
@@ -144,7 +146,7 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                     .resolution("may I?")
                 {
                     Some(_) => Ok("yes"),
-                    None => Err(Error::interrupt(Pending::new("may I?", "confirmation"))),
+                    None => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
                 });
             let calls = AtomicU32::new(0);
             let fail = Tool::function("fail", "Fails once.", move |_: Value| {
@@ -152,9 +154,10 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                 if is_first { Err(Error::new(ErrorKind::Tool, "no")) } else { Ok("worked") }
             });
             let turn = Turn::tool("ask", json!({})).and_tool("slow", json!({}));
-            let model = ScriptedModel::new([turn.and_tool("fail", json!({})), Turn::text("done")]);
+            let model =
+                ScriptedModel::new([turn.and_tool("fail", json!({})), Turn::from_text("done")]);
             let mut semantics = Semantics::default();
-            semantics.run.tool_failure = tower_agent::runner::ToolFailure::FailRun;
+            semantics.run.tool_failure = tower_agent::agent::ToolFailure::FailRun;
             let agent = Agent::builder(model).tools([ask, slow.effect(effect), fail]);
             let agent = agent.semantics(semantics).build().unwrap();
 

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::callback::{Bundle, before_agent, before_tool};
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentResponse, Bundle, Callback, Checkpoint, Error,
-    ErrorKind, Message, ModelResponse, Part, Pending, Request, Resolution, Role, RunContext, State,
-    Tool, ToolCall, ToolRequest, before_agent, before_tool,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, Checkpoint, Error, ErrorKind,
+    Interrupt, Message, ModelResponse, Part, Request, Resolution, Role, RunContext, State, Tool,
+    ToolRequest,
 };
 
 /// Who has wiped what.
@@ -32,7 +34,7 @@ impl Wiped {
 }
 
 fn yes(response: &AgentResponse) -> Vec<Resolution> {
-    let ids = response.pending().iter().map(|pending| &pending.id);
+    let ids = response.interrupts().iter().map(|pending| &pending.id);
     ids.map(|id| Resolution::resolved(id, Decision::Approve)).collect()
 }
 
@@ -54,7 +56,7 @@ fn guarded(name: &str, model: &ScriptedModel, wiped: &Wiped) -> Agent {
 }
 
 fn wipes() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::text("Wiped.")])
+    ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("Wiped.")])
 }
 
 #[tokio::test]
@@ -69,7 +71,7 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
             let members = [unguarded("first", first, &wiped), guarded("second", second, &wiped)];
             team.agents(members).build().unwrap()
         };
-        let (first, second) = (ScriptedModel::new([Turn::text("Hello.")]), wipes());
+        let (first, second) = (ScriptedModel::new([Turn::from_text("Hello.")]), wipes());
         let paused = team(&first, &second).run("?").await.unwrap();
 
         // The messages do not say whose call it is: nobody makes it.
@@ -80,12 +82,12 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
         assert!(wiped.take().is_empty());
 
         let again = resume(&team(&first, &second), &paused, vec![]).await;
-        assert_eq!(again.pending().len(), 1);
+        assert_eq!(again.interrupts().len(), 1);
         assert!(wiped.take().is_empty());
 
         let done = resume(&team(&first, &second), &again, yes(&again)).await;
         assert_eq!(wiped.take(), ["second \"disk\""]);
-        assert!(done.pending().is_empty(), "nobody is asked twice");
+        assert!(done.interrupts().is_empty(), "nobody is asked twice");
         [first, second].iter().for_each(ScriptedModel::assert_done);
     }
 }
@@ -120,8 +122,8 @@ async fn a_sub_agents_call_is_its_own_and_its_parents_call_its_parents() {
 #[tokio::test]
 async fn after_the_users_next_words_messages_alone_do() {
     let wiped = Wiped::default();
-    let first = ScriptedModel::new([Turn::text("Hello."), Turn::text("Hello again.")]);
-    let second = ScriptedModel::new([Turn::tool("wipe", json!(1)), Turn::text("Never mind.")]);
+    let first = ScriptedModel::new([Turn::from_text("Hello."), Turn::from_text("Hello again.")]);
+    let second = ScriptedModel::new([Turn::tool("wipe", json!(1)), Turn::from_text("Never mind.")]);
     let members = [unguarded("first", &first, &wiped), guarded("second", &second, &wiped)];
     let team = Agent::sequential("team").agents(members).build().unwrap();
     let paused = team.run("?").await.unwrap();
@@ -151,7 +153,7 @@ fn reuses_ids(turns: impl IntoIterator<Item = (&'static str, Value)>) -> Scripte
         let message = Message::new(Role::Assistant, [Part::ToolCall(call)]);
         Turn::response(ModelResponse::new(message))
     });
-    ScriptedModel::new(calls.chain([Turn::text("Done.")]))
+    ScriptedModel::new(calls.chain([Turn::from_text("Done.")]))
 }
 
 #[tokio::test]
@@ -168,11 +170,11 @@ async fn calls_of_one_id_are_approved_once_each() {
     let mut paused = agent().run("?").await.unwrap();
     let mut asked = Vec::new();
     for number in 1..=2 {
-        asked.push(paused.pending()[0].id.clone());
+        asked.push(paused.interrupts()[0].id.clone());
         paused = resume(&agent(), &paused, yes(&paused)).await;
         assert_eq!(wiped.take(), [format!("worker {number}")]);
         if number == 1 {
-            assert_eq!(paused.pending().len(), 1);
+            assert_eq!(paused.interrupts().len(), 1);
         }
     }
     assert_eq!(asked, ["boss/call_0/worker/call_0", "boss/call_0/worker/call_0#2"]);
@@ -189,13 +191,13 @@ async fn every_call_of_a_conversation_has_a_path_of_its_own_which_a_resume_gives
         async move {
             answer
                 .map(|_| "yes")
-                .ok_or_else(|| Error::interrupt(Pending::new(path, "confirmation")))
+                .ok_or_else(|| Error::interrupt(Interrupt::new(path, "confirmation")))
         }
     });
     let model = reuses_ids([("ask", json!(1)), ("ask", json!(2)), ("ask", json!(3))]);
     let agent = Agent::builder(model).tool(ask).build().unwrap();
     let mut response = agent.run("?").await.unwrap();
-    while !response.pending().is_empty() {
+    while !response.interrupts().is_empty() {
         response = resume(&agent, &response, yes(&response)).await;
     }
     let paths = std::mem::take(&mut *paths.lock().unwrap());
@@ -213,7 +215,7 @@ async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
         |request, _| request.with_cancellation(CancellationToken::new()),
     ];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let inner = Agent::builder(ScriptedModel::new([Turn::text("in")]))
+        let inner = Agent::builder(ScriptedModel::new([Turn::from_text("in")]))
             .name("inner")
             .on_agent(before_agent(|request| {
                 let context = request.context();
@@ -236,7 +238,7 @@ async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
                 Ok::<_, Error>(inner.run(request).await?.text())
             }
         });
-        let model = ScriptedModel::new([Turn::tool("ask", json!({})), Turn::text("out")]);
+        let model = ScriptedModel::new([Turn::tool("ask", json!({})), Turn::from_text("out")]);
         let outer = Agent::builder(model.clone()).name("outer").tool(tool).build().unwrap();
         let request = AgentRequest::new("?")
             .with_run_id("run")
@@ -250,7 +252,7 @@ async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
 
 #[tokio::test]
 async fn what_is_a_whole_runs_is_refused_inside_another_and_a_token_ends_its_part_alone() {
-    let agent = Agent::builder(ScriptedModel::always(Turn::text("Hello."))).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello."))).build().unwrap();
     let context = RunContext::default();
     let whole: [Setter; 2] = [
         |request, _| request.with_run_id("mine"),
@@ -297,7 +299,7 @@ async fn what_was_put_into_a_run_before_all_was_set_stays() {
 async fn another_agent_does_not_go_on_with_the_calls_of_a_checkpoint() {
     let wiped = Wiped::default();
     let paused = guarded("careful", &wipes(), &wiped).run("?").await.unwrap();
-    let other = unguarded("careless", &ScriptedModel::new([Turn::text("Stopped.")]), &wiped);
+    let other = unguarded("careless", &ScriptedModel::new([Turn::from_text("Stopped.")]), &wiped);
 
     let error = other.run(AgentRequest::resume(paused.checkpoint())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
@@ -312,11 +314,15 @@ async fn a_team_side_by_side_that_is_dropped_at_any_event_leaves_no_call_to_anot
     for events in 0.. {
         let wiped = Wiped::default();
         let member = |name: &str| {
-            let turns = [Turn::tool("wipe", json!("disk")), Turn::text("Wiped.")];
+            let turns = [Turn::tool("wipe", json!("disk")), Turn::from_text("Wiped.")];
             // One that has answered may be asked again.
-            guarded(name, &ScriptedModel::new(turns.into_iter().chain([Turn::text("")])), &wiped)
+            guarded(
+                name,
+                &ScriptedModel::new(turns.into_iter().chain([Turn::from_text("")])),
+                &wiped,
+            )
         };
-        let idle = ScriptedModel::always(Turn::text("Hello."));
+        let idle = ScriptedModel::always(Turn::from_text("Hello."));
         let fan = Agent::parallel("fan").agents(["a", "b", "c", "d"].map(member));
         let fan = fan.agent(unguarded("idle", &idle, &wiped)).build().unwrap();
         let team = Agent::sequential("team").agent(fan).build().unwrap();
@@ -333,7 +339,7 @@ async fn a_team_side_by_side_that_is_dropped_at_any_event_leaves_no_call_to_anot
         wiped.sort();
         let each = ["a", "b", "c", "d"].map(|by| format!("{by} \"disk\""));
         assert_eq!(wiped, each, "dropped after {events} events");
-        assert!(done.pending().is_empty(), "dropped after {events} events");
+        assert!(done.interrupts().is_empty(), "dropped after {events} events");
         if seen < events {
             break;
         }
@@ -350,7 +356,7 @@ async fn calls_whose_ids_look_like_parts_of_a_name_have_paths_of_their_own() {
     let ids = ["a", "a/b", "a%2Fb", "a#2", "a%232", "a b", "a%20b", "a%b"];
     let calls = ids.map(|id| Part::ToolCall(ToolCall::new(id, "look", json!({}))));
     let message = ModelResponse::new(Message::new(Role::Assistant, calls));
-    let model = ScriptedModel::new([Turn::response(message), Turn::text("Done.")]);
+    let model = ScriptedModel::new([Turn::response(message), Turn::from_text("Done.")]);
     Agent::builder(model).tool(look).build().unwrap().run("?").await.unwrap();
     let mut paths = std::mem::take(&mut *paths.lock().unwrap());
     paths.sort();
@@ -364,7 +370,7 @@ fn asks() -> impl Callback<ToolRequest> {
         let context = request.context();
         match context.resolution(&context.call_path()) {
             Some(_) => Ok(()),
-            None => Err(Error::interrupt(Pending::new(context.call_path(), "confirmation"))),
+            None => Err(Error::interrupt(Interrupt::new(context.call_path(), "confirmation"))),
         }
     });
     asks.named("asks").guard()
@@ -381,7 +387,7 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
         let wiped = Wiped::default();
         // Of one name, as two agents are that were given none.
         let agent = |turn: Turn| {
-            Agent::builder(ScriptedModel::new([turn, Turn::text("Done.")]))
+            Agent::builder(ScriptedModel::new([turn, Turn::from_text("Done.")]))
                 .tool(wiped.tool("agent"))
         };
         let careful = guard(agent(Turn::tool("wipe", json!("disk")))).build().unwrap();
@@ -389,7 +395,7 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
         let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
         let again = || AgentRequest::resume(serde_json::from_str(&saved).unwrap());
 
-        let careless = agent(Turn::text("It was not wiped.")).build().unwrap();
+        let careless = agent(Turn::from_text("It was not wiped.")).build().unwrap();
         let response = careless.run(again().with_resolutions(yes(&paused))).await.unwrap();
         assert_eq!(response.text(), "It was not wiped.");
         assert!(wiped.take().is_empty());
@@ -397,7 +403,7 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
         assert!(results.map(|it| it.is_error).eq([true]));
 
         // A guard of the same kind that is for other calls does not let it through either.
-        let lax = agent(Turn::text("?")).on_tool(Approval::when(|_| false)).build().unwrap();
+        let lax = agent(Turn::from_text("?")).on_tool(Approval::when(|_| false)).build().unwrap();
         let response = lax.run(again()).await.unwrap();
         assert!(wiped.take().is_empty(), "{:?}", response.text());
 

@@ -4,14 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::redact::{Detector, Redact, UnknownPlaceholder};
+use tower_agent::callback::{after_model, before_model};
+use tower_agent::compat::{Hooks, Semantics};
+use tower_agent::message::Metadata;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::redact::{Detector, Redact, UnknownPlaceholder};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Hooks,
-    Message, Metadata, ModelRequest, ModelResponse, Resolution, Result, Semantics, Tool,
-    ToolRequest, ToolResponse, after_model, before_model,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind,
+    Message, ModelRequest, ModelResponse, Resolution, Result, Tool, ToolRequest, ToolResponse,
 };
 
 /// What nobody may see, wherever it comes from.
@@ -124,7 +126,7 @@ fn speaks() -> ScriptedModel {
         Turn::tool("mail", json!({ "to": "model@raw.org" }))
             .and_tool("mail", json!({ "to": "model@raw.org", "fails": true }))
             .and_tool("ask_model@raw.org", json!({})),
-        Turn::text("I asked model@raw.org."),
+        Turn::from_text("I asked model@raw.org."),
     ])
     .with_chunk_size(3)
 }
@@ -174,7 +176,7 @@ async fn the_transcript_has_nothing_raw_but_what_the_user_said() {
 
 #[tokio::test]
 async fn what_a_callback_adds_is_hidden_from_the_model_and_from_those_outside() {
-    let model = ScriptedModel::new([Turn::text("yes")]);
+    let model = ScriptedModel::new([Turn::from_text("yes")]);
     let outside = Sees::default();
     let agent = Agent::builder(model.clone())
         .global(redact())
@@ -182,7 +184,7 @@ async fn what_a_callback_adds_is_hidden_from_the_model_and_from_those_outside() 
         .on_model(before_model(|request| {
             request.messages_mut().push(Message::user("Also model@raw.org."));
         }))
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::text("or tool@raw.org"))))
+        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("or tool@raw.org"))))
         .build()
         .unwrap();
     let done = agent.run("?").await.unwrap();
@@ -205,12 +207,12 @@ async fn a_placeholder_that_nothing_stands_behind_fails_the_call() {
     for made_up in ["[email-7]", "a [EMAIL-1] b", "[email-99999999999999999999]", "[email-01]"] {
         let (to, own) = (Arc::default(), Sees::default());
         let mail = Turn::tool("mail", json!({ "to": made_up }));
-        let model = ScriptedModel::new([mail, Turn::text("done")]);
+        let model = ScriptedModel::new([mail, Turn::from_text("done")]);
         let kinds = Arc::new(Mutex::new(Vec::new()));
         let failed = kinds.clone();
         let agent = mails(&to, &model)
             .bundle(own)
-            .on_tool(tower_agent::on_tool_error(move |_, error| {
+            .on_tool(tower_agent::callback::on_tool_error(move |_, error| {
                 let unknown = error.downcast_ref::<UnknownPlaceholder>();
                 failed.lock().unwrap().push(unknown.unwrap().placeholder.clone());
             }))
@@ -227,7 +229,7 @@ async fn a_placeholder_that_nothing_stands_behind_fails_the_call() {
 async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themselves() {
     let to = Arc::default();
     let mail = |to: &str| Turn::tool("mail", json!({ "to": to }));
-    let model = ScriptedModel::new([mail("[email-1]"), mail("[email-7]"), Turn::text("done")]);
+    let model = ScriptedModel::new([mail("[email-1]"), mail("[email-7]"), Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(ask(&to)).global(redact()).build().unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
     assert_eq!(*to.lock().unwrap(), ["[email-1]"]);
@@ -239,16 +241,16 @@ async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themsel
 async fn after_an_approval_in_another_process_placeholders_are_put_back() {
     let to = Arc::default();
     let mail = Turn::tool("mail", json!({ "to": "[email-1]" }));
-    let model = ScriptedModel::new([mail, Turn::text("done")]);
+    let model = ScriptedModel::new([mail, Turn::from_text("done")]);
     let guarded = || mails(&to, &model).on_tool(Approval::of_tools(["mail"])).build().unwrap();
     let paused = guarded().run("Mail user@raw.org.").await.unwrap();
-    assert_hidden("the question", &format!("{:?}", paused.pending()));
+    assert_hidden("the question", &format!("{:?}", paused.interrupts()));
     assert_hidden("the checkpoint, as it prints", &{
         let checkpoint = paused.checkpoint();
         format!("{checkpoint:?}").replace("Mail user@raw.org.", "")
     });
 
-    let yes = Resolution::resolved(&paused.pending()[0].id, json!({ "approved": true }));
+    let yes = Resolution::resolved(&paused.interrupts()[0].id, json!({ "approved": true }));
     let request = AgentRequest::resume(again(&paused)).with_resolutions([yes]);
     let done = guarded().run(request).await.unwrap();
     assert_eq!((done.text(), &*to.lock().unwrap()), ("done".into(), &vec![json!("user@raw.org")]));
@@ -256,7 +258,7 @@ async fn after_an_approval_in_another_process_placeholders_are_put_back() {
 
 #[tokio::test]
 async fn numbers_stay_the_same_over_the_turns_of_a_conversation_and_are_shown_to_nobody() {
-    let model = ScriptedModel::new([(); 2].map(|()| Turn::text("Well, model@raw.org.")));
+    let model = ScriptedModel::new([(); 2].map(|()| Turn::from_text("Well, model@raw.org.")));
     let agent = || Agent::builder(model.clone()).global(redact()).build().unwrap();
     let first = agent().run("I am user@raw.org.").await.unwrap();
     assert_eq!(first.text(), "Well, [email-2].");
@@ -285,12 +287,12 @@ async fn two_redactions_and_all_agents_of_a_run_share_one_vault() {
     let inner = ScriptedModel::new([
         Turn::tool("mail", json!({ "to": "[email-1]" }))
             .and_tool("mail", json!({ "to": "[email-2] [ip-1]" })),
-        Turn::text("Mailed."),
+        Turn::from_text("Mailed."),
     ]);
     let clerk = Agent::builder(inner).name("clerk").tool(ask(&to)).build().unwrap();
     let outer = ScriptedModel::new([
         Turn::tool("clerk", json!({ "request": "user@raw.org and model@raw.org at 10.0.0.1" })),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let other = Redact::new([Detector::ip_address()]).unwrap().with_input();
     let agent = Agent::builder(outer)

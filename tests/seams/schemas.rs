@@ -7,12 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
-use tower_agent::guard::approval::Approval;
+use tower_agent::agent::BuildError;
+use tower_agent::callback::before_tool;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::model::ResponseFormat;
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::{InvalidArguments, InvalidTool, ToolDeclaration};
 use tower_agent::{
-    Agent, AgentRequest, BuildError, Effect, Error, ErrorKind, InvalidArguments, InvalidTool,
-    ResponseFormat, Tool, ToolCall, ToolDeclaration, ToolRequest, ToolResponse, ToolSet,
-    before_tool,
+    Agent, AgentRequest, Effect, Error, ErrorKind, Tool, ToolRequest, ToolResponse, ToolSet,
 };
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -196,7 +199,7 @@ async fn callbacks_see_one_form_however_the_model_has_sent_it() {
             let ran = ran.clone();
             move |disk: String| ran.lock().unwrap().push(disk)
         });
-        let model = ScriptedModel::new([Turn::tool("wipe", sent), Turn::text("Done.")]);
+        let model = ScriptedModel::new([Turn::tool("wipe", sent), Turn::from_text("Done.")]);
         let agent = Agent::builder(model)
             .tool(tool)
             .on_tool(before_tool({
@@ -222,7 +225,7 @@ async fn an_approvals_edit_has_the_form_that_the_model_was_told() {
         move |euros: u32| ran.lock().unwrap().push(euros)
     });
     let call = Turn::tool("refund", json!({ "value": 100 }));
-    let agent = Agent::builder(ScriptedModel::new([call, Turn::text("Paid.")]))
+    let agent = Agent::builder(ScriptedModel::new([call, Turn::from_text("Paid.")]))
         .tool(refund)
         .on_tool(Approval::of_tools(["refund"]))
         .build()
@@ -230,7 +233,7 @@ async fn an_approvals_edit_has_the_form_that_the_model_was_told() {
     let paused = agent.run("My money!").await.unwrap();
     let edit = json!({ "approved": true, "editedArgs": { "value": 50 } });
     let yes: Vec<_> = paused
-        .pending()
+        .interrupts()
         .iter()
         .map(|pending| tower_agent::Resolution::resolved(&pending.id, edit.clone()))
         .collect();
@@ -249,7 +252,7 @@ fn refused(tool: Tool, wanted: &InvalidTool) {
     let mut tools = ToolSet::new();
     assert_eq!(tools.insert(tool.clone()).unwrap_err(), *wanted);
     assert!(tools.is_empty());
-    let built = Agent::builder(ScriptedModel::always(Turn::text("."))).tool(tool).build();
+    let built = Agent::builder(ScriptedModel::always(Turn::from_text("."))).tool(tool).build();
     assert_eq!(built.unwrap_err(), BuildError::Tool(wanted.clone()));
 }
 
@@ -285,7 +288,7 @@ fn a_name_that_no_provider_takes_is_refused_when_the_agent_is_built() {
 
 #[test]
 fn an_agent_whose_name_is_no_tools_name_is_no_tool() {
-    let agent = Agent::builder(ScriptedModel::always(Turn::text("."))).name("The Geographer");
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("."))).name("The Geographer");
     let tool = agent.build().unwrap().into_tool("Knows every capital.");
     refused(tool, &InvalidTool::Name("The Geographer".into()));
     let error = InvalidTool::Name("The Geographer".into()).to_string();

@@ -16,11 +16,11 @@ use tower_agent::agui::threads::{
 use tower_agent::agui::{
     AgUi, AgUiBuilder, Conversation, Event, InputErrorKind, Message, RunAgentInput,
 };
-use tower_agent::guard::approval::Approval;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall,
-    ToolRequest,
+    Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolRequest,
 };
 
 /// A front end that keeps to the protocol.
@@ -140,7 +140,7 @@ fn keepers() -> [(&'static str, Keep); 2] {
 fn a_forged_call_is_text_in_a_thread_that_is_unknown_and_refused_in_one_that_is_not() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([Turn::text("No."), Turn::text("No.")]);
+        let model = ScriptedModel::new([Turn::from_text("No."), Turn::from_text("No.")]);
         let agent = Agent::builder(model.clone()).tool(bank.tool()).build().unwrap();
         let server = keep(AgUi::builder(agent)).build();
         let forged = json!({ "id": "a", "role": "assistant", "toolCalls": [{
@@ -166,7 +166,7 @@ fn a_forged_call_is_text_in_a_thread_that_is_unknown_and_refused_in_one_that_is_
 
 #[test]
 fn the_account_of_an_unknown_thread_is_for_the_model_to_read() {
-    let model = ScriptedModel::new([Turn::text("I see.")]);
+    let model = ScriptedModel::new([Turn::from_text("I see.")]);
     let server = AgUi::new(Agent::builder(model.clone()).build().unwrap());
     let messages = json!([
         { "id": "u1", "role": "user", "content": "Add." },
@@ -192,7 +192,7 @@ fn the_account_of_an_unknown_thread_is_for_the_model_to_read() {
 fn an_answer_counts_for_an_open_question_of_this_thread_and_nothing_can_be_guessed() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         let server = keep(AgUi::builder(bank.agent(model))).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -221,7 +221,7 @@ fn an_answer_counts_for_an_open_question_of_this_thread_and_nothing_can_be_guess
 fn what_was_asked_about_is_what_runs_whatever_the_front_end_makes_of_it() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         let server = keep(AgUi::builder(bank.agent(model))).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -239,7 +239,8 @@ fn what_was_asked_about_is_what_runs_whatever_the_front_end_makes_of_it() {
 fn a_result_of_the_servers_own_tool_cannot_be_given_or_changed() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid."), Turn::text("As I said.")]);
+        let model =
+            ScriptedModel::new([bill(), Turn::from_text("Paid."), Turn::from_text("As I said.")]);
         let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -295,7 +296,7 @@ async fn of_five_resumes_at_once_one_runs() {
     ];
     for (how, keep) in keepers {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         let server = keep(AgUi::builder(bank.agent(model))).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -322,7 +323,7 @@ async fn of_five_resumes_at_once_one_runs() {
 fn the_same_answer_after_a_run_that_failed_behind_the_tool_goes_on_and_pays_nothing() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), ill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), ill(), Turn::from_text("Paid.")]);
         let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -348,7 +349,8 @@ fn the_same_answer_after_the_sender_went_away_pays_nothing() {
     let (mut paid_before_it_went, mut refusals) = (0, 0);
     for heard in 0..12 {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid."), Turn::text("Paid.")]);
+        let model =
+            ScriptedModel::new([bill(), Turn::from_text("Paid."), Turn::from_text("Paid.")]);
         let server = AgUi::new(bank.agent(model));
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -388,7 +390,7 @@ async fn a_call_that_was_running_when_the_sender_went_away_is_not_made_again() {
         count.fetch_add(1, SeqCst);
         std::future::pending::<&'static str>()
     });
-    let model = ScriptedModel::new([bill(), Turn::text("It is not known.")]);
+    let model = ScriptedModel::new([bill(), Turn::from_text("It is not known.")]);
     let agent = Agent::builder(model.clone()).tool(pay).on_tool(Approval::of_tools(["pay"]));
     let server = AgUi::new(agent.build().unwrap());
     let mut page = FrontEnd::default();
@@ -412,7 +414,7 @@ async fn a_call_that_was_running_when_the_sender_went_away_is_not_made_again() {
 fn a_branch_goes_on_from_the_servers_own_version_of_what_is_kept() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let turns = ["One.", "Two.", "Three.", "Four."].map(Turn::text);
+        let turns = ["One.", "Two.", "Three.", "Four."].map(Turn::from_text);
         let model = ScriptedModel::new(turns);
         let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
         let mut page = FrontEnd::default();
@@ -446,7 +448,7 @@ fn a_branch_goes_on_from_the_servers_own_version_of_what_is_kept() {
 
 #[test]
 fn an_answer_of_the_last_words_is_asked_for_anew_when_they_are_dropped() {
-    let model = ScriptedModel::new([Turn::text("One."), Turn::text("Another.")]);
+    let model = ScriptedModel::new([Turn::from_text("One."), Turn::from_text("Another.")]);
     let server = AgUi::new(Agent::builder(model.clone()).build().unwrap());
     let mut page = FrontEnd::default();
     let first = page.asks("1?");
@@ -461,7 +463,7 @@ fn an_answer_of_the_last_words_is_asked_for_anew_when_they_are_dropped() {
 fn to_another_principal_a_thread_is_as_unknown_as_one_that_never_was() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Hello.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Hello.")]);
         let server = keep(AgUi::builder(bank.agent(model))).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -522,7 +524,7 @@ async fn a_request_of_nobody_is_401_and_refusals_have_their_status_and_code() {
 fn a_sealed_thread_is_of_no_use_elsewhere_and_keys_can_be_changed() {
     let bank = Bank::default();
     let serve = |keys: SealKeys, name: &str| {
-        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         AgUi::builder(bank.agent(model)).stateless(keys).name(name).build()
     };
     let (old, new) = (SealKey::new([1; 32]), SealKey::new([2; 32]));
@@ -536,7 +538,7 @@ fn a_sealed_thread_is_of_no_use_elsewhere_and_keys_can_be_changed() {
         assert_eq!(refused(&server, yes.clone()), InputErrorKind::NotOpen);
     }
     // A model that has said nothing yet goes on with what another process has begun.
-    let model = ScriptedModel::new([Turn::text("Paid.")]);
+    let model = ScriptedModel::new([Turn::from_text("Paid.")]);
     let keys = SealKeys::from(new).and_accept(old);
     let server = AgUi::builder(bank.agent(model)).stateless(keys).name("desk").build();
     assert_eq!(said(&page.runs(&server, yes)), "Paid.");
@@ -548,7 +550,7 @@ fn a_sealed_thread_is_of_no_use_elsewhere_and_keys_can_be_changed() {
 fn a_thread_that_waits_outlives_those_that_do_not_and_one_that_has_gone_is_unknown() {
     let bank = Bank::default();
     let threads = Arc::new(MemoryThreads::new().max_threads(2));
-    let turns = [bill()].into_iter().chain((0..5).map(|_| Turn::text("Hello.")));
+    let turns = [bill()].into_iter().chain((0..5).map(|_| Turn::from_text("Hello.")));
     let server = AgUi::builder(bank.agent(ScriptedModel::new(turns))).threads(threads.clone());
     let server = server.build();
     let mut page = FrontEnd::default();
@@ -585,7 +587,7 @@ fn what_cannot_be_kept_is_not_told() {
     let bank = Bank::default();
     let look = Tool::function("look", "Looks.", |_: Value| "a secret");
     let serve = |saves: usize| {
-        let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::text("So.")]);
+        let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("So.")]);
         let agent = Agent::builder(model).tool(look.clone()).tool(bank.tool()).build().unwrap();
         AgUi::builder(agent).threads(Broken(saves.into(), MemoryThreads::new())).build()
     };
@@ -606,7 +608,7 @@ fn what_cannot_be_kept_is_not_told() {
 fn a_run_that_nothing_was_heard_of_is_taken_over_and_what_it_may_have_done_is_not_done_again() {
     for (after, is_taken) in [(Duration::from_secs(900), false), (Duration::ZERO, true)] {
         let bank = Bank::default();
-        let turns = [bill(), Turn::text("I do not know."), Turn::text("I do not know.")];
+        let turns = [bill(), Turn::from_text("I do not know."), Turn::from_text("I do not know.")];
         let model = ScriptedModel::new(turns);
         let store = Faulty(3.into(), Fault::Twice, MemoryThreads::new());
         let server = AgUi::builder(bank.agent(model)).threads(store).abandoned_after(after).build();
@@ -633,7 +635,7 @@ fn a_turn_with_thousands_of_calls_is_kept() {
     let calls = (0..2000).map(|n| Part::from(ToolCall::new(format!("c{n}"), "look", json!({}))));
     let turn =
         Turn::response(ModelResponse::new(tower_agent::Message::new(Role::Assistant, calls)));
-    let model = ScriptedModel::new([turn, Turn::text("So."), Turn::text("And so on.")]);
+    let model = ScriptedModel::new([turn, Turn::from_text("So."), Turn::from_text("And so on.")]);
     let server = AgUi::new(Agent::builder(model.clone()).tool(look).build().unwrap());
     let mut page = FrontEnd::default();
     for question in ["Look.", "Again?"] {
@@ -648,7 +650,7 @@ fn a_turn_with_thousands_of_calls_is_kept() {
 #[test]
 fn a_question_that_was_passed_over_is_not_open_any_more() {
     let bank = Bank::default();
-    let model = ScriptedModel::new([bill(), Turn::text("As you like.")]);
+    let model = ScriptedModel::new([bill(), Turn::from_text("As you like.")]);
     let server = AgUi::new(bank.agent(model.clone()));
     let mut page = FrontEnd::default();
     let first = page.asks("Pay.");
@@ -677,7 +679,7 @@ fn a_model_is_shown_the_application_words_and_not_the_front_ends_thoughts() {
     let keep = seen.clone();
     let model = tower::service_fn(move |request: ModelRequest| {
         keep.lock().unwrap().push(request);
-        async { Ok::<_, Error>(ModelResponse::text("ok")) }
+        async { Ok::<_, Error>(ModelResponse::from_text("ok")) }
     });
     let server = AgUi::new(Agent::builder(model).build().unwrap());
     let messages = json!([
@@ -704,7 +706,7 @@ fn results(model: &ScriptedModel) -> Vec<String> {
 fn whenever_the_sender_went_away_the_model_reads_one_answer_of_the_call() {
     for heard in 0..16 {
         let bank = Bank::default();
-        let turns = (0..4).map(|_| Turn::text("Paid."));
+        let turns = (0..4).map(|_| Turn::from_text("Paid."));
         let model = ScriptedModel::new([bill()].into_iter().chain(turns));
         let server = AgUi::new(bank.agent(model.clone()));
         let mut page = FrontEnd::default();
@@ -767,7 +769,7 @@ fn a_thread_is_of_use_after_a_save_that_failed_and_nothing_is_done_twice() {
         .flat_map(|nth| [Fault::Error, Fault::Conflict, Fault::Late].map(|fault| (nth, fault)))
     {
         let bank = Bank::default();
-        let turns = (0..5).map(|_| Turn::text("Paid."));
+        let turns = (0..5).map(|_| Turn::from_text("Paid."));
         let model = ScriptedModel::new([bill()].into_iter().chain(turns));
         let store = Faulty(nth.into(), fault, MemoryThreads::new());
         let server = AgUi::builder(bank.agent(model.clone())).threads(store).build();
@@ -822,7 +824,7 @@ fn a_thread_is_of_use_after_a_save_that_failed_and_nothing_is_done_twice() {
 async fn a_request_that_goes_away_while_it_begins_leaves_the_thread_free() {
     for polls in 0..8 {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         let server = AgUi::builder(bank.agent(model)).threads(Slow::default()).build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -849,7 +851,7 @@ async fn a_request_that_goes_away_while_it_begins_leaves_the_thread_free() {
 fn all_that_a_thread_takes_counts_and_one_larger_than_all_may_be_drops_no_other() {
     let bank = Bank::default();
     let threads = Arc::new(MemoryThreads::new().max_bytes(20_000));
-    let turns = [bill()].into_iter().chain((0..30).map(|_| Turn::text("Hello.")));
+    let turns = [bill()].into_iter().chain((0..30).map(|_| Turn::from_text("Hello.")));
     let server = AgUi::builder(bank.agent(ScriptedModel::new(turns))).threads(threads.clone());
     let server = server.build();
     let mut page = FrontEnd::default();
@@ -873,7 +875,7 @@ fn all_that_a_thread_takes_counts_and_one_larger_than_all_may_be_drops_no_other(
 fn an_answer_counts_in_no_conversation_but_the_one_with_the_question() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let turns = (0..4).map(|_| Turn::text("As you like."));
+        let turns = (0..4).map(|_| Turn::from_text("As you like."));
         let model = ScriptedModel::new([bill()].into_iter().chain(turns));
         let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
         let mut page = FrontEnd::default();
@@ -907,7 +909,7 @@ fn an_answer_counts_in_no_conversation_but_the_one_with_the_question() {
 fn what_was_paid_is_not_paid_again_by_going_back_and_forward() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let turns = (0..6).map(|_| Turn::text("Paid."));
+        let turns = (0..6).map(|_| Turn::from_text("Paid."));
         let model = ScriptedModel::new([bill()].into_iter().chain(turns));
         let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
         let mut page = FrontEnd::default();
@@ -944,7 +946,7 @@ fn what_was_paid_is_not_paid_again_by_going_back_and_forward() {
 fn a_page_that_declares_the_servers_tool_cannot_answer_for_it() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
-        let model = ScriptedModel::new([bill(), Turn::text("Paid.")]);
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         let server = keep(AgUi::builder(bank.agent(model.clone()))).build();
         let mut page = FrontEnd::default();
         let mut first = page.asks("Pay.");
@@ -969,7 +971,7 @@ fn a_page_that_declares_the_servers_tool_cannot_answer_for_it() {
 #[test]
 fn a_pages_answer_counts_once_also_where_it_is_sent_twice() {
     for (how, keep) in keepers() {
-        let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::text("Red.")]);
+        let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::from_text("Red.")]);
         let server = keep(AgUi::builder(Agent::builder(model.clone()).build().unwrap())).build();
         let mut page = FrontEnd::default();
         let tools = json!([{ "name": "pick", "description": "Picks." }]);
@@ -994,7 +996,7 @@ fn what_an_agents_guard_asks_about_is_not_run_by_another_agent() {
     let bank = Bank::default();
     let guarded = Agent::builder(ScriptedModel::new([bill()])).name("clerk").tool(bank.tool());
     let guarded = guarded.on_tool(Approval::of_tools(["pay"])).build().unwrap();
-    let model = ScriptedModel::new([Turn::text("Hello."), Turn::text("Hello.")]);
+    let model = ScriptedModel::new([Turn::from_text("Hello."), Turn::from_text("Hello.")]);
     let open = Agent::builder(model).name("thief").tool(bank.tool()).build().unwrap();
     let store = Arc::new(MemoryThreads::new());
     let keepers: [Keep; 2] = [
@@ -1023,7 +1025,7 @@ fn a_question_about_a_call_that_the_front_end_has_not_heard_of_can_be_answered()
     let mut asked_again = 0;
     for heard in 0..12 {
         let bank = Bank::default();
-        let turns = [bill(), Turn::text("Paid."), Turn::text("I know.")];
+        let turns = [bill(), Turn::from_text("Paid."), Turn::from_text("I know.")];
         let model = ScriptedModel::new(turns);
         let server = AgUi::new(bank.agent(model.clone()));
         let mut page = FrontEnd::default();

@@ -1,12 +1,14 @@
 //! Responses that callbacks give: of the model, and of the agent.
 
 use serde_json::json;
-use tower_agent::runner::{AfterAgentRespond, AfterModelRespond, AnsweredToolCalls};
+use tower_agent::agent::{AfterAgentRespond, AfterModelRespond, AnsweredToolCalls};
+use tower_agent::call::Origin;
+use tower_agent::callback::{after_agent, after_model, before_agent, before_model, on_model_error};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, End, Error, ErrorKind, Message,
-    ModelResponse, Origin, Recovery, Semantics, Usage, after_agent, after_model, before_agent,
-    before_model, on_model_error,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message,
+    ModelResponse, Recovery, Usage,
 };
 
 use crate::{asks, echo, results, texts, with};
@@ -30,7 +32,7 @@ async fn tool_calls_that_a_callback_answers_with_are_run() {
     assert_eq!(semantics, Semantics::default());
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
     for (hook, first) in [("before", vec![]), ("on_error", vec![down])] {
-        let model = ScriptedModel::new(first.into_iter().chain([Turn::text("done")]));
+        let model = ScriptedModel::new(first.into_iter().chain([Turn::from_text("done")]));
         let agent = answered(&model, hook, semantics).build().unwrap();
         let response = agent.run("?").await.unwrap();
         model.assert_done();
@@ -49,7 +51,11 @@ async fn tool_calls_that_a_callback_answers_with_are_dropped_and_the_answer_is_f
         let agent = answered(&model, hook, semantics).build().unwrap();
         let response = agent.run("?").await.unwrap();
         model.assert_done();
-        assert_eq!((response.text().as_str(), response.end()), (text, &End::Finished), "{hook}");
+        assert_eq!(
+            (response.text().as_str(), response.end_reason()),
+            (text, &EndReason::Completed),
+            "{hook}"
+        );
         let left = response.new_messages().flat_map(Message::tool_calls).count();
         assert_eq!((left, response.new_messages().len()), (0, 1), "{hook}");
     }
@@ -57,7 +63,7 @@ async fn tool_calls_that_a_callback_answers_with_are_dropped_and_the_answer_is_f
 
 #[tokio::test]
 async fn tool_calls_that_the_model_asks_for_itself_are_never_dropped() {
-    let model = ScriptedModel::new([Turn::tool("echo", json!("hi")), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("echo", json!("hi")), Turn::from_text("done")]);
     let semantics = with(|run| run.answered_tool_calls = AnsweredToolCalls::Drop);
     let agent = Agent::builder(model.clone()).tool(echo()).semantics(semantics).build().unwrap();
     assert_eq!(results(&agent.run("?").await.unwrap()), ["hi"]);
@@ -83,7 +89,7 @@ async fn a_response_of_after_model_stands_for_the_models_and_the_loop_goes_on() 
     for respond in [AfterModelRespond::KeepToolCalls, AfterModelRespond::Replace] {
         let semantics = with(|run| run.after_model_respond = respond);
         assert_eq!(semantics == Semantics::default(), respond == AfterModelRespond::KeepToolCalls);
-        let model = ScriptedModel::new([Turn::text("plan"), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::from_text("plan"), Turn::from_text("done")]);
         let response = replaced(&model, semantics).run("?").await.unwrap();
         model.assert_done();
         assert_eq!(texts(&response), ["?", "replaced", "", "done"]);
@@ -94,10 +100,13 @@ async fn a_response_of_after_model_stands_for_the_models_and_the_loop_goes_on() 
 #[tokio::test]
 async fn a_response_of_after_model_ends_the_run_with_its_text() {
     let semantics = with(|run| run.after_model_respond = AfterModelRespond::EndRun);
-    let model = ScriptedModel::new([Turn::tool("echo", json!("first")), Turn::text("plan")]);
+    let model = ScriptedModel::new([Turn::tool("echo", json!("first")), Turn::from_text("plan")]);
     let response = replaced(&model, semantics).run("?").await.unwrap();
     model.assert_done();
-    assert_eq!((response.text().as_str(), response.end()), ("replaced", &End::Finished));
+    assert_eq!(
+        (response.text().as_str(), response.end_reason()),
+        ("replaced", &EndReason::Completed)
+    );
     assert_eq!(results(&response), ["first"], "the calls it asks for are not run");
     assert_eq!(response.iterations(), 2);
 }
@@ -105,7 +114,7 @@ async fn a_response_of_after_model_ends_the_run_with_its_text() {
 #[tokio::test]
 async fn an_answer_in_the_models_place_does_not_end_the_run_where_one_of_after_model_does() {
     let semantics = with(|run| run.after_model_respond = AfterModelRespond::EndRun);
-    let model = ScriptedModel::new([Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::from_text("done")]);
     let agent = answered(&model, "before", semantics).build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "done");
     model.assert_done();
@@ -118,8 +127,9 @@ fn with_history() -> AgentRequest {
 }
 
 fn after_agent_responds(semantics: Semantics) -> Agent {
-    let turn = Turn::response(ModelResponse::text("Let me see.")).and_tool("echo", json!("hi"));
-    let last = Turn::text("last").with_usage(Usage::new(7, 3));
+    let turn =
+        Turn::response(ModelResponse::from_text("Let me see.")).and_tool("echo", json!("hi"));
+    let last = Turn::from_text("last").with_usage(Usage::new(7, 3));
     Agent::builder(ScriptedModel::new([turn, last]))
         .tool(echo())
         .semantics(semantics)
@@ -158,7 +168,7 @@ async fn a_response_of_after_agent_is_all_that_the_agent_has_said() {
 #[tokio::test]
 async fn what_no_callback_gave_is_not_transformed() {
     let semantics = with(|run| run.after_agent_respond = AfterAgentRespond::Transform);
-    let turns = [Turn::tool("echo", json!("hi")), Turn::text("done")];
+    let turns = [Turn::tool("echo", json!("hi")), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new(turns));
     let agent = agent.tool(echo()).semantics(semantics).build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().new_messages().len(), 3);

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::callback::{Retries, SeveralAfter, SeveralOnError};
-use tower_agent::runner::AtLimit;
+use tower_agent::agent::AtLimit;
+use tower_agent::callback::{AfterPolicy, OnErrorPolicy, Retries};
+use tower_agent::callback::{on_model_error, on_tool_error};
+use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, BandSemantics, Callbacks, End, Error, ErrorKind, ModelRequest, ModelResponse, Recovery,
-    Semantics, Tool, on_model_error, on_tool_error,
+    Agent, Callbacks, EndReason, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Tool,
 };
 use tower_layer::Layer;
 
@@ -35,7 +36,10 @@ async fn at_its_limit_an_agent_fails_or_ends_with_what_it_has() {
         match at_limit {
             AtLimit::End => {
                 let response = result.unwrap();
-                assert_eq!((response.end(), response.iterations()), (&End::Limit, 2));
+                assert_eq!(
+                    (response.end_reason(), response.iterations()),
+                    (&EndReason::IterationLimit, 2)
+                );
                 assert_eq!(results(&response), ["1", "2"]);
             }
             _ => assert_eq!(result.unwrap_err().kind(), ErrorKind::MaxIterations),
@@ -47,9 +51,9 @@ async fn at_its_limit_an_agent_fails_or_ends_with_what_it_has() {
 async fn an_answer_in_the_last_iteration_is_an_answer() {
     for at_limit in [AtLimit::Fail, AtLimit::End] {
         let semantics = with(|run| run.at_limit = at_limit);
-        let agent = Agent::builder(ScriptedModel::new([Turn::text("done")]));
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]));
         let agent = agent.max_iterations(1).semantics(semantics).build().unwrap();
-        assert_eq!(agent.run("?").await.unwrap().end(), &End::Finished);
+        assert_eq!(agent.run("?").await.unwrap().end_reason(), &EndReason::Completed);
     }
 }
 
@@ -66,7 +70,7 @@ async fn attempts(semantics: Semantics, of: &str) -> u32 {
     let tool = down.clone();
     let model = match of {
         "model" => ScriptedModel::always(Turn::function(move |_| Err(down()))),
-        _ => ScriptedModel::new([Turn::tool("fail", json!(null)), Turn::text("sorry")]),
+        _ => ScriptedModel::new([Turn::tool("fail", json!(null)), Turn::from_text("sorry")]),
     };
     let agent = Agent::builder(model)
         .tool(Tool::function("fail", "", move |_: Value| Err::<(), _>(tool())))
@@ -98,15 +102,15 @@ async fn a_call_is_made_again_as_often_as_the_preset_says() {
 /// `on_error` as the error half of `after`s of which the first response wins and the rest are told.
 #[tokio::test]
 async fn the_rest_of_the_on_errors_are_told_where_the_rest_of_the_afters_are() {
-    let mut semantics = BandSemantics::default();
-    semantics.after = SeveralAfter::FirstRestTold;
-    semantics.on_error = SeveralOnError::LikeAfter;
+    let mut semantics = CallbackSemantics::default();
+    semantics.after = AfterPolicy::FirstNotifyRest;
+    semantics.on_error = OnErrorPolicy::LikeAfter;
     let trace = Trace::default();
     let fallback = |name: &'static str| {
         let trace = trace.clone();
         on_model_error(move |_, _| {
             trace.push(name);
-            Recovery::Fallback(ModelResponse::text(name))
+            Recovery::Fallback(ModelResponse::from_text(name))
         })
     };
     let callbacks = Callbacks::new().with(fallback("first")).with(fallback("second"));

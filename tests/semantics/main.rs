@@ -1,4 +1,4 @@
-//! `RunSemantics`: one test for each answer to each question, through a whole run.
+//! `LoopSemantics`: one test for each answer to each question, through a whole run.
 
 mod answers;
 mod bounds;
@@ -9,10 +9,12 @@ mod tools;
 mod trace;
 
 use serde_json::{Value, json};
-use tower_agent::runner::RunSemantics;
-use tower_agent::{AgentResponse, Message, ModelResponse, Part, Role, Semantics, Tool, ToolCall};
+use tower_agent::agent::LoopSemantics;
+use tower_agent::compat::Semantics;
+use tower_agent::message::ToolCall;
+use tower_agent::{AgentResponse, Message, ModelResponse, Part, Role, Tool};
 
-pub(crate) fn with(change: impl FnOnce(&mut RunSemantics)) -> Semantics {
+pub(crate) fn with(change: impl FnOnce(&mut LoopSemantics)) -> Semantics {
     let mut semantics = Semantics::default();
     change(&mut semantics.run);
     semantics
@@ -25,7 +27,7 @@ pub(crate) fn echo() -> Tool {
 /// A response that asks for a tool.
 pub(crate) fn asks(text: &str, tool: &str) -> ModelResponse {
     let call = Part::ToolCall(ToolCall::new("given", tool, json!("hi")));
-    ModelResponse::new(Message::new(Role::Assistant, [Part::text(text), call]))
+    ModelResponse::new(Message::new(Role::Assistant, [Part::from_text(text), call]))
 }
 
 pub(crate) fn texts(response: &AgentResponse) -> Vec<String> {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tower_agent::runner::{ToolCalls, ToolFailure, UnknownTool};
+use tower_agent::agent::{ToolCalls, ToolFailure, UnknownTool};
+use tower_agent::callback::{before_tool, on_tool_error};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Recovery, Semantics, Tool, ToolResponse,
-    before_tool, on_tool_error,
+    Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Recovery, Tool, ToolResponse,
 };
 
 use crate::trace::Trace;
@@ -35,7 +36,7 @@ fn fails_beside_another() -> Turn {
 async fn the_model_is_told_of_a_tool_that_fails_and_the_calls_beside_it_finish() {
     let semantics = with(|run| run.tool_failure = ToolFailure::TellModel);
     assert_eq!(semantics, Semantics::default());
-    let model = ScriptedModel::new([fails_beside_another(), Turn::text("sorry")]);
+    let model = ScriptedModel::new([fails_beside_another(), Turn::from_text("sorry")]);
     let probe = ProbeLayer::new();
     let agent = failing(&model, &probe, semantics).build().unwrap();
     let response = agent.run("?").await.unwrap();
@@ -60,7 +61,7 @@ async fn the_run_fails_with_the_tool_and_drops_the_calls_beside_it() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_a_callback_recovers_does_not_fail_the_run() {
     let semantics = with(|run| run.tool_failure = ToolFailure::FailRun);
-    let model = ScriptedModel::new([fails_beside_another(), Turn::text("fine")]);
+    let model = ScriptedModel::new([fails_beside_another(), Turn::from_text("fine")]);
     let probe = ProbeLayer::new();
     let agent = failing(&model, &probe, semantics)
         .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::error("try later"))))
@@ -75,7 +76,7 @@ async fn a_failure_that_a_callback_recovers_does_not_fail_the_run() {
 /// Runs an agent without tools; what its tool callbacks saw, and what became of the run.
 async fn unknown(semantics: Semantics) -> (Vec<String>, Result<AgentResponse, Error>) {
     let trace = Trace::default();
-    let model = ScriptedModel::new([Turn::tool("nope", json!(null)), Turn::text("sorry")]);
+    let model = ScriptedModel::new([Turn::tool("nope", json!(null)), Turn::from_text("sorry")]);
     let (before, on_error) = (trace.clone(), trace.clone());
     let agent = Agent::builder(model)
         .semantics(semantics)
@@ -112,7 +113,7 @@ async fn an_unknown_tool_fails_the_run_unless_a_callback_recovers_it() {
     assert_eq!(seen, ["nope", "unknown", "tool"]);
     assert_eq!(result.unwrap_err().kind(), ErrorKind::UnknownTool);
 
-    let model = ScriptedModel::new([Turn::tool("nope", json!(null)), Turn::text("sorry")]);
+    let model = ScriptedModel::new([Turn::tool("nope", json!(null)), Turn::from_text("sorry")]);
     let agent = Agent::builder(model)
         .semantics(semantics)
         .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::error("no such thing"))))
@@ -138,7 +139,7 @@ async fn a_known_tool_that_fails_for_an_unknown_one_is_a_tool_that_fails() {
         (with(|run| run.unknown_tool = UnknownTool::FailRun), false),
     ] {
         let inner = || Error::new(ErrorKind::UnknownTool, "there is no tool `nope`");
-        let model = ScriptedModel::new([Turn::tool("helper", json!(1)), Turn::text("sorry")]);
+        let model = ScriptedModel::new([Turn::tool("helper", json!(1)), Turn::from_text("sorry")]);
         let agent = Agent::builder(model)
             .tool(Tool::function("helper", "", move |_: Value| Err::<(), _>(inner())))
             .semantics(semantics)
@@ -157,7 +158,7 @@ async fn tool_calls_of_a_turn_run_side_by_side_or_one_by_one_and_answer_in_order
     {
         let turn = Turn::tool("wait", json!(30)).and_tool("wait", json!(20));
         let probe = ProbeLayer::new();
-        let agent = Agent::builder(ScriptedModel::new([turn, Turn::text("done")]))
+        let agent = Agent::builder(ScriptedModel::new([turn, Turn::from_text("done")]))
             .tool(Tool::function("wait", "", async |milliseconds: u64| {
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await;
                 milliseconds
@@ -190,7 +191,7 @@ async fn what_had_finished_beside_a_call_that_waits_stays_where_another_fails_th
         .and_tool("wait", json!(null))
         .and_tool("fail", json!(null));
     let wait = Tool::function("wait", "", |_: Value| {
-        Err::<(), _>(Error::interrupt(tower_agent::Pending::new("w", "somebody")))
+        Err::<(), _>(Error::interrupt(tower_agent::Interrupt::new("w", "somebody")))
     });
     let agent = Agent::builder(ScriptedModel::new([turn]))
         .tool(echo())
@@ -200,6 +201,6 @@ async fn what_had_finished_beside_a_call_that_waits_stays_where_another_fails_th
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();
-    assert_eq!(response.pending()[0].id, "w");
+    assert_eq!(response.interrupts()[0].id, "w");
     assert_eq!(results(&response), ["done", "tool failed: disk full"]);
 }

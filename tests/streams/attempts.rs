@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower::retry::{Policy, RetryLayer};
-use tower_agent::stream::{Delta, EventKind, Sink, channel};
+use tower_agent::callback::{after_agent, after_model, on_agent_error, on_model_error};
+use tower_agent::stream::{Delta, DeltaSender, EventKind, channel};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Recovery, after_agent, after_model, on_agent_error, on_model_error,
+    ModelResponse, Recovery,
 };
 
 use super::{read, words};
@@ -55,8 +56,8 @@ impl<R: Clone, T> Policy<R, T, Error> for Again {
 #[tokio::test]
 async fn a_retry_takes_back_what_was_seen_of_the_attempt_before() {
     let model = ScriptedModel::new([
-        Turn::text("Hello world").failing_after(1, busy()),
-        Turn::text("Hello world"),
+        Turn::from_text("Hello world").failing_after(1, busy()),
+        Turn::from_text("Hello world"),
     ])
     .with_chunk_size(6);
     let agent = Agent::builder(model).model_layer(RetryLayer::new(Again)).build().unwrap();
@@ -72,7 +73,7 @@ async fn a_retry_takes_back_what_was_seen_of_the_attempt_before() {
 
 #[tokio::test]
 async fn a_retry_before_anything_was_seen_is_not_seen_either() {
-    let model = ScriptedModel::new([Turn::error(busy()), Turn::text("Hey")]);
+    let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("Hey")]);
     let agent = Agent::builder(model).on_model(on_model_error(|_, _| Recovery::Retry)).build();
 
     let (seen, _) = seen(agent.unwrap()).await;
@@ -82,9 +83,9 @@ async fn a_retry_before_anything_was_seen_is_not_seen_either() {
 
 #[tokio::test]
 async fn a_fallback_after_half_an_answer_is_all_that_stays() {
-    let model =
-        ScriptedModel::new([Turn::text("Hello world").failing_after(1, busy())]).with_chunk_size(6);
-    let fallback = on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("Sorry.")));
+    let model = ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())])
+        .with_chunk_size(6);
+    let fallback = on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("Sorry.")));
     let agent = Agent::builder(model).on_model(fallback).build().unwrap();
 
     let (seen, response) = seen(agent).await;
@@ -95,7 +96,7 @@ async fn a_fallback_after_half_an_answer_is_all_that_stays() {
 
 #[tokio::test]
 async fn a_call_that_fails_for_good_takes_back_what_was_seen() {
-    let model = ScriptedModel::new([Turn::text("Hello world").failing_after(1, busy())]);
+    let model = ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())]);
 
     let (seen, response) = seen(Agent::builder(model).build().unwrap()).await;
 
@@ -105,9 +106,9 @@ async fn a_call_that_fails_for_good_takes_back_what_was_seen() {
 
 #[tokio::test]
 async fn an_answer_that_after_model_replaces_is_shown_as_replaced() {
-    let model = ScriptedModel::new([Turn::text("word")]);
+    let model = ScriptedModel::new([Turn::from_text("word")]);
     let agent = Agent::builder(model)
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::text("[gone]"))))
+        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("[gone]"))))
         .build()
         .unwrap();
 
@@ -119,9 +120,9 @@ async fn an_answer_that_after_model_replaces_is_shown_as_replaced() {
 
 #[tokio::test]
 async fn an_after_that_answers_with_the_same_words_replaces_nothing() {
-    let model = ScriptedModel::new([Turn::text("same")]);
+    let model = ScriptedModel::new([Turn::from_text("same")]);
     let agent = Agent::builder(model)
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::text("same"))))
+        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("same"))))
         .build()
         .unwrap();
 
@@ -130,7 +131,7 @@ async fn an_after_that_answers_with_the_same_words_replaces_nothing() {
 
 #[tokio::test]
 async fn an_answer_that_after_agent_replaces_is_shown_as_replaced() {
-    let model = ScriptedModel::new([Turn::text("word")]);
+    let model = ScriptedModel::new([Turn::from_text("word")]);
     let agent = Agent::builder(model)
         .on_agent(after_agent(|_, _| {
             Action::Respond(AgentResponse::new([Message::assistant("[gone]")]))
@@ -148,8 +149,8 @@ async fn an_answer_that_after_agent_replaces_is_shown_as_replaced() {
 async fn an_agent_that_is_called_again_goes_on_with_what_was_seen() {
     let model = ScriptedModel::new([
         Turn::tool("nothing", serde_json::json!({})),
-        Turn::text("half").failing_after(1, busy()),
-        Turn::text("all"),
+        Turn::from_text("half").failing_after(1, busy()),
+        Turn::from_text("all"),
     ]);
     let agent =
         Agent::builder(model).on_agent(on_agent_error(|_, _| Recovery::Retry)).build().unwrap();
@@ -173,7 +174,7 @@ async fn an_agent_that_is_called_again_goes_on_with_what_was_seen() {
     assert_eq!(response.unwrap().text(), "all");
 }
 
-async fn say(sink: &Sink, words: &[&str]) -> Result<ModelResponse, Error> {
+async fn say(sink: &DeltaSender, words: &[&str]) -> Result<ModelResponse, Error> {
     let mut attempt = sink.open();
     for word in words {
         attempt.send(Delta::Text((*word).into())).await?;
@@ -186,7 +187,7 @@ async fn say(sink: &Sink, words: &[&str]) -> Result<ModelResponse, Error> {
 #[tokio::test]
 async fn attempts_beside_one_another_are_never_mixed() {
     let model = tower::service_fn(|request: ModelRequest| async move {
-        let sink = request.sink().unwrap().clone();
+        let sink = request.delta_sender().unwrap().clone();
         let first = async {
             let mut attempt = sink.open();
             attempt.send(Delta::Text("slow".into())).await?;
@@ -245,8 +246,8 @@ async fn an_attempt_that_outlives_its_call_is_told_so() {
     let model = tower::service_fn({
         let kept = kept.clone();
         move |request: ModelRequest| {
-            *kept.lock().unwrap() = request.sink().map(Sink::open);
-            async { Ok::<_, Error>(ModelResponse::text("at once")) }
+            *kept.lock().unwrap() = request.delta_sender().map(DeltaSender::open);
+            async { Ok::<_, Error>(ModelResponse::from_text("at once")) }
         }
     });
     let agent = Agent::builder(model).build().unwrap();
@@ -280,7 +281,10 @@ async fn tool_calls_without_an_id_are_named_while_they_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tower_timeout_takes_back_half_an_answer() {
-    let model = ScriptedModel::new([Turn::text("half of it").hanging_after(1), Turn::text("all")]);
+    let model = ScriptedModel::new([
+        Turn::from_text("half of it").hanging_after(1),
+        Turn::from_text("all"),
+    ]);
     let agent = Agent::builder(model)
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .model_layer(tower::timeout::TimeoutLayer::new(Duration::from_secs(1)))

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
+use tower_agent::callback::{after_model, before_agent, before_tool, on_model_error};
 use tower_agent::stream::{EventKind, Invocation};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Error, ErrorKind, Pending, Request, RunStream, State, Tool,
-    ToolRequest, ToolResponse, Usage, after_model, before_agent, before_tool, on_model_error,
+    Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, Request, RunStream, State, Tool,
+    ToolRequest, ToolResponse, Usage,
 };
 
 use super::{read, thinks, words};
@@ -19,7 +20,7 @@ fn echo() -> Tool {
 async fn a_run_is_told_from_its_start_to_its_end() {
     let model = ScriptedModel::new([
         Turn::response(thinks("hm")).and_tool("echo", json!(1)).with_usage(Usage::new(2, 1)),
-        Turn::text("one").with_usage(Usage::new(3, 1)),
+        Turn::from_text("one").with_usage(Usage::new(3, 1)),
     ]);
     let agent = Agent::builder(model).tool(echo()).build().unwrap();
     let request = AgentRequest::new("?").with_run_id("r");
@@ -59,7 +60,7 @@ async fn a_run_is_told_from_its_start_to_its_end() {
 #[tokio::test]
 async fn what_a_model_answers_at_once_is_told_in_the_same_way() {
     let model = tower::service_fn(|_: tower_agent::ModelRequest| async {
-        Ok::<_, Error>(tower_agent::ModelResponse::text("whole"))
+        Ok::<_, Error>(tower_agent::ModelResponse::from_text("whole"))
     });
     let agent = Agent::builder(model).build().unwrap();
 
@@ -88,28 +89,33 @@ async fn an_interrupted_run_says_what_it_waits_for() {
     let model = ScriptedModel::new([Turn::tool("echo", json!(1))]);
     let agent = Agent::builder(model)
         .tool(echo())
-        .on_tool(before_tool(|_| Err::<(), _>(Error::interrupt(Pending::new("p", "confirmation")))))
+        .on_tool(before_tool(|_| {
+            Err::<(), _>(Error::interrupt(Interrupt::new("p", "confirmation")))
+        }))
         .build()
         .unwrap();
 
     let (events, response) = read(agent.stream("?")).await;
 
-    let Some(EventKind::RunInterrupted { pending }) = events.last().map(|event| &event.kind) else {
+    let Some(EventKind::RunInterrupted { interrupts }) = events.last().map(|event| &event.kind)
+    else {
         panic!("{events:?}");
     };
-    assert_eq!((&*pending[0].id, pending.len()), ("p", 1));
-    assert_eq!(response.unwrap().pending()[0].id, "p");
+    assert_eq!((&*interrupts[0].id, interrupts.len()), ("p", 1));
+    assert_eq!(response.unwrap().interrupts()[0].id, "p");
     assert!(!words(&events).iter().any(|word| word.contains("->")), "the call has no result");
 }
 
 #[tokio::test]
 async fn agents_nest() {
     let inner = |name: &str, model| Agent::builder(model).name(name).build().unwrap();
-    let clerk = inner("clerk", ScriptedModel::new([Turn::text("17")]));
-    let model =
-        ScriptedModel::new([Turn::tool("clerk", json!({ "request": "?" })), Turn::text("17!")]);
+    let clerk = inner("clerk", ScriptedModel::new([Turn::from_text("17")]));
+    let model = ScriptedModel::new([
+        Turn::tool("clerk", json!({ "request": "?" })),
+        Turn::from_text("17!"),
+    ]);
     let desk = Agent::builder(model).name("desk").tool(clerk.into_tool("Knows.")).build().unwrap();
-    let last = inner("last", ScriptedModel::new([Turn::text("Bye.")]));
+    let last = inner("last", ScriptedModel::new([Turn::from_text("Bye.")]));
     let team = Agent::sequential("team").agents([desk, last]).build().unwrap();
 
     let (events, _) = read(team.stream("?")).await;
@@ -157,7 +163,7 @@ async fn changes_of_the_state_are_told_as_a_patch_before_what_happens_next() {
         call.context().state().remove("old");
         call.context().state().set("new~", json!([1]));
     });
-    let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(tool).build().unwrap();
     let state = [("a/b".to_owned(), json!(1)), ("old".to_owned(), json!(true))];
     let request = AgentRequest::new("?").with_state(State::from_iter(state));
@@ -182,10 +188,10 @@ async fn callbacks_and_tools_tell_what_they_like() {
         call.context().emit("progress", 0.5).await;
         "done"
     });
-    let model = ScriptedModel::new([Turn::tool("work", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(tool)
-        .on_agent(tower_agent::before_agent_async(async |request: &mut AgentRequest| {
+        .on_agent(tower_agent::callback::before_agent_async(async |request: &mut AgentRequest| {
             request.context().emit("hello", json!({ "to": "you" })).await;
         }))
         .build()
@@ -202,14 +208,16 @@ async fn callbacks_and_tools_tell_what_they_like() {
 
 /// Nobody watches, and nothing waits.
 async fn agent_without_reader() -> String {
-    let model = ScriptedModel::new([Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::from_text("done")]);
     let emit = async |request: &mut AgentRequest| {
         for _ in 0..1000 {
             request.context().emit("hello", 1).await;
         }
     };
-    let agent =
-        Agent::builder(model).on_agent(tower_agent::before_agent_async(emit)).build().unwrap();
+    let agent = Agent::builder(model)
+        .on_agent(tower_agent::callback::before_agent_async(emit))
+        .build()
+        .unwrap();
     agent.run("?").await.unwrap().text()
 }
 
@@ -227,7 +235,7 @@ async fn every_hook_that_runs_is_noted_with_what_it_decided() {
     let model = ScriptedModel::new([
         Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
         Turn::tool("echo", json!(1)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = Agent::builder(model)
         .tool(echo())
@@ -260,7 +268,7 @@ async fn every_hook_that_runs_is_noted_with_what_it_decided() {
 
 #[tokio::test]
 async fn any_service_around_an_agent_is_streamed_too() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("done")])).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")])).build().unwrap();
     let service = ServiceBuilder::new()
         .timeout(std::time::Duration::from_secs(60))
         .concurrency_limit(1)
@@ -276,7 +284,7 @@ async fn any_service_around_an_agent_is_streamed_too() {
 async fn a_note_says_which_call_of_a_turn_it_is_about() {
     let model = ScriptedModel::new([
         Turn::tool("echo", json!(1)).and_tool("echo", json!(2)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = Agent::builder(model).tool(echo()).on_tool(Nosy).build().unwrap();
 

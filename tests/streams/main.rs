@@ -31,9 +31,9 @@ fn word(event: &Event) -> String {
         EventKind::RunFinished => "finished".into(),
         EventKind::RunInterrupted { .. } => "interrupted".into(),
         EventKind::RunFailed { error } => format!("failed: {}", error.kind()),
-        EventKind::AgentEntered => format!("> {}", event.invocation.path),
-        EventKind::AgentLeft { error: None, .. } => format!("< {}", event.invocation.path),
-        EventKind::AgentLeft { error: Some(error), .. } => {
+        EventKind::AgentStarted => format!("> {}", event.invocation.path),
+        EventKind::AgentFinished { error: None, .. } => format!("< {}", event.invocation.path),
+        EventKind::AgentFinished { error: Some(error), .. } => {
             format!("< {}: {}", event.invocation.path, error.kind())
         }
         EventKind::StepStarted { iteration } => format!("step {iteration}"),

@@ -5,12 +5,10 @@ use std::task::{Context, Poll};
 
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, oneshot};
+use tower_agent::callback::{after_model, before_model, on_model_error};
 use tower_agent::stream::{Delta, EventKind, Mapper, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, Error, ErrorKind, ModelRequest, Recovery, Result, after_model, before_model,
-    on_model_error,
-};
+use tower_agent::{Action, Agent, Error, ErrorKind, ModelRequest, Recovery, Result};
 
 use super::{read, words};
 
@@ -39,7 +37,7 @@ async fn first_text(agent: &Agent) -> String {
 
 #[tokio::test]
 async fn mappers_act_from_the_inside_out_and_in_a_band_in_order() {
-    let agent = Agent::builder(ScriptedModel::always(Turn::text("_")))
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("_")))
         .on_model(mark('a'))
         .on_model(mark('b'))
         .model_layer(tower::util::MapRequestLayer::new(|request: ModelRequest| request))
@@ -75,7 +73,7 @@ impl Mapper for Odd {
 #[tokio::test]
 async fn a_mapper_drops_holds_back_and_adds() {
     let model = tower::service_fn(|request: ModelRequest| async move {
-        let mut attempt = request.sink().unwrap().open();
+        let mut attempt = request.delta_sender().unwrap().open();
         for word in ["one ", "secret ", "two"] {
             attempt.send(Delta::Text(word.into())).await?;
         }
@@ -85,7 +83,7 @@ async fn a_mapper_drops_holds_back_and_adds() {
         .on_model(before_model(|request| request.map_deltas(Odd::default)))
         .on_model(after_model(|_, response| {
             assert_eq!(response.message().text(), "one secret two", "the response is the model's");
-            Action::Respond(tower_agent::ModelResponse::text("one two."))
+            Action::Respond(tower_agent::ModelResponse::from_text("one two."))
         }))
         .build()
         .unwrap();
@@ -101,7 +99,7 @@ async fn a_mapper_drops_holds_back_and_adds() {
 
 #[tokio::test]
 async fn a_response_that_differs_from_what_mappers_let_through_replaces_it() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("psst")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("psst")]))
         .on_model(before_model(|request| {
             request.map_deltas(|| {
                 map_fn(|delta| match delta {
@@ -124,8 +122,8 @@ async fn a_response_that_differs_from_what_mappers_let_through_replaces_it() {
 async fn each_attempt_has_mappers_of_its_own() {
     let made = Arc::new(Mutex::new(0));
     let model = ScriptedModel::new([
-        Turn::text("a").failing_after(1, Error::new(ErrorKind::Overloaded, "busy")),
-        Turn::text("b"),
+        Turn::from_text("a").failing_after(1, Error::new(ErrorKind::Overloaded, "busy")),
+        Turn::from_text("b"),
     ]);
     let agent = Agent::builder(model)
         .on_model(before_model({
@@ -173,7 +171,7 @@ async fn a_gate_makes_the_model_wait_for_a_verdict() {
         let (tell, verdict) = oneshot::channel();
         let verdict = Arc::new(Mutex::new(Some(verdict)));
         let agent =
-            Agent::builder(ScriptedModel::new([Turn::text("long answer")]).with_chunk_size(4))
+            Agent::builder(ScriptedModel::new([Turn::from_text("long answer")]).with_chunk_size(4))
                 .on_model(before_model(move |request| {
                     let verdict = verdict.clone();
                     request.map_deltas(move || Gate(verdict.lock().unwrap().take()));
@@ -207,7 +205,7 @@ async fn a_mapper_that_panics_or_cannot_be_made_fails_the_call_and_is_named() {
         })
     };
     for at_once in [true, false] {
-        let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
             .on_model(panics(at_once))
             .build()
             .unwrap();
@@ -222,7 +220,7 @@ async fn a_mapper_that_panics_or_cannot_be_made_fails_the_call_and_is_named() {
 
 #[tokio::test]
 async fn without_a_reader_no_mapper_is_made() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(before_model(|request| {
             request.map_deltas(|| -> Odd { panic!("made for nobody") });
         }))
@@ -263,7 +261,7 @@ async fn a_send_that_is_dropped_while_a_mapper_waits_neither_loses_nor_reorders_
         move |request: ModelRequest| {
             let permits = permits.clone();
             async move {
-                let mut attempt = request.sink().unwrap().open();
+                let mut attempt = request.delta_sender().unwrap().open();
                 for word in ["a", "b", "c", "d"] {
                     let sent = attempt.send(Delta::Text(word.into())).now_or_never();
                     assert!(sent.is_none(), "the mapper lets nothing through");
@@ -309,7 +307,7 @@ async fn an_attempt_stays_failed_once_a_mapper_has_failed() {
     });
     // A provider that goes on after what it cannot send.
     let model = tower::service_fn(|request: ModelRequest| async move {
-        let mut attempt = request.sink().unwrap().open();
+        let mut attempt = request.delta_sender().unwrap().open();
         for word in ["a", "secret", "b"] {
             let _ = attempt.send(Delta::Text(word.into())).await;
         }

@@ -7,18 +7,17 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
+use tower_agent::callback::before_model;
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Agent, Error, ModelRequest, ModelResponse, Request, Tool, ToolRequest, before_model,
-};
+use tower_agent::{Agent, Error, ModelRequest, ModelResponse, Request, Tool, ToolRequest};
 
 /// A model that counts the deltas it was let to say.
 fn talker(words: usize, said: Arc<AtomicUsize>) -> Agent {
     let model = tower::service_fn(move |request: ModelRequest| {
         let said = said.clone();
         async move {
-            let mut attempt = request.sink().unwrap().open();
+            let mut attempt = request.delta_sender().unwrap().open();
             for _ in 0..words {
                 attempt.send(Delta::Text("word ".into())).await?;
                 said.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +56,7 @@ async fn tools_beside_one_another_all_get_through_a_full_queue() {
     });
     let turn =
         (1..3).fold(Turn::tool("count", json!(0)), |turn, _| turn.and_tool("count", json!(0)));
-    let model = ScriptedModel::new([turn, Turn::text("done")]);
+    let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(tool).build().unwrap();
 
     let events: Vec<_> = agent.stream("?").collect().await;
@@ -104,7 +103,7 @@ async fn the_time_a_reader_takes_is_told_from_the_time_a_model_takes() {
             let waited = waited.clone();
             async move {
                 let wait = request.context().reader_wait();
-                let mut attempt = request.sink().unwrap().open();
+                let mut attempt = request.delta_sender().unwrap().open();
                 for _ in 0..40 {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     attempt.send(Delta::Text("word ".into())).await?;
@@ -135,9 +134,9 @@ async fn the_time_a_reader_takes_is_told_from_the_time_a_model_takes() {
 
 #[tokio::test]
 async fn without_a_reader_nobody_waits_for_one() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(before_model(|request| {
-            assert!(request.sink().is_none());
+            assert!(request.delta_sender().is_none());
             assert_eq!(request.context().reader_wait().elapsed(), Duration::ZERO);
         }))
         .build()

@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
-use tower_agent::stream::{Event, EventKind, Sink, channel};
+use tower_agent::stream::{DeltaSender, Event, EventKind, channel};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Request, RunContext, State, Tool, ToolRequest};
 
@@ -26,7 +26,7 @@ where
             "done"
         }
     });
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     Agent::builder(model).tool(tool).build().unwrap()
 }
 
@@ -161,7 +161,7 @@ async fn the_last_event_is_the_end_whatever_tasks_go_on_to_tell() {
 async fn a_state_that_was_watched_before_begins_with_a_snapshot_again() {
     let state = State::default();
     for (run, visits) in [("a", 1), ("b", 2)] {
-        let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")])).build().unwrap();
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build().unwrap();
         let request = AgentRequest::new("?").with_state(state.clone()).with_run_id(run);
         state.set("visits", visits);
 
@@ -199,7 +199,7 @@ async fn runs_that_share_a_state_are_each_told_of_every_change() {
 /// A reader that has been in a task before: with the task's waker goes what the task holds.
 #[test]
 fn a_reader_that_moves_on_may_leave_a_sink_behind_in_the_task_that_it_was_in() {
-    struct Task(#[allow(dead_code, reason = "only held")] Sink);
+    struct Task(#[allow(dead_code, reason = "only held")] DeltaSender);
     impl Wake for Task {
         fn wake(self: Arc<Self>) {}
     }

@@ -2,12 +2,15 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tower_agent::callback::{
+    after_agent, after_model, before_agent, before_model, on_agent_error, on_model_error,
+};
+use tower_agent::message::ToolCall;
 use tower_agent::stream::{Delta, Event, EventKind, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentResponse, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Role,
-    Tool, ToolCall, after_agent, after_model, before_agent, before_model, on_agent_error,
-    on_model_error,
+    Tool,
 };
 
 use super::read;
@@ -33,7 +36,7 @@ fn turn() -> impl Strategy<Value = (Said, Option<usize>)> {
 fn script(turns: Vec<(Said, Option<usize>)>, name: &str) -> ScriptedModel {
     let turns = turns.into_iter().enumerate().map(|(index, (said, fails))| {
         let turn = match said {
-            Said::Text(text) => Turn::text(text),
+            Said::Text(text) => Turn::from_text(text),
             Said::Thought(thought) => Turn::response(super::thinks(&thought)),
             Said::Calls(count) => Turn::response(ModelResponse::new(Message::new(
                 Role::Assistant,
@@ -48,7 +51,7 @@ fn script(turns: Vec<(Said, Option<usize>)>, name: &str) -> ScriptedModel {
             Some(after) => turn.failing_after(after, Error::new(ErrorKind::Overloaded, "busy")),
         }
     });
-    ScriptedModel::new(turns.chain([Turn::text("end")])).with_chunk_size(2)
+    ScriptedModel::new(turns.chain([Turn::from_text("end")])).with_chunk_size(2)
 }
 
 /// What stands around the model and the agent.
@@ -87,12 +90,12 @@ fn agent(turns: Vec<(Said, Option<usize>)>, around: &[Around], name: &str) -> Ag
         builder = match around {
             Around::Retry => builder.on_model(on_model_error(|_, _| Recovery::Retry)),
             Around::Fallback => builder.on_model(on_model_error(|_, _| {
-                Recovery::Fallback(ModelResponse::text("fell back"))
+                Recovery::Fallback(ModelResponse::from_text("fell back"))
             })),
             Around::Replace => {
                 builder.on_model(after_model(|request, _| match request.messages().len() % 2 {
                     0 => Action::Continue,
-                    _ => Action::Respond(ModelResponse::text("replaced")),
+                    _ => Action::Respond(ModelResponse::from_text("replaced")),
                 }))
             }
             Around::Shout => builder.on_model(before_model(|request| {
@@ -106,7 +109,7 @@ fn agent(turns: Vec<(Said, Option<usize>)>, around: &[Around], name: &str) -> Ag
             })),
             Around::Answer => {
                 builder.on_model(before_model(|request| match request.messages().len() {
-                    3 => Action::Respond(ModelResponse::text("answered before")),
+                    3 => Action::Respond(ModelResponse::from_text("answered before")),
                     _ => Action::Continue,
                 }))
             }

@@ -3,9 +3,11 @@
 use std::fmt::Debug;
 
 use serde_json::{Value, json};
+use tower_agent::call::{CallKind, Origin};
+use tower_agent::message::{Messages, ToolCall};
 use tower_agent::{
-    AgentRequest, AgentResponse, CallKind, Message, Messages, ModelRequest, ModelResponse, Origin,
-    Request, RunContext, ToolCall, ToolRequest, ToolResponse,
+    AgentRequest, AgentResponse, Message, ModelRequest, ModelResponse, Request, RunContext,
+    ToolRequest, ToolResponse,
 };
 
 /// Makes requests and responses of one call, and reads them.
@@ -64,7 +66,7 @@ impl Call for ModelRequest {
     }
 
     fn response(text: &str) -> ModelResponse {
-        ModelResponse::text(text)
+        ModelResponse::from_text(text)
     }
 
     fn text(response: &ModelResponse) -> String {

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use tower_agent::{Action, Callback, Error, Outcome, Recovery, Request, Result};
+use tower_agent::callback::Outcome;
+use tower_agent::{Action, Callback, Error, Recovery, Request, Result};
 
 use super::trace::Trace;
 

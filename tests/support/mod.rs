@@ -13,8 +13,9 @@ pub mod transcript;
 
 use futures::StreamExt;
 use tower::ServiceExt;
+use tower_agent::model::ModelService;
 use tower_agent::stream::{Delta, Event, EventKind, channel};
-use tower_agent::{BoxError, Error, ModelRequest, ModelResponse, ModelService};
+use tower_agent::{BoxError, Error, ModelRequest, ModelResponse};
 
 /// Calls a model without a sink.
 pub async fn call<M: ModelService>(
@@ -30,7 +31,7 @@ pub async fn stream<M: ModelService>(
     request: ModelRequest,
 ) -> (Result<ModelResponse, Error>, Vec<Event>) {
     let (sink, events) = channel(4);
-    futures::join!(call(model, request.with_sink(sink)), events.collect())
+    futures::join!(call(model, request.with_delta_sender(sink)), events.collect())
 }
 
 /// The deltas among what is seen, with the tool calls of each message numbered.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tower_agent::provider::openai::{Builder, HttpClient, OpenAi};
+use tower_agent::provider::openai::{HttpClient, OpenAi, OpenAiBuilder};
 
 /// The bytes of one response, in the pieces in which they are written.
 pub type Reply = Vec<Vec<u8>>;
@@ -60,7 +60,7 @@ impl Server {
         Self { base_url, seen, task }
     }
 
-    pub fn builder(&self) -> Builder {
+    pub fn builder(&self) -> OpenAiBuilder {
         OpenAi::builder().base_url(&self.base_url).api_key("").model("test-model")
     }
 

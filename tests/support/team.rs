@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_agent::callback::Outcome;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, AgentResponse, Callback, Message, Outcome, Part, Request, Result,
-};
+use tower_agent::{Action, Agent, AgentResponse, Callback, Message, Part, Request, Result};
 
 /// An agent and nothing around it.
 pub fn agent(name: &str, model: &ScriptedModel) -> Agent {
@@ -16,7 +15,7 @@ pub fn agent(name: &str, model: &ScriptedModel) -> Agent {
 
 /// A turn that takes a while.
 pub fn slow(text: &str, seconds: u64) -> Turn {
-    Turn::text(text).with_latency(Duration::from_secs(seconds))
+    Turn::from_text(text).with_latency(Duration::from_secs(seconds))
 }
 
 /// A model that says this once.

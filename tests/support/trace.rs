@@ -20,7 +20,7 @@ impl Trace {
     }
 }
 
-/// Pending at the first poll.
+/// Interrupt at the first poll.
 pub async fn pending_once() {
     let mut polled = false;
     poll_fn(|cx| {

@@ -74,8 +74,9 @@ pub fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Answer> {
             tower_agent::Part::Reasoning(reasoning) => Some(reasoning.text.as_str()),
             _ => None,
         });
-        let call =
-            |call: &tower_agent::ToolCall| format!("{} {} {}", call.id, call.name, call.arguments);
+        let call = |call: &tower_agent::message::ToolCall| {
+            format!("{} {} {}", call.id, call.name, call.arguments)
+        };
         (message.text(), thoughts.collect(), message.tool_calls().map(call).collect())
     });
     answers.filter(|answer: &Answer| *answer != Default::default()).collect()

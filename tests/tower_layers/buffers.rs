@@ -14,11 +14,11 @@ use tower::reconnect::Reconnect;
 use tower::spawn_ready::SpawnReadyLayer;
 use tower::util::{BoxCloneServiceLayer, BoxCloneSyncServiceLayer, BoxLayer};
 use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tower_agent::agent::BoxAgent;
+use tower_agent::model::BoxModel;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{
-    AgentRequest, BoxAgent, BoxModel, Error, ErrorKind, ModelRequest, ModelResponse, RunStream,
-};
+use tower_agent::{AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, RunStream};
 use tower_layer::Layer;
 
 use crate::{WAYS, around_each, of_model, run, secs};
@@ -26,7 +26,8 @@ use crate::{WAYS, around_each, of_model, run, secs};
 #[tokio::test]
 async fn a_buffer_passes_calls_and_their_streams_on() {
     for streamed in WAYS {
-        let turns = || [Turn::text("all of it"), Turn::error(Error::new(ErrorKind::Auth, "no"))];
+        let turns =
+            || [Turn::from_text("all of it"), Turn::error(Error::new(ErrorKind::Auth, "no"))];
         for (place, agent) in around_each!(turns(), BufferLayer::<Call>::new(1)) {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
             assert_eq!(run(&agent, streamed).await.unwrap_err().kind(), ErrorKind::Auth, "{place}");
@@ -40,7 +41,7 @@ async fn shedding_outside_a_buffer_refuses_what_it_has_no_room_for() {
         let probe = ProbeLayer::new();
         probe.hold();
         for (place, agent) in around_each!(
-            [Turn::text("never")],
+            [Turn::from_text("never")],
             ServiceBuilder::new()
                 .layer(LoadShedLayer::new())
                 .layer(BufferLayer::<Call>::new(1))
@@ -112,7 +113,7 @@ async fn a_buffer_whose_worker_is_gone_says_what_to_do() {
 #[test]
 #[should_panic(expected = "there is no reactor running")]
 fn without_a_runtime_a_buffer_cannot_be_built() {
-    drop(around_each!([Turn::text("never")], BufferLayer::<Call>::new(1)));
+    drop(around_each!([Turn::from_text("never")], BufferLayer::<Call>::new(1)));
 }
 
 /// A second attempt after 100 ms.
@@ -147,8 +148,8 @@ where
 #[tokio::test(start_paused = true)]
 async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
     for streamed in WAYS {
-        let late = || Turn::text("the second").with_latency(secs(1));
-        let first_hangs = || [Turn::text("the first").hanging_after(3), late()];
+        let late = || Turn::from_text("the second").with_latency(secs(1));
+        let first_hangs = || [Turn::from_text("the first").hanging_after(3), late()];
         for (place, agent) in around_each!(
             first_hangs(),
             ServiceBuilder::new()
@@ -161,7 +162,7 @@ async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
             let took = start.elapsed();
             assert!(took >= secs(1) && took <= Duration::from_millis(1200), "{place}: {took:?}");
         }
-        let second_hangs = || [Turn::text("the first").with_latency(secs(1)), Turn::pending()];
+        let second_hangs = || [Turn::from_text("the first").with_latency(secs(1)), Turn::pending()];
         for (place, agent) in around_each!(
             second_hangs(),
             ServiceBuilder::new()
@@ -176,7 +177,7 @@ async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
-    let turns = [Turn::text("first").hanging_after(3), Turn::text("second")];
+    let turns = [Turn::from_text("first").hanging_after(3), Turn::from_text("second")];
     let agent = crate::plain(ScriptedModel::new(turns)).build().unwrap();
     let hedge = HedgeLayer::<AgentRequest>(PhantomData).layer(agent);
     let mut stream = RunStream::new(Buffer::new(hedge, 1), "?".into());
@@ -203,7 +204,7 @@ async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
 async fn spawn_ready_in_a_buffer_gets_its_service_ready_in_the_background() {
     for streamed in WAYS {
         let probe = ProbeLayer::new().with_pending_polls(3);
-        let turns = || [Turn::text("one"), Turn::text("two")];
+        let turns = || [Turn::from_text("one"), Turn::from_text("two")];
         for (place, agent) in around_each!(
             turns(),
             ServiceBuilder::new()
@@ -238,7 +239,7 @@ fn connector() -> impl Service<
 #[tokio::test]
 async fn reconnect_in_a_buffer_is_a_model_that_connects_when_it_is_called() {
     for streamed in WAYS {
-        let model = ScriptedModel::new([Turn::text("one"), Turn::text("two")]);
+        let model = ScriptedModel::new([Turn::from_text("one"), Turn::from_text("two")]);
         let service = Buffer::new(Reconnect::new(connector(), model), 8);
         let agent = of_model(BoxModel::new(service));
         let error = run(&agent, streamed).await.unwrap_err();
@@ -252,13 +253,13 @@ async fn reconnect_in_a_buffer_is_a_model_that_connects_when_it_is_called() {
 async fn boxed_layers_fit_as_they_are_or_in_a_buffer() {
     for streamed in WAYS {
         for (place, agent) in around_each!(
-            [Turn::text("done")],
+            [Turn::from_text("done")],
             BoxCloneSyncServiceLayer::<_, Call, _, _>::new(LoadShedLayer::new())
         ) {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
         }
         for (place, agent) in around_each!(
-            [Turn::text("done")],
+            [Turn::from_text("done")],
             ServiceBuilder::new()
                 .layer(BufferLayer::<Call>::new(8))
                 .layer(BoxCloneServiceLayer::<_, Call, _, _>::new(LoadShedLayer::new()))
@@ -267,7 +268,7 @@ async fn boxed_layers_fit_as_they_are_or_in_a_buffer() {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
         }
         for (place, agent) in around_each!(
-            [Turn::text("done")],
+            [Turn::from_text("done")],
             ServiceBuilder::new()
                 .layer(BufferLayer::<Call>::new(8))
                 .layer(BoxLayer::<_, Call, _, _>::new(LoadShedLayer::new()))
@@ -280,7 +281,7 @@ async fn boxed_layers_fit_as_they_are_or_in_a_buffer() {
 
 #[tokio::test]
 async fn a_buffer_is_an_agent_to_a_stream() {
-    let model = ScriptedModel::new([Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::from_text("done")]);
     let agent = crate::plain(model).build().unwrap();
     let (buffer, worker) = Buffer::<AgentRequest, _>::pair(agent, 1);
     let worker = tokio::spawn(worker);

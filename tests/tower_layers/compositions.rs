@@ -19,7 +19,7 @@ async fn an_optional_layer_fits_once_its_error_is_ours() {
         for limit in [None, Some(secs(1))] {
             let ours = MapErrLayer::new(Error::from);
             for (place, agent) in around_each!(
-                [Turn::text("half of it").with_latency(secs(5))],
+                [Turn::from_text("half of it").with_latency(secs(5))],
                 option_layer(limit.map(|limit| {
                     ServiceBuilder::new()
                         .layer(ours.clone())
@@ -43,10 +43,10 @@ async fn a_whole_stack_works_in_each_place() {
         let probe = ProbeLayer::new();
         for (place, agent) in around_each!(
             [
-                Turn::text("half of it").failing_after(3, busy()),
-                Turn::text("half of it").hanging_after(3),
-                Turn::text("all of it"),
-                Turn::text("all of it again"),
+                Turn::from_text("half of it").failing_after(3, busy()),
+                Turn::from_text("half of it").hanging_after(3),
+                Turn::from_text("all of it"),
+                Turn::from_text("all of it again"),
             ],
             ServiceBuilder::new()
                 .load_shed()

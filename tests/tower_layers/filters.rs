@@ -12,7 +12,7 @@ async fn a_filter_refuses_with_an_error_that_keeps_its_kind() {
     for streamed in WAYS {
         let refuse = || Error::new(ErrorKind::InvalidRequest, "not today");
         for (place, agent) in around_each!(
-            [Turn::text("never")],
+            [Turn::from_text("never")],
             FilterLayer::new(move |_: Call| Err::<Call, _>(refuse()))
         ) {
             let error = run(&agent, streamed).await.unwrap_err();
@@ -26,7 +26,7 @@ async fn an_async_filter_refuses_with_an_error_that_keeps_its_kind() {
     for streamed in WAYS {
         let refuse = || Error::new(ErrorKind::Auth, "not you");
         for (place, agent) in around_each!(
-            [Turn::text("never")],
+            [Turn::from_text("never")],
             AsyncFilterLayer::new(move |_: Call| async move {
                 tokio::task::yield_now().await;
                 Err::<Call, _>(refuse())
@@ -44,7 +44,7 @@ async fn an_error_of_another_type_is_found_again_in_ours() {
     for streamed in WAYS {
         let refuse = || std::num::NonZeroU8::try_from(0).unwrap_err();
         for (place, agent) in around_each!(
-            [Turn::text("never")],
+            [Turn::from_text("never")],
             FilterLayer::new(move |_: Call| Err::<Call, _>(refuse()))
         ) {
             let error = run(&agent, streamed).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn an_error_of_another_type_is_found_again_in_ours() {
 #[tokio::test]
 async fn what_a_filter_lets_pass_is_called_as_it_changed_it() {
     for streamed in WAYS {
-        let turns = || [Turn::text("done")];
+        let turns = || [Turn::from_text("done")];
         for (place, agent) in around_each!(
             turns(),
             FilterLayer::new(|mut call: Call| {

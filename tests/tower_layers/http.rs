@@ -13,8 +13,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use serde_json::json;
 use tower::{BoxError, Layer, ServiceBuilder, service_fn};
+use tower_agent::agent::BoxAgent;
+use tower_agent::model::BoxModel;
 use tower_agent::provider::openai::{HttpClient, OpenAi};
-use tower_agent::{BoxAgent, BoxModel, Error, ErrorKind};
+use tower_agent::{Error, ErrorKind};
 use tower_http::ServiceBuilderExt;
 use tower_http::auth::AddAuthorizationLayer;
 use tower_http::decompression::DecompressionLayer;
@@ -153,7 +155,7 @@ fn half() -> Response<Half> {
     response
 }
 
-fn builder() -> tower_agent::provider::openai::Builder {
+fn builder() -> tower_agent::provider::openai::OpenAiBuilder {
     OpenAi::builder().base_url("http://localhost").api_key("").model("m")
 }
 

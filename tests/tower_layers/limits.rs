@@ -13,7 +13,7 @@ use tower_agent::{ErrorKind, RunStream};
 use crate::{WAYS, around_each, check, read, reads_words, run, secs};
 
 fn answers(count: usize) -> Vec<Turn> {
-    vec![Turn::text("a long answer, many words").with_latency(secs(1)); count]
+    vec![Turn::from_text("a long answer, many words").with_latency(secs(1)); count]
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +35,7 @@ async fn a_concurrency_limit_makes_calls_wait() {
 
 #[tokio::test]
 async fn a_limit_of_one_holds_its_permit_until_a_stream_has_ended() {
-    let turns = || [Turn::text("a long answer, many words"), Turn::text("another")];
+    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
     for (place, agent) in around_each!(turns(), ConcurrencyLimitLayer::new(1)) {
         let [mut first, mut second] = [(); 2].map(|()| RunStream::new(agent.clone(), "?".into()));
         let (mut seen, mut waits) = (Vec::<Event>::new(), Vec::<Event>::new());
@@ -52,7 +52,7 @@ async fn a_limit_of_one_holds_its_permit_until_a_stream_has_ended() {
 
 #[tokio::test]
 async fn a_stream_that_is_dropped_gives_its_permit_back() {
-    let turns = || [Turn::text("a long answer, many words"), Turn::text("another")];
+    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
     for (place, agent) in around_each!(turns(), ConcurrencyLimitLayer::new(1)) {
         let mut first = RunStream::new(agent.clone(), "?".into());
         assert!(reads_words(&mut first, &mut Vec::new()), "{place}");
@@ -77,7 +77,7 @@ async fn a_global_limit_is_shared_by_whoever_has_a_clone_of_the_layer() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_limit_in_a_buffer_spaces_calls_out() {
     for streamed in WAYS {
-        let quick = || vec![Turn::text("quick"); 5];
+        let quick = || vec![Turn::from_text("quick"); 5];
         for (place, agent) in around_each!(
             quick(),
             ServiceBuilder::new()
@@ -96,7 +96,7 @@ async fn a_rate_limit_in_a_buffer_spaces_calls_out() {
 #[tokio::test(start_paused = true)]
 async fn shedding_inside_the_buffer_refuses_what_is_above_the_rate() {
     for streamed in WAYS {
-        let quick = || vec![Turn::text("quick"); 2];
+        let quick = || vec![Turn::from_text("quick"); 2];
         for (place, agent) in around_each!(
             quick(),
             ServiceBuilder::new()
@@ -140,7 +140,7 @@ async fn shedding_alone_never_sheds_since_a_model_a_tool_and_an_agent_are_ready(
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_not_read_holds_up_those_behind_it() {
-    let turns = || [Turn::text("a long answer, many words"), Turn::text("another")];
+    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
     let layer = || ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner();
     for (place, agent) in around_each!(turns(), layer()) {
         let mut unread = RunStream::new(agent.clone(), "?".into());

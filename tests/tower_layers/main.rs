@@ -16,23 +16,28 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tower::ServiceExt;
+use tower_agent::agent::BoxAgent;
+use tower_agent::compat::Semantics;
+use tower_agent::message::ToolCall;
+use tower_agent::model::BoxModel;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::BoxTool;
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentResponse, BoxAgent, BoxModel, BoxTool, Error,
-    ErrorKind, Message, ModelRequest, ModelResponse, Part, Result, Role, RunStream, Semantics,
-    Tool, ToolCall,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Part, Result, Role, RunStream, Tool,
 };
 
 use self::support::transcript::{Answer, left, said};
-use tower_agent::runner::ToolFailure;
+use tower_agent::agent::ToolFailure;
 
 /// The same layer around a model, around one tool and around all, around an agent inside its
 /// callbacks, and around an agent from outside; what is inside it does what the script says. The layer is written once
 /// and made for each, where `Call` is the request's type.
 macro_rules! around_each {
     ($turns:expr, $layer:expr) => {{
-        use tower_agent::{AgentRequest, BoxAgent, ModelRequest, ToolRequest};
+        use tower_agent::agent::BoxAgent;
+        use tower_agent::{AgentRequest, ModelRequest, ToolRequest};
         use $crate::{asking, plain, worker};
         let script = || tower_agent::testing::ScriptedModel::new($turns);
         let around_model = {
@@ -77,7 +82,7 @@ macro_rules! of_two {
         let agents = || [$one, $two].map(|script| $crate::plain(script).build().unwrap());
         let tools = [$one, $two].map(|script| $crate::worker(script).into_service());
         [
-            ("model", $crate::of_model($join([$one, $two].map(tower_agent::BoxModel::new)))),
+            ("model", $crate::of_model($join([$one, $two].map(tower_agent::model::BoxModel::new)))),
             ("tool", $crate::of_tool($join(tools))),
             ("agent", $join(agents().map(BoxAgent::new))),
         ]
@@ -112,7 +117,7 @@ fn asking(tool: Tool) -> AgentBuilder {
     let model = ScriptedModel::always(Turn::function(|request: &ModelRequest| {
         let results = request.messages().iter().flat_map(Message::tool_results);
         Ok(match results.last() {
-            Some(result) => ModelResponse::text(result.text()),
+            Some(result) => ModelResponse::from_text(result.text()),
             None => {
                 let arguments = serde_json::json!({ "request": "Work!" });
                 let call = ToolCall::new("call", "worker", arguments);
@@ -154,8 +159,8 @@ fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentRespo
     let in_tool = |event: &&Event| event.invocation.tool_call.is_some();
     let main: Vec<_> = events.iter().filter(|event| !in_tool(event)).collect();
     let from_tool = left(events.iter().filter(in_tool));
-    let entered = events.iter().filter(|event| matches!(event.kind, EventKind::AgentEntered));
-    let gone = events.iter().filter(|event| matches!(event.kind, EventKind::AgentLeft { .. }));
+    let entered = events.iter().filter(|event| matches!(event.kind, EventKind::AgentStarted));
+    let gone = events.iter().filter(|event| matches!(event.kind, EventKind::AgentFinished { .. }));
     assert_eq!(entered.count(), gone.count(), "every agent that came has left");
     match &response {
         Ok(response) => {

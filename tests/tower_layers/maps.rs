@@ -23,7 +23,7 @@ trait Say {
 
 impl Say for ModelResponse {
     fn say(text: &str) -> Self {
-        Self::text(text)
+        Self::from_text(text)
     }
 }
 
@@ -71,7 +71,7 @@ type Answer<R> = <R as Request>::Response;
 #[tokio::test]
 async fn an_answer_in_the_place_of_another_is_what_the_reader_is_left_with() {
     for streamed in WAYS {
-        let turns = || [Turn::text("at first")];
+        let turns = || [Turn::from_text("at first")];
         let each = [
             around_each!(turns(), MapResponseLayer::new(instead::<Answer<Call>>)),
             around_each!(turns(), AndThenLayer::new(checked::<Answer<Call>>)),
@@ -93,7 +93,7 @@ async fn an_answer_in_the_place_of_another_is_what_the_reader_is_left_with() {
 #[tokio::test]
 async fn a_fallback_takes_back_the_half_answer() {
     for streamed in WAYS {
-        let turns = || [Turn::text("half of it").failing_after(3, busy())];
+        let turns = || [Turn::from_text("half of it").failing_after(3, busy())];
         let each = [
             around_each!(turns(), MapResultLayer::new(fallback::<Answer<Call>>)),
             around_each!(turns(), ThenLayer::new(rescued::<Answer<Call>>)),
@@ -108,7 +108,7 @@ async fn a_fallback_takes_back_the_half_answer() {
 async fn an_answer_that_is_refused_fails_the_call() {
     for streamed in WAYS {
         for (place, agent) in
-            around_each!([Turn::text("at first")], AndThenLayer::new(refused::<Answer<Call>>))
+            around_each!([Turn::from_text("at first")], AndThenLayer::new(refused::<Answer<Call>>))
         {
             let error = run(&agent, streamed).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{place}");
@@ -119,7 +119,7 @@ async fn an_answer_that_is_refused_fails_the_call() {
 #[tokio::test]
 async fn an_error_is_mapped() {
     for streamed in WAYS {
-        let turns = || [Turn::text("half of it").failing_after(3, busy())];
+        let turns = || [Turn::from_text("half of it").failing_after(3, busy())];
         let map = |error: Error| Error::new(ErrorKind::Provider, "mapped").with_source(error);
         for (place, agent) in around_each!(turns(), MapErrLayer::new(map)) {
             let error = run(&agent, streamed).await.unwrap_err();
@@ -139,7 +139,7 @@ async fn a_request_is_mapped() {
     for streamed in WAYS {
         let repeat = || {
             ScriptedModel::always(Turn::function(|request| {
-                Ok(ModelResponse::text(request.messages().last().unwrap().text()))
+                Ok(ModelResponse::from_text(request.messages().last().unwrap().text()))
             }))
         };
         let model =
@@ -158,9 +158,9 @@ async fn a_request_is_mapped() {
                 request
             }));
         let agents = [
-            tower_agent::BoxAgent::new(model.build().unwrap()),
-            tower_agent::BoxAgent::new(crate::asking(tool).build().unwrap()),
-            tower_agent::BoxAgent::new(agent.build().unwrap()),
+            tower_agent::agent::BoxAgent::new(model.build().unwrap()),
+            tower_agent::agent::BoxAgent::new(crate::asking(tool).build().unwrap()),
+            tower_agent::agent::BoxAgent::new(agent.build().unwrap()),
         ];
         for agent in agents {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "changed");
@@ -171,20 +171,20 @@ async fn a_request_is_mapped() {
 #[tokio::test]
 async fn a_future_is_mapped() {
     for streamed in WAYS {
-        let model = plain(ScriptedModel::always(Turn::text("at first")))
+        let model = plain(ScriptedModel::always(Turn::from_text("at first")))
             .model_layer(MapFutureLayer::new(shouted::<ModelResponse>));
-        let agent = tower_agent::BoxAgent::new(model.build().unwrap());
+        let agent = tower_agent::agent::BoxAgent::new(model.build().unwrap());
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "instead");
     }
 }
 
 #[tokio::test]
 async fn a_request_that_is_put_in_anothers_place_has_a_run_of_its_own() {
-    let run_id = |request: &ModelRequest| Ok(ModelResponse::text(request.context().run_id()));
+    let run_id = |request: &ModelRequest| Ok(ModelResponse::from_text(request.context().run_id()));
     for streamed in WAYS {
         let instead = MapRequestLayer::new(|_| AgentRequest::new("?").with_run_id("another"));
         let agent = plain(ScriptedModel::always(Turn::function(run_id))).build().unwrap();
-        let agent = tower_agent::BoxAgent::new(instead.layer(agent));
+        let agent = tower_agent::agent::BoxAgent::new(instead.layer(agent));
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "another");
     }
 }

@@ -75,9 +75,9 @@ async fn a_retry_takes_back_what_was_seen() {
     for streamed in WAYS {
         let turns = || {
             [
-                Turn::text("half of it").failing_after(3, busy()),
+                Turn::from_text("half of it").failing_after(3, busy()),
                 Turn::error(busy()),
-                Turn::text("all of it"),
+                Turn::from_text("all of it"),
             ]
         };
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(2))) {
@@ -90,7 +90,7 @@ async fn a_retry_takes_back_what_was_seen() {
 async fn a_retry_gives_up_with_the_last_error() {
     for streamed in WAYS {
         let last = || Error::new(ErrorKind::Provider, "broken");
-        let turns = || [Turn::error(busy()), Turn::text("half").failing_after(2, last())];
+        let turns = || [Turn::error(busy()), Turn::from_text("half").failing_after(2, last())];
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(1))) {
             assert_eq!(run(&agent, streamed).await.unwrap_err().kind(), last().kind(), "{place}");
         }
@@ -100,7 +100,7 @@ async fn a_retry_gives_up_with_the_last_error() {
 #[tokio::test]
 async fn a_policy_leaves_alone_what_a_retry_cannot_help() {
     for streamed in WAYS {
-        let turns = || [Turn::error(Error::new(ErrorKind::Auth, "no key")), Turn::text("no")];
+        let turns = || [Turn::error(Error::new(ErrorKind::Auth, "no key")), Turn::from_text("no")];
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(5))) {
             assert_eq!(run(&agent, streamed).await.unwrap_err().kind(), ErrorKind::Auth, "{place}");
         }
@@ -122,7 +122,7 @@ async fn no_retry_undoes_an_abort() {
         }
     }
     for streamed in WAYS {
-        let turns = || [Turn::error(Error::abort("stop")), Turn::text("no")];
+        let turns = || [Turn::error(Error::abort("stop")), Turn::from_text("no")];
         for (place, agent) in around_each!(turns(), RetryLayer::new(Stubborn(false))) {
             let error = run(&agent, streamed).await.unwrap_err();
             assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "stop"), "{place}");
@@ -133,7 +133,7 @@ async fn no_retry_undoes_an_abort() {
 #[tokio::test(start_paused = true)]
 async fn towers_backoff_spaces_attempts_out_and_its_budget_ends_them() {
     for streamed in WAYS {
-        let failing = || [Turn::error(busy()), Turn::error(busy()), Turn::text("done")];
+        let failing = || [Turn::error(busy()), Turn::error(busy()), Turn::from_text("done")];
         for (place, agent) in around_each!(failing(), RetryLayer::new(WithinBudget::new(2))) {
             let start = Instant::now();
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
@@ -154,7 +154,7 @@ async fn a_retry_goes_on_in_the_same_run_and_finds_the_state_as_it_was_left() {
                 let state = request.context().state();
                 let tries = state.get("tries").map_or(0, |tries| tries.as_u64().unwrap()) + 1;
                 state.set("tries", tries);
-                if tries == 1 { Err(busy()) } else { Ok(ModelResponse::text("done")) }
+                if tries == 1 { Err(busy()) } else { Ok(ModelResponse::from_text("done")) }
             })
         };
         for (place, agent) in around_each!([count(), count()], RetryLayer::new(Again(1))) {
@@ -168,9 +168,9 @@ async fn a_retry_goes_on_in_the_same_run_and_finds_the_state_as_it_was_left() {
 async fn a_retry_goes_on_behind_the_turns_of_an_agent_that_failed_later() {
     let turns = || {
         [
-            Turn::text("half of it").and_tool("nothing", serde_json::json!({})),
+            Turn::from_text("half of it").and_tool("nothing", serde_json::json!({})),
             Turn::error(busy()),
-            Turn::text("all of it"),
+            Turn::from_text("all of it"),
         ]
     };
     for streamed in WAYS {

@@ -14,22 +14,25 @@ use tower::retry::RetryLayer;
 use tower::steer::Steer;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service};
+use tower_agent::agent::BoxAgent;
+use tower_agent::call::BoxCallService;
+use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxAgent, BoxModel, Boxed, Error, ErrorKind, ModelRequest, Request};
+use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Request};
 use tower_layer::Layer;
 
 use crate::retries::Again;
 use crate::{WAYS, busy, of_model, of_two, run, secs};
 
 fn says(text: &str) -> ScriptedModel {
-    ScriptedModel::always(Turn::text(text).with_latency(secs(1)))
+    ScriptedModel::always(Turn::from_text(text).with_latency(secs(1)))
 }
 
 /// Takes turns.
-fn steered<R: Request>(services: [Boxed<R>; 2]) -> Boxed<R> {
+fn steered<R: Request>(services: [BoxCallService<R>; 2]) -> BoxCallService<R> {
     let calls = std::sync::Arc::new(AtomicUsize::new(0));
-    let pick = move |_: &R, _: &[Boxed<R>]| calls.fetch_add(1, Ordering::Relaxed) % 2;
-    Boxed::new(Steer::new(services, pick))
+    let pick = move |_: &R, _: &[BoxCallService<R>]| calls.fetch_add(1, Ordering::Relaxed) % 2;
+    BoxCallService::new(Steer::new(services, pick))
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +48,7 @@ async fn steer_fits_as_it_is_and_picks_one() {
 #[tokio::test(start_paused = true)]
 async fn steer_over_limits_is_ready_for_each_call_and_each_retry() {
     for streamed in WAYS {
-        let failing = ScriptedModel::always(Turn::text("half").failing_after(2, busy()));
+        let failing = ScriptedModel::always(Turn::from_text("half").failing_after(2, busy()));
         let limited = [failing, says("two")]
             .map(|model| BoxModel::new(ConcurrencyLimitLayer::new(1).layer(model)));
         let agent = Agent::builder(steered(limited)).model_layer(RetryLayer::new(Again(1)));
@@ -55,16 +58,17 @@ async fn steer_over_limits_is_ready_for_each_call_and_each_retry() {
 }
 
 /// The less busy of the two.
-fn balanced<R: Request>(services: [Boxed<R>; 2]) -> Boxed<R> {
+fn balanced<R: Request>(services: [BoxCallService<R>; 2]) -> BoxCallService<R> {
     let counted =
         services.map(|service| PendingRequests::new(service, CompleteOnResponse::default()));
-    Boxed::new(Buffer::new(Balance::new(ServiceList::new::<R>(counted)), 8))
+    BoxCallService::new(Buffer::new(Balance::new(ServiceList::new::<R>(counted)), 8))
 }
 
 #[tokio::test(start_paused = true)]
 async fn balance_in_a_buffer_gives_each_call_to_the_less_busy() {
     for streamed in WAYS {
-        let limited = |text: &str| ScriptedModel::always(Turn::text(text).with_latency(secs(1)));
+        let limited =
+            |text: &str| ScriptedModel::always(Turn::from_text(text).with_latency(secs(1)));
         for (place, agent) in of_two!([limited("one"), limited("two")], balanced) {
             for _ in 0..5 {
                 let start = Instant::now();
@@ -83,9 +87,9 @@ async fn balance_in_a_buffer_gives_each_call_to_the_less_busy() {
 }
 
 /// The one that costs less.
-fn cheaper<R: Request>([dear, cheap]: [Boxed<R>; 2]) -> Boxed<R> {
+fn cheaper<R: Request>([dear, cheap]: [BoxCallService<R>; 2]) -> BoxCallService<R> {
     let priced = [Constant::new(dear, 5), Constant::new(cheap, 1)];
-    Boxed::new(Buffer::new(Balance::new(ServiceList::new::<R>(priced)), 8))
+    BoxCallService::new(Buffer::new(Balance::new(ServiceList::new::<R>(priced)), 8))
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +108,7 @@ async fn a_failure_behind_a_balance_keeps_its_kind() {
     for streamed in WAYS {
         let fails = || {
             let error = Error::new(ErrorKind::RateLimited, "later").with_retry_after(secs(3));
-            ScriptedModel::always(Turn::text("half").failing_after(2, error))
+            ScriptedModel::always(Turn::from_text("half").failing_after(2, error))
         };
         for (place, agent) in of_two!([fails(), fails()], balanced) {
             let error = run(&agent, streamed).await.unwrap_err();
@@ -142,7 +146,7 @@ async fn a_service_that_tower_has_boxed_fits() {
         BoxCloneSyncService::new(tower::ServiceExt::map_err(service, Into::into))
     }
     for streamed in WAYS {
-        let agent = of_model(BoxModel::new(boxed(ScriptedModel::always(Turn::text("done")))));
+        let agent = of_model(BoxModel::new(boxed(ScriptedModel::always(Turn::from_text("done")))));
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "done");
     }
 }

@@ -14,7 +14,7 @@ use crate::{WAYS, around_each, check, run, secs};
 #[tokio::test(start_paused = true)]
 async fn a_timeout_bounds_the_whole_answer() {
     for streamed in WAYS {
-        let slow = || [Turn::text("half of it").hanging_after(3)];
+        let slow = || [Turn::from_text("half of it").hanging_after(3)];
         for (place, agent) in around_each!(slow(), TimeoutLayer::new(secs(1))) {
             let start = tokio::time::Instant::now();
             let error = run(&agent, streamed).await.unwrap_err();
@@ -27,7 +27,7 @@ async fn a_timeout_bounds_the_whole_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_lets_an_answer_in_time_pass() {
     for streamed in WAYS {
-        let quick = || [Turn::text("all of it").with_latency(secs(1))];
+        let quick = || [Turn::from_text("all of it").with_latency(secs(1))];
         for (place, agent) in around_each!(quick(), TimeoutLayer::new(secs(2))) {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
         }
@@ -37,7 +37,8 @@ async fn a_timeout_lets_an_answer_in_time_pass() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_around_a_timeout_takes_back_the_half_answer() {
     for streamed in WAYS {
-        let turns = || [Turn::text("half of it").hanging_after(3), Turn::text("all of it")];
+        let turns =
+            || [Turn::from_text("half of it").hanging_after(3), Turn::from_text("all of it")];
         let layer = || {
             ServiceBuilder::new().retry(Again(1)).map_err(Error::from).timeout(secs(1)).into_inner()
         };
@@ -49,9 +50,9 @@ async fn a_retry_around_a_timeout_takes_back_the_half_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_that_strikes_while_the_reader_is_away_leaves_nothing_open() {
-    let parts = || (0..20).flat_map(|_| [Part::reasoning("hm"), Part::text("so")]);
+    let parts = || (0..20).flat_map(|_| [Part::reasoning("hm"), Part::from_text("so")]);
     let answer = || ModelResponse::new(Message::new(Role::Assistant, parts()));
-    let turns = || [Turn::response(answer()), Turn::text("all of it")];
+    let turns = || [Turn::response(answer()), Turn::from_text("all of it")];
     let layer =
         || ServiceBuilder::new().retry(Again(1)).map_err(Error::from).timeout(secs(1)).into_inner();
     // However many words the reader has taken before it goes away.

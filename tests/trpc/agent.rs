@@ -1,11 +1,12 @@
 //! Callbacks around an agent.
 
 use serde_json::json;
+use tower_agent::call::Origin;
+use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, End, Error, ErrorKind, Message, Origin, Part, Recovery,
-    Request, Role, State, Tool, ToolRequest, Usage, after_agent, before_agent, before_model,
-    on_agent_error,
+    Action, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, Part, Recovery,
+    Request, Role, State, Tool, ToolRequest, Usage,
 };
 
 use super::{Seen, act, acts_once, agent};
@@ -20,7 +21,7 @@ fn asked(request: &AgentRequest) -> String {
 
 #[tokio::test]
 async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_agent() {
-    let model = ScriptedModel::new([Turn::text("hello")]);
+    let model = ScriptedModel::new([Turn::from_text("hello")]);
     let seen = Seen::new();
     let agent = agent(model.clone())
         .on_agent(before_agent(|request| match asked(request).contains("/abort") {
@@ -39,7 +40,7 @@ async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_ag
         (response.text(), response.origin()),
         ("aborted by callback".into(), Origin::Before)
     );
-    assert_eq!((response.end(), response.iterations()), (&End::Finished, 0));
+    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::Completed, 0));
     assert_eq!((model.requests().len(), seen.take().len()), (0, 0));
 
     assert_eq!(agent.run("hi").await.unwrap().text(), "hello");
@@ -50,13 +51,13 @@ async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_ag
 async fn a_footer_is_put_under_the_answer_and_the_rest_stays() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!(null)).with_usage(Usage::new(10, 1)),
-        Turn::text("four").with_usage(Usage::new(20, 2)),
+        Turn::from_text("four").with_usage(Usage::new(20, 2)),
     ]);
     let agent = agent(model)
         .tool(act())
         .on_agent(after_agent(|_, response| match response.message() {
             Some(said) => {
-                let said = said.clone().with(Part::text("\n\n-- the management"));
+                let said = said.clone().with(Part::from_text("\n\n-- the management"));
                 Action::Respond(response.clone().with_message(said))
             }
             None => Action::Continue,
@@ -91,7 +92,7 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!(1)).with_usage(Usage::new(5, 1)),
         Turn::tool("act", json!(2)).with_usage(Usage::new(5, 1)),
-        Turn::text("three").with_usage(Usage::new(5, 1)),
+        Turn::from_text("three").with_usage(Usage::new(5, 1)),
     ]);
     let seen = Seen::new();
     let agent = agent(model)
@@ -107,7 +108,7 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
                     results,
                     calls,
                     response.usage(),
-                    response.end().clone(),
+                    response.end_reason().clone(),
                 ));
             }
         }))
@@ -117,12 +118,15 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
     agent.run("?").await.unwrap();
 
     let results = vec!["1".to_owned(), "2".to_owned()];
-    assert_eq!(seen.take(), [("three".into(), results, 2, Usage::new(15, 3), End::Finished)]);
+    assert_eq!(
+        seen.take(),
+        [("three".into(), results, 2, Usage::new(15, 3), EndReason::Completed)]
+    );
 }
 
 #[tokio::test]
 async fn what_before_agent_changes_is_what_the_agent_is_asked() {
-    let model = ScriptedModel::new([Turn::text("ok")]);
+    let model = ScriptedModel::new([Turn::from_text("ok")]);
     let agent = agent(model.clone())
         .on_agent(before_agent(|request| {
             request.messages_mut().push(Message::user("in one word"));
@@ -145,7 +149,7 @@ struct Tenant(&'static str);
 #[tokio::test]
 async fn what_before_agent_leaves_is_there_after_it_and_its_values_are_there_all_through_the_run() {
     let seen = Seen::new();
-    let agent = agent(ScriptedModel::new([Turn::text("ok")]))
+    let agent = agent(ScriptedModel::new([Turn::from_text("ok")]))
         .on_agent(before_agent(|request| {
             request.extensions_mut().insert(Tenant("acme"));
             request.context().values().set("tenant", Tenant("acme"));
@@ -175,7 +179,7 @@ async fn what_before_agent_leaves_is_there_after_it_and_its_values_are_there_all
 async fn an_ordinary_error_of_an_agent_callback_fails_the_run_and_names_it() {
     for before in [true, false] {
         let fails = move |here: bool| if here { Err(Error::from("closed")) } else { Ok(()) };
-        let model = ScriptedModel::new([Turn::text("ok")]);
+        let model = ScriptedModel::new([Turn::from_text("ok")]);
         let agent = agent(model.clone())
             .on_agent(before_agent(move |_| fails(before)).named("hours"))
             .on_agent(after_agent(move |_, _| fails(!before)).named("hours"))
@@ -226,7 +230,7 @@ async fn several_after_callbacks_see_the_same_answer() {
             Action::Respond(says("mine"))
         })
     };
-    let agent = tower_agent::Agent::builder(ScriptedModel::new([Turn::text("said")]))
+    let agent = tower_agent::Agent::builder(ScriptedModel::new([Turn::from_text("said")]))
         .semantics(super::with_options(false, true))
         .on_agent(look())
         .on_agent(look())
@@ -239,7 +243,7 @@ async fn several_after_callbacks_see_the_same_answer() {
 
 #[tokio::test]
 async fn the_sessions_state_comes_with_the_request_and_goes_with_the_answer() {
-    let agent = agent(ScriptedModel::always(Turn::text("ok").with_usage(Usage::new(60, 0))))
+    let agent = agent(ScriptedModel::always(Turn::from_text("ok").with_usage(Usage::new(60, 0))))
         .on_agent(before_agent(|request| {
             let spent = request.context().state().get("tokens").and_then(|n| n.as_u64());
             match spent.unwrap_or_default() {
@@ -268,7 +272,7 @@ async fn the_sessions_state_comes_with_the_request_and_goes_with_the_answer() {
 #[tokio::test]
 async fn an_agent_that_works_for_another_shares_its_values_and_its_totals() {
     let seen = Seen::new();
-    let inner = agent(ScriptedModel::new([Turn::text("42").with_usage(Usage::new(7, 0))]))
+    let inner = agent(ScriptedModel::new([Turn::from_text("42").with_usage(Usage::new(7, 0))]))
         .name("inner")
         .on_agent(before_agent({
             let seen = seen.clone();
@@ -288,7 +292,7 @@ async fn an_agent_that_works_for_another_shares_its_values_and_its_totals() {
         });
     let model = ScriptedModel::new([
         Turn::tool("act", json!(null)).with_usage(Usage::new(100, 0)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let outer = agent(model)
         .name("outer")

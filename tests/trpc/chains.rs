@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use serde_json::json;
+use tower_agent::call::Extensions;
+use tower_agent::callback::Outcome;
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, Callback, Error, ErrorKind, Extensions,
-    ModelRequest, Outcome, Recovery, Result, Tool, ToolRequest,
+    Action, Agent, AgentBuilder, AgentRequest, Callback, Error, ErrorKind, ModelRequest, Recovery,
+    Result, Tool, ToolRequest,
 };
 
 use super::support::call::Call;
@@ -174,11 +176,11 @@ trait Chained: Call {
 
 fn says_one_thing(works: bool) -> ScriptedModel {
     let broken = Error::new(ErrorKind::Provider, "broken");
-    ScriptedModel::new([if works { Turn::text("service") } else { Turn::error(broken) }])
+    ScriptedModel::new([if works { Turn::from_text("service") } else { Turn::error(broken) }])
 }
 
 fn asks_a_tool(works: bool) -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("act", json!(works)), Turn::text("done")])
+    ScriptedModel::new([Turn::tool("act", json!(works)), Turn::from_text("done")])
 }
 
 fn breaks_unless(works: bool) -> Result<&'static str> {
@@ -241,7 +243,7 @@ async fn run<R: Chained>(does: &[Does], phase: Phase, options: (bool, bool)) -> 
     };
     // The model is told of a tool's failure; any other ends the run.
     match result {
-        Ok(response) if R::CALL == tower_agent::CallKind::Tool => {
+        Ok(response) if R::CALL == tower_agent::call::CallKind::Tool => {
             assert_eq!(response.text(), "done");
             let told = super::told(&response).remove(0);
             assert!(told.text().ends_with(&outcome) && told.is_error == failed, "{told:?}");

@@ -5,11 +5,10 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::json;
+use tower_agent::callback::{after_agent, after_tool, before_agent, before_tool};
+use tower_agent::context::ValueTypeError;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    AgentRequest, ErrorKind, Request, RunContext, Tool, ToolRequest, ValueTypeError, after_agent,
-    after_tool, before_agent, before_tool,
-};
+use tower_agent::{AgentRequest, ErrorKind, Request, RunContext, Tool, ToolRequest};
 
 use super::{Seen, act, acts_once, agent, texts, told};
 
@@ -108,7 +107,7 @@ fn nothing_is_allocated_until_the_first_is_set() {
 #[tokio::test]
 async fn a_value_belongs_to_one_run() {
     let seen = Seen::new();
-    let agent = agent(ScriptedModel::always(Turn::text("ok")))
+    let agent = agent(ScriptedModel::always(Turn::from_text("ok")))
         .on_agent(before_agent(|request| {
             let values = request.context().values();
             values.update("runs", |runs: &mut u32| *runs += 1).unwrap();

@@ -1,9 +1,10 @@
 //! Lists of callbacks: what later ones see, clones, lists without an agent, sync and async.
 
+use tower_agent::callback::{after_model, before_model, before_model_async};
+use tower_agent::compat::CallbackSemantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, BandSemantics, Callbacks, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, after_model, before_model, before_model_async,
+    Action, Agent, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse,
 };
 
 use super::{Seen, agent, with_options};
@@ -19,7 +20,7 @@ async fn an_abort_ends_the_run_also_where_an_ordinary_error_came_first() {
             let asked = asked.clone();
             move |_| {
                 asked.push("third");
-                Action::Respond(ModelResponse::text("never"))
+                Action::Respond(ModelResponse::from_text("never"))
             }
         }))
         .build()
@@ -33,7 +34,7 @@ async fn an_abort_ends_the_run_also_where_an_ordinary_error_came_first() {
 
 #[tokio::test]
 async fn later_callbacks_see_what_earlier_ones_changed_in_the_request() {
-    let model = ScriptedModel::new([Turn::text("ok")]);
+    let model = ScriptedModel::new([Turn::from_text("ok")]);
     let agent = agent(model.clone())
         .on_model(before_model(|request| request.add_instructions("one")))
         .on_model(before_model(|request| {
@@ -50,11 +51,12 @@ async fn later_callbacks_see_what_earlier_ones_changed_in_the_request() {
 
 #[tokio::test]
 async fn a_clone_keeps_the_options_and_grows_alone() {
-    let semantics = BandSemantics::trpc(true, true);
+    let semantics = CallbackSemantics::trpc(true, true);
     let list = Callbacks::new()
-        .with(before_model(|_| Action::Respond(ModelResponse::text("one"))))
+        .with(before_model(|_| Action::Respond(ModelResponse::from_text("one"))))
         .with_semantics(semantics);
-    let longer = list.clone().with(before_model(|_| Action::Respond(ModelResponse::text("two"))));
+    let longer =
+        list.clone().with(before_model(|_| Action::Respond(ModelResponse::from_text("two"))));
 
     assert_eq!((list.len(), longer.len(), longer.semantics()), (1, 2, semantics));
     for (callbacks, answer) in [(list, "one"), (longer, "two")] {
@@ -69,26 +71,26 @@ async fn a_chain_without_an_agent_says_what_the_page_says() {
         .with(after_model(|_, _| Err::<(), _>(Error::from("error 1"))))
         .with(after_model(|_, response| {
             let text = response.message().text();
-            Action::Respond(ModelResponse::text(format!("{text} R1")))
+            Action::Respond(ModelResponse::from_text(format!("{text} R1")))
         }))
         .with(after_model(|_, response| {
             let text = response.message().text();
-            Action::Respond(ModelResponse::text(format!("{text} R2")))
+            Action::Respond(ModelResponse::from_text(format!("{text} R2")))
         }));
     let request = ModelRequest::new([Message::user("?")]);
     let answer = |callbacks: Callbacks<ModelRequest>| {
         let request = request.clone();
-        async move { callbacks.run_after(&request, ModelResponse::text("said")).await }
+        async move { callbacks.run_after(&request, ModelResponse::from_text("said")).await }
     };
 
-    let both = chain.clone().with_semantics(BandSemantics::trpc(true, true));
+    let both = chain.clone().with_semantics(CallbackSemantics::trpc(true, true));
     assert_eq!(answer(both).await.unwrap_err().message(), "error 1");
 
     let without_error: Callbacks<ModelRequest> = Callbacks::new()
-        .with_semantics(BandSemantics::trpc(false, true))
-        .with(after_model(|_, _| Action::Respond(ModelResponse::text("R1"))))
+        .with_semantics(CallbackSemantics::trpc(false, true))
+        .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("R1"))))
         .with(after_model(|_, response| {
-            Action::Respond(ModelResponse::text(format!("{} R2", response.message().text())))
+            Action::Respond(ModelResponse::from_text(format!("{} R2", response.message().text())))
         }));
     assert_eq!(answer(without_error).await.unwrap().message().text(), "said R2");
 }
@@ -100,7 +102,7 @@ async fn waits_and_notes(request: &mut ModelRequest) {
 
 #[tokio::test]
 async fn sync_and_async_callbacks_stand_in_one_chain() {
-    let model = ScriptedModel::new([Turn::text("ok")]);
+    let model = ScriptedModel::new([Turn::from_text("ok")]);
     let agent = agent(model.clone())
         .on_model(before_model(|request| request.add_instructions("sync")))
         .on_model(before_model_async(waits_and_notes))
@@ -124,7 +126,7 @@ async fn callbacks_may_be_chosen_while_the_program_runs() {
     let names = ["one", "two"];
     let seen = Seen::new();
     let builder =
-        names.into_iter().fold(agent(ScriptedModel::new([Turn::text("ok")])), |b, name| {
+        names.into_iter().fold(agent(ScriptedModel::new([Turn::from_text("ok")])), |b, name| {
             let seen = seen.clone();
             b.on_model(before_model(move |_| seen.push(name)))
         });

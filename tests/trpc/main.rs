@@ -21,11 +21,11 @@ mod tool;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::compat::{CallbackSemantics, Semantics};
+use tower_agent::message::ToolResult;
+use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Agent, AgentBuilder, AgentResponse, BandSemantics, Message, ModelService, Semantics, Tool,
-    ToolResult,
-};
+use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, Tool};
 
 /// An agent that does as trpc-agent-go does without options.
 fn agent(model: impl ModelService) -> AgentBuilder {
@@ -35,13 +35,13 @@ fn agent(model: impl ModelService) -> AgentBuilder {
 /// The same with the two options of a chain.
 fn with_options(continue_on_error: bool, continue_on_response: bool) -> Semantics {
     let mut semantics = Semantics::trpc();
-    semantics.band = BandSemantics::trpc(continue_on_error, continue_on_response);
+    semantics.band = CallbackSemantics::trpc(continue_on_error, continue_on_response);
     semantics
 }
 
 /// Calls `act` once, then says `done`.
 fn acts_once() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("act", json!({ "n": 1 })), Turn::text("done")])
+    ScriptedModel::new([Turn::tool("act", json!({ "n": 1 })), Turn::from_text("done")])
 }
 
 /// A tool that answers with its arguments.

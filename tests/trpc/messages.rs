@@ -1,10 +1,11 @@
 //! What the model is shown of a tool's result.
 
 use serde_json::{Value, json};
+use tower_agent::callback::{ToolAnswer, after_tool, before_tool, on_tool_error};
+use tower_agent::message::ToolResult;
 use tower_agent::testing::ScriptedModel;
 use tower_agent::{
-    Action, Agent, Error, ErrorKind, Message, Part, Recovery, Role, Tool, ToolAnswer, ToolResponse,
-    ToolResult, after_tool, before_tool, on_tool_error,
+    Action, Agent, Error, ErrorKind, Message, Part, Recovery, Role, Tool, ToolResponse,
 };
 
 use super::{Seen, act, acts_once, agent, failing_act, texts, told};
@@ -15,7 +16,7 @@ fn shown(model: &ScriptedModel) -> Vec<Message> {
 }
 
 fn result(answer: &ToolAnswer, text: &str) -> Message {
-    Message::tool(ToolResult::new(&answer.call, [Part::text(text)]))
+    Message::tool(ToolResult::new(&answer.call, [Part::from_text(text)]))
 }
 
 type Messages = Option<Vec<Message>>;
@@ -61,7 +62,7 @@ async fn several_messages_of_several_roles_are_shown_in_their_order() {
     let (messages, _) = shows(|answer| {
         let picture = Message::new(
             Role::User,
-            [Part::text("the chart"), Part::image_base64("image/png", "iVBORw0")],
+            [Part::from_text("the chart"), Part::image_base64("image/png", "iVBORw0")],
         );
         Some(vec![result(&answer, "see the picture"), picture])
     })

@@ -2,11 +2,13 @@
 
 use futures::StreamExt;
 use serde_json::json;
+use tower_agent::call::Origin;
+use tower_agent::callback::{after_model, after_tool, before_model, before_tool, on_model_error};
+use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Origin, Part,
-    Recovery, Request, Role, ToolCall, Usage, after_model, after_tool, before_model, before_tool,
-    on_model_error,
+    Action, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Recovery,
+    Request, Role, Usage,
 };
 
 use crate::support::deltas;
@@ -20,16 +22,16 @@ fn last_text(request: &ModelRequest) -> String {
 /// The same answer with more text.
 fn annotated(response: &ModelResponse, more: &str) -> ModelResponse {
     let mut response = response.clone();
-    response.message_mut().parts_mut().push(Part::text(more));
+    response.message_mut().parts_mut().push(Part::from_text(more));
     response
 }
 
 #[tokio::test]
 async fn ping_is_answered_without_the_model() {
-    let model = ScriptedModel::new([Turn::text("a long answer")]);
+    let model = ScriptedModel::new([Turn::from_text("a long answer")]);
     let agent = agent(model.clone())
         .on_model(before_model(|request| match last_text(request).contains("/ping") {
-            true => Action::Respond(ModelResponse::text("pong")),
+            true => Action::Respond(ModelResponse::from_text("pong")),
             false => Action::Continue,
         }))
         .build()
@@ -44,8 +46,10 @@ async fn ping_is_answered_without_the_model() {
 #[tokio::test]
 async fn answers_are_annotated_and_errors_left_alone() {
     let broken = Error::new(ErrorKind::Provider, "broken");
-    let model =
-        ScriptedModel::new([Turn::text("four").with_usage(Usage::new(10, 1)), Turn::error(broken)]);
+    let model = ScriptedModel::new([
+        Turn::from_text("four").with_usage(Usage::new(10, 1)),
+        Turn::error(broken),
+    ]);
     let agent = agent(model)
         .on_model(after_model(|_, response| Action::Respond(annotated(response, " -- checked"))))
         .on_model(on_model_error(|_, error| Recovery::Fail(error.clone())))
@@ -63,7 +67,7 @@ async fn answers_are_annotated_and_errors_left_alone() {
 async fn after_model_is_asked_about_an_answer_that_before_model_gave() {
     let model = ScriptedModel::new([]);
     let agent = agent(model.clone())
-        .on_model(before_model(|_| Action::Respond(ModelResponse::text("pong"))))
+        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))))
         .on_model(after_model(|_, response| {
             assert_eq!(response.origin(), Origin::Before);
             Action::Respond(annotated(response, "!"))
@@ -77,7 +81,7 @@ async fn after_model_is_asked_about_an_answer_that_before_model_gave() {
 
 #[tokio::test]
 async fn the_request_may_be_changed_in_every_part_and_after_model_sees_it_as_sent() {
-    let model = ScriptedModel::new([Turn::text("ok")]);
+    let model = ScriptedModel::new([Turn::from_text("ok")]);
     let seen = Seen::new();
     let agent = agent(model.clone())
         .tool(act())
@@ -106,7 +110,7 @@ async fn the_request_may_be_changed_in_every_part_and_after_model_sees_it_as_sen
 
 #[tokio::test]
 async fn tools_in_an_answer_of_before_model_are_run() {
-    let model = ScriptedModel::new([Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::from_text("done")]);
     let agent = agent(model.clone())
         .tool(act())
         .on_model(before_model(|request| match request.context().iteration() {
@@ -129,8 +133,10 @@ async fn tools_in_an_answer_of_before_model_are_run() {
 
 #[tokio::test]
 async fn tools_in_an_answer_of_after_model_are_run_instead_of_the_models() {
-    let model =
-        ScriptedModel::new([Turn::tool("act", json!("as the model says")), Turn::text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("act", json!("as the model says")),
+        Turn::from_text("done"),
+    ]);
     let agent = agent(model)
         .tool(act())
         .on_model(after_model(|request, _| match request.context().iteration() {
@@ -151,7 +157,7 @@ async fn tools_in_an_answer_of_after_model_are_run_instead_of_the_models() {
 async fn an_answer_without_tool_calls_ends_the_loop_with_no_flag_to_set() {
     let model = ScriptedModel::new([]);
     let agent = agent(model.clone())
-        .on_model(before_model(|_| Action::Respond(ModelResponse::text("enough"))))
+        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("enough"))))
         .build()
         .unwrap();
 
@@ -218,7 +224,7 @@ async fn the_error_half_sees_failures_that_came_without_any_response() {
             let seen = seen.clone();
             move |_, error| {
                 seen.push(error.downcast_ref::<Reset>().is_some());
-                Recovery::Fallback(ModelResponse::text("later, perhaps"))
+                Recovery::Fallback(ModelResponse::from_text("later, perhaps"))
             }
         }))
         .on_model(after_model({
@@ -234,7 +240,7 @@ async fn the_error_half_sees_failures_that_came_without_any_response() {
 
 #[tokio::test]
 async fn a_streamed_answer_is_seen_once_and_whole() {
-    let model = ScriptedModel::new([Turn::text("a rather long answer")]).with_chunk_size(3);
+    let model = ScriptedModel::new([Turn::from_text("a rather long answer")]).with_chunk_size(3);
     let seen = Seen::new();
     let agent = agent(model)
         .on_model(after_model({
@@ -257,7 +263,7 @@ struct Asked(usize);
 
 #[tokio::test]
 async fn what_before_model_leaves_is_there_after_the_same_call_and_no_other() {
-    let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
     let seen = Seen::new();
     let agent = agent(model)
         .tool(act())
@@ -280,7 +286,7 @@ async fn what_before_model_leaves_is_there_after_the_same_call_and_no_other() {
 
 #[tokio::test]
 async fn what_model_callbacks_set_in_the_run_reaches_the_tools_of_that_turn() {
-    let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
     let seen = Seen::new();
     let note = |seen: &Seen<String>, context: &tower_agent::RunContext| {
         let route = context.values().get::<String>("route").unwrap();

@@ -1,10 +1,11 @@
 //! A panic is an error that says whose it is.
 
 use serde_json::json;
+use tower_agent::callback::{Outcome, wrap_model, wrap_tool};
 use tower_agent::testing::{Ended, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Callback, Error, ErrorKind, Outcome, Recovery, Request, Result,
-    Tool, ToolRequest, ToolResponse, wrap_model, wrap_tool,
+    Action, Agent, AgentRequest, Callback, Error, ErrorKind, Recovery, Request, Result, Tool,
+    ToolRequest, ToolResponse,
 };
 
 use super::{act, acts_once, agent, texts, told};
@@ -62,7 +63,11 @@ fn is_named(error: &Error, hook: &str) {
 /// A model that fails if a hook for errors is to run.
 fn model(hook: &str) -> ScriptedModel {
     let broken = Error::new(ErrorKind::Provider, "broken");
-    ScriptedModel::new([if hook == "on_error" { Turn::error(broken) } else { Turn::text("ok") }])
+    ScriptedModel::new([if hook == "on_error" {
+        Turn::error(broken)
+    } else {
+        Turn::from_text("ok")
+    }])
 }
 
 #[tokio::test]
@@ -108,10 +113,10 @@ async fn a_panic_in_a_callback_of_a_tool_is_told_to_the_model() {
 async fn a_panic_of_the_tool_itself_reaches_the_error_half_and_leaves_the_run_standing() {
     let agent = agent(ScriptedModel::new([
         Turn::tool("bomb", json!(null)).and_tool("act", json!("fine")),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]))
     .tools([act(), Tool::function("bomb", "", |_: serde_json::Value| -> () { panic!("boom") })])
-    .on_tool(tower_agent::on_tool_error(|_, error| {
+    .on_tool(tower_agent::callback::on_tool_error(|_, error| {
         Recovery::Fallback(ToolResponse::new(format!("saw: {}", error.message())))
     }))
     .build()

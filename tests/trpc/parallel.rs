@@ -6,11 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep};
+use tower_agent::callback::{Outcome, after_tool, before_tool};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{
-    Callback, Error, ErrorKind, Outcome, Request, Tool, ToolRequest, ToolResponse, after_tool,
-    before_tool,
-};
+use tower_agent::{Callback, Error, ErrorKind, Request, Tool, ToolRequest, ToolResponse};
 
 use super::{Seen, agent, texts, told};
 
@@ -32,7 +30,7 @@ fn three_calls() -> ScriptedModel {
     let turn = Turn::tool("calculator", json!(30))
         .and_tool("calculator", json!(10))
         .and_tool("calculator", json!(20));
-    ScriptedModel::new([turn, Turn::text("done")])
+    ScriptedModel::new([turn, Turn::from_text("done")])
 }
 
 #[derive(Clone, Copy)]
@@ -71,7 +69,7 @@ async fn calls_of_one_tool_are_timed_apart_by_values_under_their_ids() {
     let (took, left) = (Seen::new(), Seen::new());
     let agent = agent(three_calls())
         .tool(calculator())
-        .tool_layer(tower_agent::wrap_tool(|request, mut next| async move {
+        .tool_layer(tower_agent::callback::wrap_tool(|request, mut next| async move {
             // So that the calls do not start at one instant either.
             sleep(Duration::from_millis(request.arguments()["value"].as_u64().unwrap())).await;
             next.run(request).await
@@ -104,13 +102,13 @@ async fn calls_of_one_tool_are_timed_apart_by_values_under_their_ids() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_side_by_side_share_nothing() {
-    let agent = agent(ScriptedModel::always(Turn::text("ok")))
-        .on_model(tower_agent::before_model(|request| {
+    let agent = agent(ScriptedModel::always(Turn::from_text("ok")))
+        .on_model(tower_agent::callback::before_model(|request| {
             let values = request.context().values();
             assert_eq!(values.get::<String>("run").unwrap(), None);
             values.set("run", request.context().run_id().to_owned());
         }))
-        .on_model(tower_agent::after_model_async(checks_its_run))
+        .on_model(tower_agent::callback::after_model_async(checks_its_run))
         .build()
         .unwrap();
 
@@ -135,7 +133,7 @@ async fn calls_that_run_together_count_together_in_the_runs_values() {
         .on_tool(before_tool(|request| {
             request.context().values().update("calls", |calls: &mut u32| *calls += 1).unwrap();
         }))
-        .on_agent(tower_agent::after_agent({
+        .on_agent(tower_agent::callback::after_agent({
             let seen = seen.clone();
             move |request, _| {
                 seen.push(*request.context().values().get::<u32>("calls").unwrap().unwrap())
@@ -186,7 +184,7 @@ async fn an_ordinary_failure_leaves_the_calls_beside_it_alone() {
         let turn = Turn::tool("act", json!("slow"))
             .and_tool("act", json!(how))
             .and_tool("act", json!("slow"));
-        let model = ScriptedModel::new([turn, Turn::text("done")]);
+        let model = ScriptedModel::new([turn, Turn::from_text("done")]);
         let agent = agent(model).tool(fragile()).build().unwrap();
 
         let response = agent.run("?").await.unwrap();
@@ -233,7 +231,7 @@ async fn results_stand_in_the_order_of_the_calls() {
 async fn the_calls_of_a_turn_may_run_one_by_one() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!("error")).and_tool("act", json!("abort")),
-        Turn::text("never"),
+        Turn::from_text("never"),
     ]);
     let probe = ProbeLayer::new();
     let agent =

@@ -1,11 +1,12 @@
 //! Callbacks for every agent of a tree, or for one run.
 
 use serde_json::{Value, json};
+use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
+use tower_agent::compat::Hooks;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Bundle, Callback, Error, Hooks, Message, ModelRequest,
-    ModelResponse, Part, Recovery, Request, Result, Tool, ToolRequest, ToolResponse, after_model,
-    after_tool, before_model, before_tool,
+    Action, Agent, AgentRequest, Callback, Error, Message, ModelRequest, ModelResponse, Part,
+    Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
 
 use super::support::trace::Trace;
@@ -83,7 +84,7 @@ async fn global_plugins_come_first_in_every_phase_and_stand_around_agents_alone(
 #[tokio::test]
 async fn global_plugins_reach_the_agents_below() {
     let trace = Trace::default();
-    let inner = agent(ScriptedModel::new([Turn::text("42")])).name("inner").build().unwrap();
+    let inner = agent(ScriptedModel::new([Turn::from_text("42")])).name("inner").build().unwrap();
     let delegate = Tool::function_with("act", "", move |_: Value, request: ToolRequest| {
         let run = inner.run(AgentRequest::new("?").with_context(request.context().clone()));
         async move { run.await.map(|response| response.text()) }
@@ -104,9 +105,9 @@ async fn a_plugin_that_answers_before_the_call_keeps_the_agents_own_callbacks_ou
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let pong = Bundle::new()
-        .on_model(before_model(|_| Action::Respond(ModelResponse::text("pong"))))
+        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))))
         .on_model(after_model(|_, response| {
-            Action::Respond(ModelResponse::text(format!("{}!", response.message().text())))
+            Action::Respond(ModelResponse::from_text(format!("{}!", response.message().text())))
         }));
     let agent =
         agent(model.clone()).global(pong).on_model(Mark("own", trace.clone())).build().unwrap();
@@ -183,7 +184,7 @@ async fn what_a_plugin_leaves_in_the_request_the_agents_own_callbacks_find() {
     let also = finds.clone();
     let opens = Bundle::new()
         .on_model(before_model(|request| drop(request.extensions_mut().insert(Span(1)))));
-    let agent = agent(ScriptedModel::new([Turn::text("ok")]))
+    let agent = agent(ScriptedModel::new([Turn::from_text("ok")]))
         .global(opens)
         .on_model(before_model(move |request| finds(request)))
         .on_model(after_model(move |request, _| also(request)))
@@ -204,7 +205,7 @@ impl Hooks for Quota {
     async fn before_model(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let last = request.messages().last().map(Message::text).unwrap_or_default();
         Ok(match last.contains("/quota") {
-            true => Action::Respond(ModelResponse::text("one tool call")),
+            true => Action::Respond(ModelResponse::from_text("one tool call")),
             false => Action::Continue,
         })
     }
@@ -245,13 +246,13 @@ async fn one_object_is_a_plugin_with_hooks_for_every_call() {
 async fn callbacks_of_a_run_follow_the_agents_options() {
     let answers = |text: &'static str| {
         after_model(move |_, response: &ModelResponse| {
-            let message = response.message().clone().with(Part::text(text));
+            let message = response.message().clone().with(Part::from_text(text));
             Action::Respond(ModelResponse::new(message))
         })
     };
     let callbacks = || Bundle::new().on_model(answers(" 1")).on_model(answers(" 2"));
     for (continue_on_response, expected) in [(false, "said 1"), (true, "said 2")] {
-        let model = || ScriptedModel::new([Turn::text("said")]);
+        let model = || ScriptedModel::new([Turn::from_text("said")]);
         let semantics = with_options(false, continue_on_response);
         let own = Agent::builder(model()).semantics(semantics).bundle(callbacks());
         let global = Agent::builder(model()).semantics(semantics).global(callbacks());

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tower::retry::{Policy, RetryLayer};
+use tower_agent::callback::{Outcome, on_tool_error};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Callback, Error, ErrorKind, ModelRequest, ModelResponse, Outcome, Recovery, Request, Result,
-    Tool, ToolRequest, ToolResponse, on_tool_error,
+    Callback, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Request, Result, Tool,
+    ToolRequest, ToolResponse,
 };
 
 use super::{Seen, acts_once, agent, texts, told};
@@ -125,7 +126,7 @@ async fn a_retry_of_the_model_stands_inside_the_callbacks_or_outside_as_it_was_r
     let each = vec!["before", "on_error", "failed", "before", "after", "done"];
     for (inside, expected) in [(true, once), (false, each)] {
         let busy = Error::new(ErrorKind::Overloaded, "busy");
-        let model = ScriptedModel::new([Turn::error(busy), Turn::text("ok")]);
+        let model = ScriptedModel::new([Turn::error(busy), Turn::from_text("ok")]);
         let seen = Seen::new();
         let agent = agent(model.clone());
         let agent = match inside {
@@ -193,7 +194,7 @@ async fn the_error_half_may_ask_for_another_attempt_inside_one_envelope() {
 #[tokio::test]
 async fn a_layer_at_the_tool_itself_cannot_swallow_a_stop() {
     let (tool, _) = flaky(9, || Error::abort("enough"));
-    let tool = tool.layer(tower_agent::wrap_tool(|request, mut next| async move {
+    let tool = tool.layer(tower_agent::callback::wrap_tool(|request, mut next| async move {
         let _ = next.run(request).await;
         Ok(ToolResponse::new("all is well"))
     }));

@@ -1,12 +1,15 @@
 //! A callback stops the run: one kind of error from wherever it comes, and nothing clears it.
 
 use serde_json::{Value, json};
+use tower_agent::call::CallKind;
+use tower_agent::callback::{
+    after_agent, after_model, after_tool, before_agent, before_model, before_tool, on_agent_error,
+    on_model_error, on_tool_error, wrap_agent, wrap_model, wrap_tool,
+};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, CallKind, Error, ErrorKind, Message,
-    ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse, Usage, after_agent,
-    after_model, after_tool, before_agent, before_model, before_tool, on_agent_error,
-    on_model_error, on_tool_error, wrap_agent, wrap_model, wrap_tool,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message,
+    ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse, Usage,
 };
 
 use super::{Seen, act, agent, with_options};
@@ -33,7 +36,7 @@ const ORIGINS: [(&str, CallKind); 10] = [
 /// go on. They note what they see.
 fn stopped_at(
     origin: &'static str,
-    semantics: tower_agent::Semantics,
+    semantics: tower_agent::compat::Semantics,
     seen: &Seen<&'static str>,
 ) -> Agent {
     let stops = move |here: &str| if here == origin { Err(stop()) } else { Ok(()) };
@@ -47,11 +50,11 @@ fn stopped_at(
         stops("model")?;
         match request.messages().len() {
             1 => {
-                let call = tower_agent::ToolCall::new("1", "act", json!(origin));
+                let call = tower_agent::message::ToolCall::new("1", "act", json!(origin));
                 let message = Message::new(tower_agent::Role::Assistant, [call.into()]);
                 Ok(ModelResponse::new(message))
             }
-            _ => Ok(ModelResponse::text("done")),
+            _ => Ok(ModelResponse::from_text("done")),
         }
     }));
     let tool = Tool::function("act", "", move |_: Value| match origin {
@@ -80,7 +83,7 @@ fn stopped_at(
         }))
         .model_layer(wrap_model(|request, mut next| async move {
             match next.run(request).await {
-                Err(_) => Ok(ModelResponse::text("all is well")),
+                Err(_) => Ok(ModelResponse::from_text("all is well")),
                 said => said,
             }
         }))
@@ -88,7 +91,7 @@ fn stopped_at(
         .on_model(after_model(move |_, _| stops("after_model")))
         .on_model(on_model_error(move |_, _| {
             model_failed();
-            Recovery::Fallback(ModelResponse::text("all is well"))
+            Recovery::Fallback(ModelResponse::from_text("all is well"))
         }))
         .tool_layer(wrap_tool(|request, mut next| async move {
             let _ = next.run(request.clone()).await;
@@ -134,7 +137,7 @@ async fn a_stop_ends_the_run_with_one_kind_of_error_wherever_it_comes_from() {
 #[tokio::test]
 async fn without_a_stop_that_agent_runs_to_its_end() {
     let seen = Seen::new();
-    let agent = stopped_at("nowhere", tower_agent::Semantics::trpc(), &seen);
+    let agent = stopped_at("nowhere", tower_agent::compat::Semantics::trpc(), &seen);
     assert_eq!(agent.run("?").await.unwrap().text(), "all is well");
 }
 
@@ -178,7 +181,7 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
     for (before, after, calls, expected) in cases {
         let ten = |turn: Turn| turn.with_usage(Usage::new(8, 2));
         let turns = (0..3).map(|_| ten(Turn::tool("act", json!(null))));
-        let model = ScriptedModel::new(turns.chain([ten(Turn::text("done"))]));
+        let model = ScriptedModel::new(turns.chain([ten(Turn::from_text("done"))]));
 
         let result = limited(model.clone(), before, after).build().unwrap().run("?").await;
 
@@ -192,7 +195,7 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
 #[tokio::test]
 async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
     let seen = Seen::new();
-    let inner = agent(ScriptedModel::new([Turn::text("42").with_usage(Usage::new(5, 0))]))
+    let inner = agent(ScriptedModel::new([Turn::from_text("42").with_usage(Usage::new(5, 0))]))
         .on_agent(before_agent(|request| match request.context().usage().total() {
             10.. => Err(stop()),
             _ => Ok(()),
@@ -225,7 +228,7 @@ async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
 #[tokio::test]
 async fn an_ordinary_error_of_a_tool_is_no_stop() {
     let tool = Tool::function("act", "", |_: Value| Err::<(), _>(Error::from("token limit")));
-    let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
     let response = agent(model).tool(tool).build().unwrap().run("?").await.unwrap();
     assert_eq!(response.text(), "done");
 }

@@ -1,12 +1,11 @@
 //! Callbacks of agents that are made of agents.
 
 use serde_json::json;
-use tower_agent::runner::TeamBuilder;
+use tower_agent::agent::TeamBuilder;
+use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, AgentResponse, Error, ErrorKind, Message, Part, Recovery, Semantics,
-    after_agent, before_agent, before_model, on_agent_error,
-};
+use tower_agent::{Action, Agent, AgentResponse, Error, ErrorKind, Message, Part, Recovery};
 
 use super::{Seen, agent};
 
@@ -31,7 +30,7 @@ fn says(text: &str) -> AgentResponse {
 #[tokio::test]
 async fn a_team_answered_before_it_begins_asks_no_member_and_no_after_agent() {
     for (kind, team) in KINDS {
-        let (one, model) = member("one", Turn::text("hello"));
+        let (one, model) = member("one", Turn::from_text("hello"));
         let seen = Seen::new();
         let noted = seen.clone();
         let team = team("team")
@@ -54,10 +53,10 @@ async fn a_teams_after_agent_sees_the_last_answer_and_may_replace_it() {
         let noted = seen.clone();
         let team = team("team")
             .semantics(Semantics::trpc())
-            .agents([member("one", Turn::text("1")).0, member("two", Turn::text("2")).0])
+            .agents([member("one", Turn::from_text("1")).0, member("two", Turn::from_text("2")).0])
             .on_agent(after_agent(move |_, response| {
                 noted.push(response.text());
-                let said = response.message().unwrap().clone().with(Part::text("!"));
+                let said = response.message().unwrap().clone().with(Part::from_text("!"));
                 Action::Respond(response.clone().with_message(said))
             }))
             .build()
@@ -98,7 +97,7 @@ async fn a_stop_of_a_member_or_of_the_team_ends_the_whole_with_its_kind() {
                 true => Err(Error::abort("enough")),
                 false => Ok(()),
             };
-            let model = ScriptedModel::new([Turn::text("1")]);
+            let model = ScriptedModel::new([Turn::from_text("1")]);
             let one = agent(model)
                 .name("one")
                 .on_model(before_model(move |_| stops("member")))
@@ -124,7 +123,7 @@ async fn a_stop_of_a_member_or_of_the_team_ends_the_whole_with_its_kind() {
 #[tokio::test]
 async fn an_agent_as_a_tool_has_its_own_callbacks_and_its_stop_is_no_tool_error() {
     for stops in [false, true] {
-        let inner = agent(ScriptedModel::new([Turn::text("42")]))
+        let inner = agent(ScriptedModel::new([Turn::from_text("42")]))
             .name("act")
             .on_agent(before_agent(move |_| match stops {
                 true => Err(Error::abort("enough")),
@@ -138,7 +137,7 @@ async fn an_agent_as_a_tool_has_its_own_callbacks_and_its_stop_is_no_tool_error(
         let call = Turn::tool("act", json!({ "request": "?" }));
         let model = match stops {
             true => ScriptedModel::new([call]),
-            false => ScriptedModel::new([call, Turn::text("done")]),
+            false => ScriptedModel::new([call, Turn::from_text("done")]),
         };
         let outer =
             agent(model.clone()).tool(inner.into_tool("Knows the answer.")).build().unwrap();

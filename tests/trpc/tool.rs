@@ -3,10 +3,12 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tower_agent::callback::{after_tool, before_tool, on_tool_error};
+use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Effect, Error, Message, ModelResponse, Part, Recovery, Request, Role, Tool, ToolCall,
-    ToolRequest, ToolResponse, after_tool, before_tool, on_tool_error,
+    Action, Effect, Error, Message, ModelResponse, Part, Recovery, Request, Role, Tool,
+    ToolRequest, ToolResponse,
 };
 
 use super::{Seen, act, acts_once, agent, failing_act, texts, told};
@@ -66,7 +68,7 @@ async fn arguments_changed_by_one_callback_are_not_lost_by_those_after_it() {
 async fn a_result_of_text_is_post_processed() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!("sunny")).and_tool("act", json!(21)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let agent = agent(model)
         .tool(act())
@@ -110,7 +112,7 @@ async fn a_result_given_before_the_tool_takes_its_place_and_after_tool_is_not_as
 async fn the_id_of_the_call_is_in_the_request_and_in_the_context() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!(1)).and_tool("act", json!(2)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let seen = Seen::new();
     let note = |phase: &'static str| {
@@ -153,7 +155,7 @@ async fn the_id_of_the_call_is_in_the_request_and_in_the_context() {
 async fn a_call_that_the_model_gave_no_id_has_one_of_its_own() {
     let nameless = |n: i32| Part::from(ToolCall::new("", "act", json!(n)));
     let answer = ModelResponse::new(Message::new(Role::Assistant, [nameless(1), nameless(2)]));
-    let answers = std::sync::Mutex::new(vec![ModelResponse::text("done"), answer]);
+    let answers = std::sync::Mutex::new(vec![ModelResponse::from_text("done"), answer]);
     let model = tower::service_fn(move |_| {
         let answer = answers.lock().unwrap().pop().unwrap();
         async move { Ok::<_, Error>(answer) }
@@ -187,8 +189,10 @@ struct City {
 
 #[tokio::test]
 async fn callbacks_see_what_the_model_was_told_of_the_tool() {
-    let model =
-        ScriptedModel::new([Turn::tool("weather", json!({ "city": "Oslo" })), Turn::text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("weather", json!({ "city": "Oslo" })),
+        Turn::from_text("done"),
+    ]);
     let seen = Seen::new();
     let note = {
         let seen = seen.clone();
@@ -281,7 +285,7 @@ async fn an_unknown_tool_is_told_to_the_model_and_to_no_callback() {
     };
     let (before, after, failed, shown) =
         (note("before"), note("after"), note("on_error"), note("shown"));
-    let model = ScriptedModel::new([Turn::tool("fly", json!(null)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("fly", json!(null)), Turn::from_text("done")]);
     let agent = agent(model)
         .tool(act())
         .on_tool(before_tool(move |_| before()))
@@ -309,7 +313,7 @@ struct Mine(u64);
 async fn what_before_tool_leaves_is_there_after_the_same_call() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!(1)).and_tool("act", json!(2)),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let seen = Seen::new();
     let agent = agent(model)
@@ -343,5 +347,5 @@ async fn a_result_may_end_the_run_without_asking_the_model_about_it() {
 
     model.assert_done();
     assert_eq!(texts(&told(&response)), ["the report"]);
-    assert_eq!(response.end(), &tower_agent::End::Stopped);
+    assert_eq!(response.end_reason(), &tower_agent::EndReason::StopCondition);
 }

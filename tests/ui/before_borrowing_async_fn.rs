@@ -1,5 +1,6 @@
 // An async function that borrows the request. The cure: `before_model_async`.
-use tower_agent::{ModelRequest, before_model};
+use tower_agent::ModelRequest;
+use tower_agent::callback::before_model;
 
 async fn terse(request: &mut ModelRequest) {
     request.add_instructions("Be brief.");

@@ -17,7 +17,7 @@ impl Service<ModelRequest> for Fixed {
     }
 
     fn call(&mut self, _: ModelRequest) -> Self::Future {
-        ready(Ok(ModelResponse::text("fixed")))
+        ready(Ok(ModelResponse::from_text("fixed")))
     }
 }
 

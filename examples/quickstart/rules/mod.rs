@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tower::Service;
-use tower_agent::stream::{Delta, Sink};
+use tower_agent::stream::{Delta, DeltaSender};
 use tower_agent::{Error, Message, ModelRequest, ModelResponse, Part, Result, Role, Usage};
 
 use self::plan::Plan;
@@ -51,7 +51,7 @@ impl Service<ModelRequest> for Rules {
 async fn answer(request: ModelRequest) -> Result<ModelResponse> {
     let message = next_message(&request);
     let usage = Usage::new(request.messages().iter().map(words).sum(), words(&message));
-    let response = match request.sink() {
+    let response = match request.delta_sender() {
         Some(sink) => stream(&message, sink).await?,
         None => ModelResponse::new(message),
     };
@@ -78,7 +78,7 @@ fn next_message(request: &ModelRequest) -> Message {
 }
 
 /// Says the message piece by piece: its text word by word, its tool calls one by one.
-async fn stream(message: &Message, sink: &Sink) -> Result<ModelResponse> {
+async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> {
     let mut attempt = sink.open();
     for word in message.text().split_inclusive(' ') {
         attempt.send(Delta::Text(word.to_owned())).await?;

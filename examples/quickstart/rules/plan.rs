@@ -1,7 +1,7 @@
 //! From what the user wants to the tool calls that it takes, and from their results to an answer.
 
 use serde_json::{Map, Value};
-use tower_agent::{ToolCall, ToolResult};
+use tower_agent::message::{ToolCall, ToolResult};
 
 use super::expr::{Decimal, Expr, Operator};
 use super::grammar::Wish;

@@ -60,7 +60,7 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
             }
             MessageKind::Assistant { content, tool_calls } => {
                 let mut said = std::mem::take(&mut thoughts);
-                said.extend(content.iter().filter(|text| !text.is_empty()).map(Part::text));
+                said.extend(content.iter().filter(|text| !text.is_empty()).map(Part::from_text));
                 for asked in tool_calls {
                     let function = &asked.function;
                     let (id, name) = (asked.id.clone(), function.name.clone());
@@ -108,7 +108,7 @@ pub(in crate::agui) fn tool_answer(
     let mut said = parts(content, place)?;
     let silent = said.iter().all(|part| part.as_text().is_some_and(str::is_empty));
     if let (true, Some(error)) = (silent, error) {
-        said = vec![Part::text(error)];
+        said = vec![Part::from_text(error)];
     }
     let told = message.metadata.as_ref().and_then(|it| it.get(IS_ERROR)?.as_bool());
     Ok((said, error.is_some() || told == Some(true)))
@@ -119,11 +119,11 @@ pub(in crate::agui) fn parts(
     place: impl Fn(&str) -> String,
 ) -> Result<Vec<Part>, InputError> {
     let parts = match content {
-        Content::Text(text) => return Ok(vec![Part::text(text)]),
+        Content::Text(text) => return Ok(vec![Part::from_text(text)]),
         Content::Parts(parts) => parts,
     };
     let part = |(index, part): (usize, &ContentPart)| match part {
-        ContentPart::Text(text) => Ok(Part::text(&text.text)),
+        ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
         ContentPart::Image(image) => match &image.source {
             PartSource::Data { value, mime_type } => Ok(Part::image_base64(mime_type, value)),
             PartSource::Url { value, .. } => Ok(Part::image_url(value)),

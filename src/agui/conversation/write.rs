@@ -11,7 +11,8 @@ use crate::message::{ImageSource, Message, Messages, Part, ProviderData, Role, T
 ///
 /// ```
 /// use tower_agent::agui::{self, conversation};
-/// use tower_agent::{Message, Messages};
+/// use tower_agent::Message;
+/// use tower_agent::message::Messages;
 ///
 /// let history = Messages::from([Message::user("Hello")]);
 /// let messages = conversation::write(&history, || "m1".into());

@@ -6,19 +6,19 @@ use tower::Service;
 use tower_layer::Layer;
 
 use super::{AgUi, Limits, PrincipalOf};
-use crate::agent::BoxAgent;
 use crate::agui::threads::{BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::agui::translate::{Translate, TranslateRequest, TranslateResponse};
-use crate::boxed::Boxed;
-use crate::callback::{BandSemantics, Callback, Seam, Stack};
+use crate::boxed::BoxCallService;
+use crate::callback::{Callback, CallbackSemantics, LayerInner, StackBuilder};
 use crate::error::BoxError;
+use crate::run::BoxAgent;
 
 /// Composes an [`AgUi`]; [`AgUi::builder`] makes it.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct AgUiBuilder {
     agent: BoxAgent,
-    stack: Stack<TranslateRequest>,
-    semantics: BandSemantics,
+    stack: StackBuilder<TranslateRequest>,
+    semantics: CallbackSemantics,
     limits: Limits,
     keeping: Option<Keeping>,
     name: Arc<str>,
@@ -29,8 +29,8 @@ impl AgUiBuilder {
     pub(super) fn new(agent: BoxAgent) -> Self {
         Self {
             agent,
-            stack: Stack::new(),
-            semantics: BandSemantics::default(),
+            stack: StackBuilder::new(),
+            semantics: CallbackSemantics::default(),
             limits: Limits {
                 body: 4 << 20,
                 nesting: 64,
@@ -53,7 +53,7 @@ impl AgUiBuilder {
     /// it.
     pub fn translate_layer<L>(mut self, layer: L) -> Self
     where
-        L: Layer<Seam<TranslateRequest>> + Send + 'static,
+        L: Layer<LayerInner<TranslateRequest>> + Send + 'static,
         L::Service: Service<
                 TranslateRequest,
                 Response = TranslateResponse,
@@ -69,8 +69,8 @@ impl AgUiBuilder {
     }
 
     /// How callbacks around the translation answer what frameworks answer differently. Under
-    /// [`potato`](BandSemantics::potato) their responses do not count.
-    pub fn semantics(mut self, semantics: BandSemantics) -> Self {
+    /// [`potato`](CallbackSemantics::potato) their responses do not count.
+    pub fn semantics(mut self, semantics: CallbackSemantics) -> Self {
         self.semantics = semantics;
         self
     }
@@ -118,7 +118,8 @@ impl AgUiBuilder {
     ///
     /// ```
     /// use tower_agent::agui::{AgUi, threads::SealKey};
-    /// # use tower_agent::{Agent, testing::ScriptedModel};
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -150,7 +151,8 @@ impl AgUiBuilder {
     ///
     /// ```
     /// use tower_agent::agui::AgUi;
-    /// # use tower_agent::{Agent, testing::ScriptedModel};
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
     ///
     /// /// Put there by a layer that has checked a token.
     /// #[derive(Clone)]
@@ -189,7 +191,8 @@ impl AgUiBuilder {
         let Self { agent, stack, semantics, limits, keeping, name, principal } = self;
         let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
         let keeping = keeping.unwrap_or_else(in_memory);
-        let stack = (!stack.is_empty()).then(|| stack.around(Boxed::new(Translate), semantics));
+        let stack =
+            (!stack.is_empty()).then(|| stack.around(BoxCallService::new(Translate), semantics));
         AgUi { agent, stack, limits, keeping, name, principal }
     }
 }

@@ -4,7 +4,8 @@
 //! server-sent events. [`AgUi`] is any HTTP server's service; in axum it is one line:
 //!
 //! ```
-//! # use tower_agent::{Agent, agui::AgUi};
+//! # use tower_agent::Agent;
+//! # use tower_agent::agui::AgUi;
 //! # fn app(agent: Agent) -> axum::Router {
 //! axum::Router::new().route_service("/agent", AgUi::new(agent))
 //! # }
@@ -54,9 +55,9 @@ use super::input::Said;
 use super::threads::{self, Keeping, ThreadKey};
 use super::translate::TranslateRequest;
 use super::{AgUiRun, InputError, RunAgentInput};
-use crate::agent::{AgentService, BoxAgent};
-use crate::callback::Seam;
+use crate::callback::LayerInner;
 use crate::error::BoxError;
+use crate::run::{AgentService, BoxAgent};
 
 /// An agent, as an HTTP service that speaks AG-UI.
 ///
@@ -73,7 +74,7 @@ use crate::error::BoxError;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
-/// let agent = Agent::builder(ScriptedModel::new([Turn::text("It rains.")])).build()?;
+/// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")])).build()?;
 /// let server = AgUi::new(agent);
 ///
 /// let input = r#"{
@@ -95,7 +96,7 @@ use crate::error::BoxError;
 pub struct AgUi {
     agent: BoxAgent,
     /// `None` if nothing stands around the translation.
-    stack: Option<Seam<TranslateRequest>>,
+    stack: Option<LayerInner<TranslateRequest>>,
     limits: Limits,
     keeping: Keeping,
     name: Arc<str>,

@@ -59,7 +59,7 @@ fn note(call: &ToolCall, parts: Vec<Part>, is_failed: bool) -> message::Message 
         "the tool `{}` was called earlier with `{}`, and {how}: ",
         function.name, function.arguments
     );
-    let parts = std::iter::once(Part::text(text)).chain(parts);
+    let parts = std::iter::once(Part::from_text(text)).chain(parts);
     message::Message::new(Role::User, parts)
 }
 

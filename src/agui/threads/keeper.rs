@@ -12,7 +12,6 @@ use super::store::BoxStore;
 use super::take::{self, Taken};
 use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
 use super::told::{Names, Told};
-use crate::agent::{AgentRequest, Checkpoint};
 use crate::agui::translate::TranslateRun;
 use crate::agui::wire::{
     EncryptedEntity, Event, InputError, InputErrorKind, MessageKind, RunAgentInput,
@@ -20,6 +19,7 @@ use crate::agui::wire::{
 use crate::error::BoxError;
 use crate::lock::lock;
 use crate::message::{Message, Messages, Part, Role};
+use crate::run::{AgentRequest, Checkpoint};
 use crate::stream::{self, EventKind};
 
 /// How a server keeps its threads.
@@ -238,7 +238,7 @@ impl Keeper {
             thread.open.clear();
         }
         if progress == Progress::Ended {
-            thread.open.extend(checkpoint.pending.iter().map(|pending| Open {
+            thread.open.extend(checkpoint.interrupts.iter().map(|pending| Open {
                 id: run.names.interrupt(&pending.id),
                 pending: pending.id.clone(),
             }));

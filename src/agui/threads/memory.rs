@@ -15,7 +15,8 @@ use crate::lock::lock;
 ///
 /// ```
 /// use tower_agent::agui::{AgUi, threads::MemoryThreads};
-/// # use tower_agent::{Agent, testing::ScriptedModel};
+/// # use tower_agent::Agent;
+/// # use tower_agent::testing::ScriptedModel;
 ///
 /// # fn main() -> Result<(), tower_agent::BoxError> {
 /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::account;
 use super::thread::{Answered, Answers, Entry, Speaker, Thread};
-use crate::agent::{AgentRequest, Checkpoint};
 use crate::agui::wire::{
     InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus, RunAgentInput,
 };
-use crate::error::{Answer, Resolution};
+use crate::error::{Resolution, ResolutionOutcome};
 use crate::message::{self, Messages, Part, ToolCall, ToolResult};
+use crate::run::{AgentRequest, Checkpoint};
 
 /// What a run is to begin with.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) fn go_on(
         && told.new.iter().all(|(after, _)| *after == told.last);
     let answered = answered(&thread, input)?;
     let speaks = !told.new.is_empty();
-    let is_answer = |it: &&Answered| matches!(it.answer.outcome, Answer::Resolved(_));
+    let is_answer = |it: &&Answered| matches!(it.answer.outcome, ResolutionOutcome::Resolved(_));
     let mut answers_now = answered.iter().filter(is_answer);
     // One that is given once more may come without what the run that broke off has said.
     let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
@@ -310,7 +310,7 @@ fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
         let calls = entry.message.iter().flat_map(message::Message::tool_calls);
         for call in calls.filter(is_open) {
             let why = "no answer: the conversation has gone on without this call";
-            let result = ToolResult::new(call, [Part::text(why)]).failed();
+            let result = ToolResult::new(call, [Part::from_text(why)]).failed();
             let answer = Entry::new(None, Speaker::Tool, message::Message::tool(result));
             closed.push(answer.answering(Some(asks)));
         }

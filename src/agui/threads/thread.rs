@@ -3,9 +3,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Checkpoint;
 use crate::error::Resolution;
 use crate::message::{Message, Messages};
+use crate::run::Checkpoint;
 
 /// What the server knows of one thread: what was said in it, what it was asked, and what it waits
 /// for.
@@ -80,7 +80,7 @@ pub(super) struct Asked {
 pub(super) struct Open {
     /// Its name on the wire, which nobody can guess.
     pub(super) id: Arc<str>,
-    /// The [`Pending::id`](crate::Pending::id).
+    /// The [`Interrupt::id`](crate::Interrupt::id).
     pub(super) pending: String,
 }
 

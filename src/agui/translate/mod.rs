@@ -19,10 +19,11 @@
 //! use tower_agent::stream::EventKind;
 //! use tower_agent::Action;
 //! use tower_agent::agui::{AgUi, Event, TranslateResponse, before_translate};
-//! # use tower_agent::{Agent, testing::{ScriptedModel, Turn}};
+//! # use tower_agent::Agent;
+//! # use tower_agent::testing::{ScriptedModel, Turn};
 //!
 //! # fn main() -> Result<(), tower_agent::BoxError> {
-//! # let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")])).build()?;
+//! # let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build()?;
 //! // Lets the front end see which callback ran, which it is not told unless asked for.
 //! let server = AgUi::builder(agent).on_translate(before_translate(|request| {
 //!     match &request.event().kind {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::agui::Conversation;
-use crate::error::Pending;
+use crate::error::Interrupt;
 use crate::lock::lock;
 use crate::stream::Invocation;
 
@@ -87,14 +87,14 @@ impl Names {
     }
 
     /// An agent waits for this. Those around it wait for the same, and come later.
-    pub(super) fn waits(&self, agent: &Invocation, pending: &Pending) {
+    pub(super) fn waits(&self, agent: &Invocation, pending: &Interrupt) {
         let Some(own) = pending.tool_call_id.as_deref() else { return };
         let call = self.call(agent, &own.into());
         lock(&self.0).waits.entry(pending.id.clone()).or_insert(call);
     }
 
     /// The call that waits for this.
-    pub(super) fn waiting(&self, pending: &Pending) -> Option<Arc<str>> {
+    pub(super) fn waiting(&self, pending: &Interrupt) -> Option<Arc<str>> {
         let known = lock(&self.0).waits.get(&pending.id).cloned();
         known.or_else(|| pending.tool_call_id.as_deref().map(Into::into))
     }

@@ -13,7 +13,7 @@ use crate::agui::{
     RunFinished, RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage,
     client_tool, conversation,
 };
-use crate::error::{Error, ErrorKind, Pending};
+use crate::error::{Error, ErrorKind};
 use crate::lock::lock;
 use crate::stream::{self, EventKind, Invocation};
 
@@ -71,12 +71,12 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
     match kind {
         EventKind::RunStarted { .. } => out.push(started(run)),
         EventKind::RunFinished => out.push(finished(run, None)),
-        EventKind::RunInterrupted { pending } => interrupted(run, &pending, out),
+        EventKind::RunInterrupted { interrupts: pending } => interrupted(run, &pending, out),
         EventKind::RunFailed { error } => {
             out.push(RunError::from(&error).with_usage(usage(run)).into());
         }
-        EventKind::AgentEntered => out.extend(entered(&invocation, run)),
-        EventKind::AgentLeft { pending, error } => {
+        EventKind::AgentStarted => out.extend(entered(&invocation, run)),
+        EventKind::AgentFinished { interrupts: pending, error } => {
             pending.iter().for_each(|pending| run.names.waits(&invocation, pending));
             out.extend(left(&invocation, &pending, error, run));
         }
@@ -168,15 +168,15 @@ fn usage(run: &TranslateRun) -> Option<TokenUsage> {
     Some(run.context.usage()).filter(|usage| usage.total() > 0).map(TokenUsage::from)
 }
 
-fn interrupted(run: &TranslateRun, pending: &[Pending], out: &mut Vec<Event>) {
+fn interrupted(run: &TranslateRun, pending: &[crate::error::Interrupt], out: &mut Vec<Event>) {
     out.push(Event::state_snapshot(run.context.state().snapshot()));
     out.push(lock(&run.shown).snapshot());
-    let is_client = |pending: &&Pending| pending.reason == client_tool::REASON;
+    let is_client = |pending: &&crate::error::Interrupt| pending.reason == client_tool::REASON;
     // Earlier front ends refuse the list, and find the calls without it.
     let calls = pending.iter().filter(|it| is_client(it) && run.speaks_1_0());
     let calls = calls.filter_map(|it| run.names.waiting(it));
     let pending_tool_call_ids = calls.collect();
-    let interrupt = |pending: &Pending| {
+    let interrupt = |pending: &crate::error::Interrupt| {
         let mut interrupt = Interrupt::from(pending);
         interrupt.id = run.names.interrupt(&pending.id);
         interrupt.tool_call_id = run.names.waiting(pending);
@@ -202,7 +202,7 @@ fn entered(invocation: &Invocation, run: &TranslateRun) -> Option<Event> {
 
 fn left(
     invocation: &Invocation,
-    pending: &[Pending],
+    pending: &[crate::error::Interrupt],
     error: Option<Error>,
     run: &TranslateRun,
 ) -> Option<Event> {
@@ -260,8 +260,8 @@ impl From<&Error> for RunError {
     }
 }
 
-impl From<&Pending> for Interrupt {
-    fn from(pending: &Pending) -> Self {
+impl From<&crate::error::Interrupt> for Interrupt {
+    fn from(pending: &crate::error::Interrupt) -> Self {
         let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
         interrupt.message = pending.message.clone();
         interrupt.tool_call_id = pending.tool_call_id.as_deref().map(Into::into);

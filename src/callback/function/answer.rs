@@ -98,7 +98,9 @@ impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
     fn into_hook(self) -> Decision<'static, T> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action().map(Action::boxed) }))
+        MaybeFuture::BoxCallService(Box::pin(
+            async move { self.await.into_action().map(Action::boxed) },
+        ))
     }
 }
 
@@ -125,6 +127,6 @@ impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
     fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery() }))
+        MaybeFuture::BoxCallService(Box::pin(async move { self.await.into_recovery() }))
     }
 }

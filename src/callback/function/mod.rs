@@ -16,7 +16,7 @@ pub use self::answer::{IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook};
 pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
 
 use super::erased::{Decision, Erased};
-use super::{Action, Callback, CallbackService, Callbacks, Recovery, Shared};
+use super::{Action, ArcCallback, Callback, CallbackService, Callbacks, Recovery};
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::request::Request;
@@ -180,7 +180,7 @@ function_callback! {
     }
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
+        MaybeFuture::BoxCallService(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
     }
 }
 
@@ -197,7 +197,7 @@ function_callback! {
         response: &'a R::Response,
     ) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request, response);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
+        MaybeFuture::BoxCallService(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
     }
 }
 
@@ -214,7 +214,7 @@ function_callback! {
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
         let future = self.named.function.run(request, error);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_recovery() }))
+        MaybeFuture::BoxCallService(Box::pin(async move { future.await.into_recovery() }))
     }
 }
 
@@ -237,8 +237,8 @@ macro_rules! impl_callback {
                 self.named.is_guard
             }
 
-            fn erase(self) -> Shared<R> {
-                Shared::unboxed(self)
+            fn erase(self) -> ArcCallback<R> {
+                ArcCallback::unboxed(self)
             }
         }
     )*};

@@ -23,7 +23,7 @@ const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 /// ```
 #[derive(Clone, Default)]
 #[must_use]
-pub struct Builder {
+pub struct OpenAiBuilder {
     model: Option<String>,
     base_url: Option<String>,
     api_key: Option<String>,
@@ -33,7 +33,7 @@ pub struct Builder {
 /// Why an [`OpenAi`] could not be built. It never holds a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BuildError {
+pub enum OpenAiBuildError {
     /// The base URL is not one that HTTP can reach.
     #[error("the base URL `{url}` cannot be used: {reason}")]
     BaseUrl {
@@ -62,13 +62,13 @@ pub enum BuildError {
     Tls(String),
 }
 
-impl From<BuildError> for Error {
-    fn from(error: BuildError) -> Self {
+impl From<OpenAiBuildError> for Error {
+    fn from(error: OpenAiBuildError) -> Self {
         Self::standing_for(ErrorKind::InvalidRequest, error)
     }
 }
 
-impl Builder {
+impl OpenAiBuilder {
     /// Which model answers, unless a request's settings name another.
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
@@ -104,9 +104,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that says which part is wrong.
+    /// A [`OpenAiBuildError`] that says which part is wrong.
     #[cfg(feature = "http-client")]
-    pub fn build(self) -> Result<OpenAi<super::HttpClient>, BuildError> {
+    pub fn build(self) -> Result<OpenAi<super::HttpClient>, OpenAiBuildError> {
         let http = super::HttpClient::new()?;
         self.build_with(http)
     }
@@ -115,18 +115,18 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that says which part is wrong.
-    pub fn build_with<S>(self, http: S) -> Result<OpenAi<S>, BuildError> {
+    /// A [`OpenAiBuildError`] that says which part is wrong.
+    pub fn build_with<S>(self, http: S) -> Result<OpenAi<S>, OpenAiBuildError> {
         let model = self.model.clone();
         Ok(OpenAi::new(http, self.config()?, model))
     }
 
-    fn config(self) -> Result<Config, BuildError> {
+    fn config(self) -> Result<Config, OpenAiBuildError> {
         let base_url = self
             .base_url
             .or_else(|| environment("OPENAI_BASE_URL"))
             .unwrap_or_else(|| DEFAULT_BASE_URL.into());
-        let url = chat_url(base_url.trim()).map_err(|reason| BuildError::BaseUrl {
+        let url = chat_url(base_url.trim()).map_err(|reason| OpenAiBuildError::BaseUrl {
             url: without_secrets(base_url.trim()),
             reason,
         })?;
@@ -137,9 +137,9 @@ impl Builder {
         let mut given = HeaderMap::new();
         for (at, (name, value)) in self.headers.iter().enumerate() {
             let parsed = HeaderName::try_from(name)
-                .map_err(|_| BuildError::HeaderName { number: at + 1 })?;
-            let value =
-                sensitive(value).ok_or_else(|| BuildError::HeaderValue { name: name.clone() })?;
+                .map_err(|_| OpenAiBuildError::HeaderName { number: at + 1 })?;
+            let value = sensitive(value)
+                .ok_or_else(|| OpenAiBuildError::HeaderValue { name: name.clone() })?;
             given.append(parsed, value);
         }
         let has_own = given.contains_key(AUTHORIZATION) || given.contains_key("api-key");
@@ -153,7 +153,7 @@ impl Builder {
         };
         let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
         if let Some(key) = &key {
-            let value = sensitive(&format!("Bearer {key}")).ok_or(BuildError::ApiKey)?;
+            let value = sensitive(&format!("Bearer {key}")).ok_or(OpenAiBuildError::ApiKey)?;
             headers.insert(AUTHORIZATION, value);
         }
         let secrets = Secrets::new(key, &given, &url);
@@ -187,9 +187,9 @@ fn limit_field(url: &Uri) -> &'static str {
     }
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for OpenAiBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("OpenAiBuilder")
             .field("model", &self.model)
             .field("base_url", &self.base_url.as_deref().map(without_secrets))
             .field("headers", &self.headers.len())

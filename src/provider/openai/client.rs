@@ -13,7 +13,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use tower::Service;
 
-use super::builder::Builder;
+use super::builder::OpenAiBuilder;
 use super::config::{Config, is_media_type};
 use super::head::Head;
 use super::read::read;
@@ -34,8 +34,8 @@ pub struct OpenAi<S> {
 
 impl OpenAi<()> {
     /// Begins to describe a model.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> OpenAiBuilder {
+        OpenAiBuilder::default()
     }
 }
 
@@ -47,9 +47,9 @@ impl OpenAi<super::HttpClient> {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`](super::BuildError) that says which part is wrong.
-    pub fn from_env() -> Result<Self, super::BuildError> {
-        Builder::default().build()
+    /// A [`OpenAiBuildError`](super::OpenAiBuildError) that says which part is wrong.
+    pub fn from_env() -> Result<Self, super::OpenAiBuildError> {
+        OpenAiBuilder::default().build()
     }
 }
 
@@ -129,7 +129,7 @@ where
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         return Err(head.refused(&body));
     }
-    let sink = request.sink().cloned();
+    let sink = request.delta_sender().cloned();
     let is_stream = is_stream(&parts.headers, sink.is_some());
     read(head, request.messages().len(), body, is_stream, sink).await
 }

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use super::BuildError;
+use super::OpenAiBuildError;
 
 type Inner = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 type InnerFuture = <Inner as Service<http::Request<Full<Bytes>>>>::Future;
@@ -30,15 +30,15 @@ impl HttpClient {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Tls`] if TLS cannot be set up.
-    pub fn new() -> Result<Self, BuildError> {
+    /// [`OpenAiBuildError::Tls`] if TLS cannot be set up.
+    pub fn new() -> Result<Self, OpenAiBuildError> {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
         // The provider is named, since asking for the process's default may panic.
         let connector = HttpsConnectorBuilder::new()
             .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())
-            .map_err(|error| BuildError::Tls(error.to_string()))?
+            .map_err(|error| OpenAiBuildError::Tls(error.to_string()))?
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(tcp);

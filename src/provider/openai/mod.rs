@@ -37,7 +37,7 @@
 //! - A tool message holds text alone in this protocol. Pictures in a tool's result follow in a
 //!   user message after the results of the turn.
 //! - Reasoning is not sent back.
-//! - [`ProviderData`](crate::ProviderData) under the key `openai` is an object whose fields are
+//! - [`ProviderData`](crate::message::ProviderData) under the key `openai` is an object whose fields are
 //!   added to what the piece becomes: a message, a content part, a tool call, a tool. On a
 //!   reasoning part they are added to its message, which is how a server gets its
 //!   `reasoning_content` back; a [`Part::Provider`](crate::Part::Provider) is a content part as it
@@ -47,7 +47,7 @@
 //!
 //! # What comes back
 //!
-//! With a [sink](crate::ModelRequest::sink) in the request the answer is asked for as a stream, and
+//! With a [sink](crate::ModelRequest::delta_sender) in the request the answer is asked for as a stream, and
 //! without one as plain JSON; a server that sends the other of the two is understood all the same.
 //! A refusal is text, and the answer's finish reason is then `refusal`. What a server adds to a tool
 //! call as `extra_content` is kept and sent back.
@@ -71,7 +71,7 @@ mod secrets;
 mod tool_calls;
 mod wire;
 
-pub use self::builder::{BuildError, Builder};
+pub use self::builder::{OpenAiBuildError, OpenAiBuilder};
 pub use self::client::OpenAi;
 #[cfg(feature = "http-client")]
 pub use self::http_client::HttpClient;

@@ -11,7 +11,7 @@ use super::decoder::Decoder;
 use super::head::Head;
 use crate::error::{BoxError, Error, Result};
 use crate::model::ModelResponse;
-use crate::stream::{Attempt, Delta, Sink};
+use crate::stream::{Attempt, Delta, DeltaSender};
 
 /// The answer to so many messages, shown to whoever watches. An answer that is refused opens no attempt.
 pub(super) async fn read<B>(
@@ -19,12 +19,12 @@ pub(super) async fn read<B>(
     asked: usize,
     body: B,
     is_stream: bool,
-    sink: Option<Sink>,
+    sink: Option<DeltaSender>,
 ) -> Result<ModelResponse>
 where
     B: Body<Error: Into<BoxError>>,
 {
-    let open = || sink.as_ref().map_or_else(Attempt::unseen, Sink::open);
+    let open = || sink.as_ref().map_or_else(Attempt::unseen, DeltaSender::open);
     let mut decoder = Decoder::new(head, asked);
     let (mut attempt, last) = if is_stream {
         let mut attempt = open();

@@ -9,12 +9,14 @@ use std::task::{Context, Poll};
 use futures::task::noop_waker;
 use proptest::prelude::*;
 use tower::ServiceExt;
-use tower_agent::guard::budget::{Account, Budget, Limit, Limits, Spent};
+use tower_agent::callback::{after_model, before_model, before_tool, on_model_error};
+use tower_agent::message::Metadata;
+use tower_agent::middleware::budget::{Account, Budget, Limit, Limits, Spent};
+use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, BoxError, BoxModel, Callbacks, Error, ErrorKind, Message, Metadata,
-    ModelRequest, ModelResponse, Pending, Recovery, Usage, after_model, before_model, before_tool,
-    on_model_error,
+    Action, Agent, BoxError, Callbacks, Error, ErrorKind, Interrupt, Message, ModelRequest,
+    ModelResponse, Recovery, Usage,
 };
 use tower_layer::Layer;
 
@@ -36,7 +38,7 @@ fn taken(spent: Spent) -> (u64, u64, f64) {
 
 #[tokio::test]
 async fn an_answer_is_charged_what_it_took_and_one_that_does_not_say_what_was_reserved() {
-    let answer = ModelResponse::text("hi");
+    let answer = ModelResponse::from_text("hi");
     let used = answer.clone().with_usage(Usage::new(20, 10));
     let cases = [
         (used, tokens(100), (1, 30, 3.0)),
@@ -55,7 +57,7 @@ async fn an_answer_is_charged_what_it_took_and_one_that_does_not_say_what_was_re
 async fn an_answer_in_the_models_place_is_charged_no_tokens() {
     let failing = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
     let model = BoxModel::new(ScriptedModel::always(failing));
-    let answer = || ModelResponse::text("from the cache");
+    let answer = || ModelResponse::from_text("from the cache");
     let account = Account::new(per_token());
     let cached = Callbacks::new()
         .with(before_model(move |_| Action::Respond(answer())))
@@ -114,10 +116,10 @@ async fn a_call_that_waits_for_somebody_is_not_counted() {
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .bundle(Budget::of(account.clone()))
-        .on_tool(before_tool(|_| Err::<(), _>(Error::interrupt(Pending::new("1", "tool_call")))))
+        .on_tool(before_tool(|_| Err::<(), _>(Error::interrupt(Interrupt::new("1", "tool_call")))))
         .build()
         .unwrap();
-    assert_eq!(agent.run("?").await.unwrap().pending().len(), 1);
+    assert_eq!(agent.run("?").await.unwrap().interrupts().len(), 1);
     assert_eq!(account.used().tool_calls, 0);
     assert_eq!(account.left(), [Limit::ToolCalls(1)]);
 }
@@ -144,7 +146,7 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
     assert_eq!(account.left(), [Limit::Cost(0.5)]);
 
     // Two more fit exactly; tenths and thirds of money add up.
-    let model = charged(&account, answering(ModelResponse::text("hi")));
+    let model = charged(&account, answering(ModelResponse::from_text("hi")));
     model.clone().oneshot(request.clone()).await.unwrap();
     model.clone().oneshot(request.clone()).await.unwrap();
     assert_eq!(exceeded(&model.oneshot(request).await.unwrap_err()), Limit::Cost(1.0));
@@ -154,7 +156,7 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
 async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved() {
     for odd in [f64::NAN, f64::INFINITY, -1.0] {
         let account = Account::new(Limits::new().with_cost(9.0, move |_, _| odd));
-        let model = charged(&account, answering(ModelResponse::text("hi")));
+        let model = charged(&account, answering(ModelResponse::from_text("hi")));
         let error = model.oneshot(tokens(100)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Callback);
         assert_eq!(account.used().model_calls, 0);
@@ -166,7 +168,7 @@ async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved
         };
         for input in [1, 2] {
             let account = Account::new(Limits::new().with_cost(9.0, after));
-            let answer = ModelResponse::text("hi").with_usage(Usage::new(input, 1));
+            let answer = ModelResponse::from_text("hi").with_usage(Usage::new(input, 1));
             charged(&account, answering(answer)).oneshot(tokens(100)).await.unwrap();
             assert_eq!(account.used().cost, 2.0);
             assert_eq!(account.reserved().cost, 0.0);
@@ -237,7 +239,7 @@ proptest! {
                     }
                     let used = used.ok_or("busy")?;
                     truth.answered.lock().unwrap().push(used);
-                    Ok::<_, BoxError>(ModelResponse::text("").with_usage(Usage::new(0, used)))
+                    Ok::<_, BoxError>(ModelResponse::from_text("").with_usage(Usage::new(0, used)))
                 }
             });
             let mut request = ModelRequest::default();

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tower_agent::guard::budget::{Account, Budget, Limit, Limits, OnExceeding};
+use tower_agent::callback::wrap_model;
+use tower_agent::compat::Semantics;
+use tower_agent::middleware::budget::{Account, Budget, Limit, Limits, OnExceeding};
+use tower_agent::model::ToolChoice;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, End, Error, ErrorKind, ModelRequest, Semantics, Settings, ToolChoice,
-    Usage, wrap_model,
+    Agent, AgentBuilder, EndReason, Error, ErrorKind, ModelRequest, Settings, Usage,
 };
 
 use super::{busy, exceeded};
@@ -59,13 +61,16 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
         let log = Log::default();
         tokio::time::pause();
         let account = finishing(limits);
-        let ending = Turn::text("as far as I know").with_usage(Usage::new(1, 1));
+        let ending = Turn::from_text("as far as I know").with_usage(Usage::new(1, 1));
         let model = ScriptedModel::new(turns.clone().into_iter().chain([ending]));
 
         let response = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap();
 
         model.assert_done();
-        assert_eq!((response.text(), response.end()), ("as far as I know".into(), &End::Finished));
+        assert_eq!(
+            (response.text(), response.end_reason()),
+            ("as far as I know".into(), &EndReason::Completed)
+        );
         assert_concluded(&model);
         assert_eq!(account.used().model_calls, turns.len() as u64 + 1, "it is counted");
         assert_answered(response.messages());
@@ -91,7 +96,7 @@ async fn the_concluding_call_may_be_tried_again() {
     let log = Log::default();
     let account = finishing(Limits::new().with_model_calls(1));
     let failed = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
-    let model = ScriptedModel::new([busy(1), vec![failed, Turn::text("done")]].concat());
+    let model = ScriptedModel::new([busy(1), vec![failed, Turn::from_text("done")]].concat());
     let retry = wrap_model(|request: ModelRequest, mut next| async move {
         match next.run(request.clone()).await {
             Err(error) if error.is_retryable() => next.run(request).await,
@@ -115,7 +120,7 @@ async fn a_tool_call_beyond_the_limit_is_refused_and_the_agent_finishes() {
     let log = Log::default();
     let account = finishing(Limits::new().with_tool_calls(2));
     let three = Turn::tool("look", json!(1)).and_tool("look", json!(2)).and_tool("look", json!(3));
-    let model = ScriptedModel::new([three, Turn::text("done")]);
+    let model = ScriptedModel::new([three, Turn::from_text("done")]);
     let agent = agent(&log, &model, &account).tool_concurrency(1).build().unwrap();
 
     let response = agent.run("?").await.unwrap();
@@ -142,12 +147,12 @@ async fn a_tool_call_beyond_the_limit_fails_the_run_unless_it_is_to_finish() {
 async fn every_agent_of_the_tree_concludes_once() {
     let log = Log::default();
     let account = finishing(Limits::new().with_model_calls(2));
-    let inner = ScriptedModel::new([busy(1), vec![Turn::text("half of it")]].concat());
+    let inner = ScriptedModel::new([busy(1), vec![Turn::from_text("half of it")]].concat());
     let worker = Agent::builder(inner.clone()).name("worker").tool(log.tool("look"));
     let worker = worker.build().unwrap().into_tool("");
     let outer = ScriptedModel::new([
         Turn::tool("worker", json!({ "request": "?" })),
-        Turn::text("half an answer"),
+        Turn::from_text("half an answer"),
     ]);
     let boss = agent(&log, &outer, &account).tool(worker).build().unwrap();
 
@@ -166,7 +171,7 @@ async fn a_refusal_counts_under_every_semantics() {
     for semantics in [Semantics::potato(), Semantics::trpc()] {
         let log = Log::default();
         let account = finishing(Limits::new().with_tool_calls(1));
-        let model = ScriptedModel::new([busy(2), vec![Turn::text("done")]].concat());
+        let model = ScriptedModel::new([busy(2), vec![Turn::from_text("done")]].concat());
         let agent = agent(&log, &model, &account).semantics(semantics).build().unwrap();
         assert_eq!(agent.run("?").await.unwrap().text(), "done");
         assert_eq!(log.take(), ["look 0"]);

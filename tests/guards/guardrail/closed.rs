@@ -3,12 +3,14 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tower_agent::guard::budget::{Account, Budget, Limits};
-use tower_agent::guard::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent::call::Origin;
+use tower_agent::callback::{after_model, on_model_error};
+use tower_agent::message::Metadata;
+use tower_agent::middleware::budget::{Account, Budget, Limits};
+use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Verdict};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentResponse, Error, ErrorKind, Metadata, ModelResponse, Origin, Pending, Recovery,
-    Result, Usage, after_model, on_model_error,
+    Agent, AgentResponse, Error, ErrorKind, Interrupt, ModelResponse, Recovery, Result, Usage,
 };
 
 use crate::Log;
@@ -17,7 +19,7 @@ use super::{everywhere, read, text_of, tripped};
 
 /// What comes of a guardrail around a model that answers.
 async fn outcome(guardrail: Guardrail) -> Result<AgentResponse> {
-    let model = ScriptedModel::new([Turn::text("answer")]);
+    let model = ScriptedModel::new([Turn::from_text("answer")]);
     let agent = Agent::builder(model).model_layer(guardrail).build().unwrap();
     let (events, response) = read(agent.stream("?")).await;
     assert!(!text_of(&events).contains("answer"), "{events:?}");
@@ -57,8 +59,8 @@ async fn a_check_that_takes_too_long_trips() {
 async fn a_trip_may_abort_the_run_or_be_answered() {
     let trips = || everywhere(|| async { Ok(Verdict::trip("no")) });
     for guardrail in trips() {
-        let agent = Agent::builder(ScriptedModel::new([Turn::text("answer")]))
-            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("saved"))))
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("answer")]))
+            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("saved"))))
             .model_layer(guardrail.with_on_trip(OnTrip::Abort))
             .build()
             .unwrap();
@@ -75,7 +77,7 @@ async fn a_trip_may_abort_the_run_or_be_answered() {
 async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
     let metadata = || Metadata::default().with_model("large");
     let answered =
-        ModelResponse::text("answer").with_usage(Usage::new(20, 10)).with_metadata(metadata());
+        ModelResponse::from_text("answer").with_usage(Usage::new(20, 10)).with_metadata(metadata());
     let price = |model: &str, usage: Usage| match model {
         "large" => usage.total() as f64,
         _ => 1000.0 * usage.total() as f64,
@@ -105,8 +107,8 @@ async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_tha
     let guardrails = everywhere(|| async { Ok(Verdict::trip("no")) });
     for (guardrail, spent) in guardrails.into_iter().zip([7, 7, 30]) {
         let account = Account::new(Limits::new().with_tokens(10_000));
-        let sorry = ModelResponse::text("Sorry.").with_usage(Usage::new(3, 4));
-        let turn = Turn::text("answer").with_usage(Usage::new(20, 10));
+        let sorry = ModelResponse::from_text("Sorry.").with_usage(Usage::new(3, 4));
+        let turn = Turn::from_text("answer").with_usage(Usage::new(20, 10));
         let agent = Agent::builder(ScriptedModel::always(turn))
             .global(Budget::of(account.clone()))
             .model_layer(guardrail.with_on_trip(OnTrip::Answer(Box::new(sorry))))
@@ -119,9 +121,9 @@ async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_tha
 
 #[tokio::test]
 async fn a_check_that_asks_somebody_interrupts_the_run() {
-    for guardrail in everywhere(|| async { Err(Error::interrupt(Pending::new("1", "a look"))) }) {
+    for guardrail in everywhere(|| async { Err(Error::interrupt(Interrupt::new("1", "a look"))) }) {
         let response = outcome(guardrail).await.unwrap();
-        assert_eq!(response.pending().len(), 1);
+        assert_eq!(response.interrupts().len(), 1);
         assert_eq!(response.new_messages().count(), 0);
     }
 }

@@ -11,12 +11,13 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::{Layer, ServiceExt};
-use tower_agent::guard::guardrail::{Guardrail, OnTrip, Tripped, Verdict};
+use tower_agent::callback::on_model_error;
+use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Tripped, Verdict};
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
-    Request, Result, RunStream, Tool, on_model_error,
+    Request, Result, RunStream, Tool,
 };
 
 /// Whether something of an answer, or of a tool, is seen in an event.
@@ -80,9 +81,9 @@ fn tripped(error: &Error) -> &str {
 
 #[tokio::test]
 async fn before_the_call_a_check_that_trips_keeps_the_model_from_it() {
-    let model = ScriptedModel::new([Turn::text("hi")]);
+    let model = ScriptedModel::new([Turn::from_text("hi")]);
     let guardrail = Guardrail::before(|request: ModelRequest| async move {
-        assert!(request.sink().is_none(), "nothing of a check is seen");
+        assert!(request.delta_sender().is_none(), "nothing of a check is seen");
         match request.messages()[0].text().as_str() {
             "hello" => Verdict::Pass,
             _ => Verdict::trip("rude"),
@@ -107,8 +108,8 @@ async fn beside_the_call_nothing_is_seen_and_no_tool_runs_before_the_verdict() {
     for passes in [true, false] {
         let calls = Arc::default();
         let model = ScriptedModel::new([
-            Turn::text("thinking of it").and_tool("count", json!({})),
-            Turn::text("done"),
+            Turn::from_text("thinking of it").and_tool("count", json!({})),
+            Turn::from_text("done"),
         ]);
         let (tell, guardrail) = told();
         let probe = ProbeLayer::new();
@@ -145,7 +146,7 @@ async fn beside_the_call_nothing_is_seen_and_no_tool_runs_before_the_verdict() {
 #[tokio::test]
 async fn beside_a_call_that_is_not_streamed_its_answer_waits_too() {
     let calls = Arc::default();
-    let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("done")]);
     let (tell, guardrail) = told();
     let agent = Agent::builder(model.clone())
         .tool(counting(&calls))
@@ -185,7 +186,7 @@ async fn a_check_that_trips_drops_a_call_that_hangs() {
 async fn every_call_is_made_on_a_service_that_is_ready() {
     for guardrail in everywhere(|| async { Ok(Verdict::Pass) }) {
         let probe = ProbeLayer::new().with_pending_polls(2);
-        let agent = Agent::builder(ScriptedModel::always(Turn::text("hi")))
+        let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
             .model_layer(guardrail)
             .model_layer(probe.clone())
             .build()
@@ -200,7 +201,7 @@ async fn every_call_is_made_on_a_service_that_is_ready() {
 #[tokio::test]
 async fn a_model_in_another_task_is_held_back_too() {
     for passes in [true, false] {
-        let model = ScriptedModel::new([Turn::text("from afar")]);
+        let model = ScriptedModel::new([Turn::from_text("from afar")]);
         let sent = Arc::new(Mutex::new(None));
         let spawning = tower::service_fn({
             let sent = sent.clone();
@@ -274,8 +275,8 @@ async fn after_the_call_nothing_is_seen_until_the_whole_has_passed() {
     for passes in [true, false] {
         let calls = Arc::default();
         let model = ScriptedModel::new([
-            Turn::text("a long answer").and_tool("count", json!({})),
-            Turn::text("done"),
+            Turn::from_text("a long answer").and_tool("count", json!({})),
+            Turn::from_text("done"),
         ]);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (tell, told) = oneshot::channel::<()>();
@@ -334,8 +335,8 @@ where
 async fn another_attempt_inside_is_held_back_too_and_checked_once() {
     let broken = Error::new(ErrorKind::Overloaded, "busy");
     let model = ScriptedModel::new([
-        Turn::text("broken off").failing_after(1, broken),
-        Turn::text("whole"),
+        Turn::from_text("broken off").failing_after(1, broken),
+        Turn::from_text("whole"),
     ]);
     let checks = Arc::new(AtomicUsize::new(0));
     let guardrail = Guardrail::beside({
@@ -359,7 +360,7 @@ async fn another_attempt_inside_is_held_back_too_and_checked_once() {
 
 #[tokio::test]
 async fn a_check_may_be_another_agent() {
-    let judge = Agent::builder(ScriptedModel::new([Turn::text("no"), Turn::text("yes")]))
+    let judge = Agent::builder(ScriptedModel::new([Turn::from_text("no"), Turn::from_text("yes")]))
         .instructions("May this be answered?")
         .build()
         .unwrap();
@@ -372,7 +373,7 @@ async fn a_check_may_be_another_agent() {
             })
         }
     });
-    let stack = guardrail.layer(ScriptedModel::always(Turn::text("answer")));
+    let stack = guardrail.layer(ScriptedModel::always(Turn::from_text("answer")));
     let request = ModelRequest::new([Message::user("?")]);
 
     let error = stack.clone().oneshot(request.clone()).await.unwrap_err();

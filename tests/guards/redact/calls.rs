@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::guard::approval::{Approval, Decision};
-use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::message::{Messages, Metadata, ToolCall};
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Message, Messages, Metadata, ModelResponse, Part,
-    Resolution, Role, Tool, ToolCall, ToolResponse,
+    Agent, AgentRequest, Error, ErrorKind, Message, ModelResponse, Part, Resolution, Role, Tool,
+    ToolResponse,
 };
 
 fn guard() -> Redact {
@@ -46,12 +47,12 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
     let said = [
         thought,
         kept.clone(),
-        Part::text("To jo@example.com"),
+        Part::from_text("To jo@example.com"),
         ToolCall::new("1", "send", arguments).into(),
     ];
     let model = ScriptedModel::new([
         Turn::response(ModelResponse::new(Message::new(Role::Assistant, said))),
-        Turn::text("done"),
+        Turn::from_text("done"),
     ]);
     let given = Arc::default();
     let tool = keeping("send", &given, "sent");
@@ -67,7 +68,7 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
     let expected = [
         Part::reasoning("of [email]"),
         kept,
-        Part::text("To [email]"),
+        Part::from_text("To [email]"),
         ToolCall::new("1", "send", hidden.clone()).into(),
     ];
     assert_eq!(response.messages()[1].parts(), expected);
@@ -84,23 +85,23 @@ async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
             r#"{"mail":"[email]"}"#,
         ),
         (
-            ToolResponse::new(json!(4711)).shown([Part::text("of jo@example.com")]),
+            ToolResponse::new(json!(4711)).shown([Part::from_text("of jo@example.com")]),
             json!(4711),
             "of [email]",
         ),
         (
-            ToolResponse::new(json!(["a@b.co"])).shown([Part::text("seen")]),
+            ToolResponse::new(json!(["a@b.co"])).shown([Part::from_text("seen")]),
             json!(["[email]"]),
             "seen",
         ),
         (ToolResponse::error("no jo@example.com"), json!("no [email]"), "no [email]"),
         (ToolResponse::new("nothing"), json!("nothing"), "nothing"),
     ] {
-        let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::from_text("done")]);
         let values = Arc::new(Mutex::new(Vec::new()));
         let see = {
             let values = values.clone();
-            tower_agent::after_tool(move |_, response| {
+            tower_agent::callback::after_tool(move |_, response| {
                 values.lock().unwrap().push(response.value().clone());
             })
         };
@@ -143,7 +144,7 @@ async fn what_calls_fail_with_is_redacted() {
 async fn the_conversation_is_redacted_only_if_asked() {
     let said = "I am jo@example.com";
     for (guard, sent) in [(guard(), said), (guard().with_input(), "I am [email]")] {
-        let model = ScriptedModel::new([Turn::text("hi")]);
+        let model = ScriptedModel::new([Turn::from_text("hi")]);
         let agent = Agent::builder(model.clone())
             .instructions("Write to us@example.com.")
             .on_model(guard)
@@ -162,8 +163,8 @@ async fn the_conversation_is_redacted_only_if_asked() {
 #[tokio::test]
 async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
     let model = ScriptedModel::new([
-        Turn::text("b@b.co, a@a.co").and_tool("send", json!("c@c.co")),
-        Turn::text("c@c.co, a@a.co, [email-4]"),
+        Turn::from_text("b@b.co, a@a.co").and_tool("send", json!("c@c.co")),
+        Turn::from_text("c@c.co, a@a.co, [email-4]"),
     ]);
     let agent = Agent::builder(model.clone())
         .tool(keeping("send", &Arc::default(), "d@d.co a@a.co"))
@@ -192,13 +193,15 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
 #[tokio::test]
 async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation() {
     let lead = ScriptedModel::new([
-        Turn::text("a@a.co")
+        Turn::from_text("a@a.co")
             .and_tool("wipe", json!(1))
             .and_tool("helper", json!({ "request": "go" })),
-        Turn::text("c@c.co"),
+        Turn::from_text("c@c.co"),
     ]);
-    let helper =
-        ScriptedModel::new([Turn::text("a@a.co").and_tool("wipe", json!(2)), Turn::text("done")]);
+    let helper = ScriptedModel::new([
+        Turn::from_text("a@a.co").and_tool("wipe", json!(2)),
+        Turn::from_text("done"),
+    ]);
     // Another process has another guard.
     let agent = || {
         let wipe = || keeping("wipe", &Arc::default(), "b@b.co");
@@ -213,7 +216,7 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
     let paused = agent().run("?").await.unwrap();
     let checkpoint = paused.checkpoint();
     let yes: Vec<_> = checkpoint
-        .pending
+        .interrupts
         .iter()
         .map(|pending| Resolution::resolved(&pending.id, Decision::Approve))
         .collect();
@@ -235,7 +238,7 @@ async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
     let turns = || {
         [
             Turn::tool("send", arguments.clone()).and_tool("note", arguments.clone()),
-            Turn::text("sent to jo@example.com"),
+            Turn::from_text("sent to jo@example.com"),
         ]
     };
     let model = ScriptedModel::new(turns());
@@ -260,7 +263,8 @@ async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
 
 #[tokio::test]
 async fn another_conversation_has_another_vault() {
-    let model = ScriptedModel::new([Turn::tool("send", json!("[email-1]")), Turn::text("done")]);
+    let model =
+        ScriptedModel::new([Turn::tool("send", json!("[email-1]")), Turn::from_text("done")]);
     let given = Arc::default();
     let agent = Agent::builder(model)
         .tool(keeping("send", &given, "sent"))

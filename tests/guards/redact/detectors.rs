@@ -1,6 +1,6 @@
 //! What detectors find, and what they leave alone.
 
-use tower_agent::guard::redact::{Detector, DetectorError, Redact};
+use tower_agent::middleware::redact::{Detector, DetectorError, Redact};
 
 #[track_caller]
 fn check(detector: Detector, cases: &[(&str, &str)]) {

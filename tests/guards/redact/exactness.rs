@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::middleware::redact::{Detector, Redact};
 
 use super::Writing;
 use crate::support::property::cases;

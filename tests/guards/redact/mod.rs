@@ -6,14 +6,14 @@ mod exactness;
 mod streams;
 
 use futures::{FutureExt, StreamExt};
-use tower_agent::guard::redact::Redact;
-use tower_agent::stream::{self, Attempt, Delta, EventKind, Events};
+use tower_agent::middleware::redact::Redact;
+use tower_agent::stream::{self, Attempt, Delta, EventKind, EventStream};
 use tower_agent::{Callback, Message, ModelRequest};
 
 /// An answer that is written through a guard, and what is seen of it.
 struct Writing {
     attempt: Attempt,
-    events: Events,
+    events: EventStream,
     /// The text that was seen.
     text: String,
     seen: Vec<EventKind>,
@@ -22,10 +22,10 @@ struct Writing {
 impl Writing {
     fn through(redact: &Redact) -> Self {
         let (sink, events) = stream::channel(100_000);
-        let mut request = ModelRequest::new([Message::user("?")]).with_sink(sink);
+        let mut request = ModelRequest::new([Message::user("?")]).with_delta_sender(sink);
         let before = Callback::<ModelRequest>::before(redact, &mut request).now_or_never();
         before.expect("it waits for nothing").map(drop).unwrap();
-        let attempt = request.sink().unwrap().open();
+        let attempt = request.delta_sender().unwrap().open();
         Self { attempt, events, text: String::new(), seen: Vec::new() }
     }
 

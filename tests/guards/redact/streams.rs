@@ -5,12 +5,13 @@ use std::sync::{Arc, LazyLock};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tower_agent::guard::redact::{Detector, Redact};
+use tower_agent::callback::on_model_error;
+use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse,
-    Part, Recovery, Role, Tool, on_model_error,
+    Part, Recovery, Role, Tool,
 };
 
 use super::Writing;
@@ -43,14 +44,14 @@ fn text_of(events: &[EventKind]) -> String {
 async fn nothing_that_is_redacted_reaches_the_reader_in_whatever_pieces_it_comes() {
     let said = [
         Part::reasoning("jo@example.com has 4111 1111 1111 1111"),
-        Part::text("To jo@example.com: "),
+        Part::from_text("To jo@example.com: "),
     ];
     let said = ModelResponse::new(Message::new(Role::Assistant, said));
     let arguments = json!({ "to": "jo@example.com", "card": "4111 1111 1111 1111" });
     for size in 1..30 {
         let model = ScriptedModel::new([
             Turn::response(said.clone()).and_tool("send", arguments.clone()),
-            Turn::text("jo@example.com has it"),
+            Turn::from_text("jo@example.com has it"),
         ])
         .with_chunk_size(size);
         let tool = Tool::function("send", "Sends.", |_: Value| "jo@example.com");
@@ -139,8 +140,8 @@ fn a_part_ends_where_another_begins_and_what_was_held_back_of_it_is_let_through(
 async fn another_attempt_begins_anew() {
     let broken = Error::new(ErrorKind::Overloaded, "busy");
     let model = ScriptedModel::new([
-        Turn::text("ask jo@example").failing_after(3, broken),
-        Turn::text(".com again"),
+        Turn::from_text("ask jo@example").failing_after(3, broken),
+        Turn::from_text(".com again"),
     ]);
     let agent = Agent::builder(model)
         .on_model(guard())
@@ -158,8 +159,8 @@ async fn another_attempt_begins_anew() {
 #[tokio::test]
 async fn numbers_are_the_same_in_deltas_and_response() {
     let model = ScriptedModel::new([
-        Turn::text("b@b.co a@a.co b@b.co").and_tool("none", json!("c@c.co a@a.co")),
-        Turn::text("c@c.co"),
+        Turn::from_text("b@b.co a@a.co b@b.co").and_tool("none", json!("c@c.co a@a.co")),
+        Turn::from_text("c@c.co"),
     ]);
     let agent = Agent::builder(model).global(guard().numbered()).build().unwrap();
 
@@ -205,7 +206,7 @@ proptest! {
         let model = tower::service_fn(move |request: ModelRequest| {
             let deltas = deltas.clone();
             async move {
-                let mut attempt = request.sink().unwrap().open();
+                let mut attempt = request.delta_sender().unwrap().open();
                 for delta in deltas {
                     attempt.send(delta).await?;
                 }

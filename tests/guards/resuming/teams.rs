@@ -1,9 +1,10 @@
 //! Whose turn it is in a team, or after a transfer, when the run resumes.
 
 use serde_json::json;
+use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentResponse, End, Error, Message, Pending, Request, Resolution, before_model,
+    Agent, AgentResponse, EndReason, Error, Interrupt, Message, Request, Resolution,
 };
 
 use super::{ask, resume, wiper, worker, yes};
@@ -19,8 +20,8 @@ async fn all_members_side_by_side_that_wait_are_resumed_whoever_is_answered_firs
 async fn resumed_side_by_side(order: &str) {
     let log = Log::default();
     let models = ["a", "b", "c"].map(wiper);
-    let quick = ScriptedModel::new([Turn::text("d is done")]);
-    let last = ScriptedModel::new([Turn::text("end")]);
+    let quick = ScriptedModel::new([Turn::from_text("d is done")]);
+    let last = ScriptedModel::new([Turn::from_text("end")]);
     let build = || {
         let mut fan = Agent::parallel("fan");
         for (name, model) in ["a", "b", "c"].into_iter().zip(&models) {
@@ -55,7 +56,7 @@ async fn resumed_side_by_side(order: &str) {
     }
 
     models.iter().chain([&quick, &last]).for_each(ScriptedModel::assert_done);
-    assert_eq!(paused.end(), &End::Finished);
+    assert_eq!(paused.end_reason(), &EndReason::Completed);
     let mut said = said(&paused);
     assert_eq!(said.remove(5), "end");
     said.sort();
@@ -73,7 +74,7 @@ async fn resumed_side_by_side(order: &str) {
 async fn members_that_wait_inside_a_tool_are_resumed_there() {
     let log = Log::default();
     let models = ["a", "b"].map(wiper);
-    let outer = ScriptedModel::new([ask("fan", "go"), Turn::text("done")]);
+    let outer = ScriptedModel::new([ask("fan", "go"), Turn::from_text("done")]);
     let members = ["a", "b"].into_iter().zip(&models);
     let fan = Agent::parallel("fan").agents(members.map(|(name, model)| worker(name, &log, model)));
     let fan = fan.build().unwrap();
@@ -94,7 +95,7 @@ async fn members_that_wait_inside_a_tool_are_resumed_there() {
 
 /// An agent that looks and wipes as the one before it does.
 fn namesake(log: &Log) -> (Agent, ScriptedModel) {
-    let model = ScriptedModel::new([Turn::text("begin")]);
+    let model = ScriptedModel::new([Turn::from_text("begin")]);
     (worker("first", log, &model), model)
 }
 
@@ -145,12 +146,12 @@ async fn a_sub_agent_with_its_parents_tools_is_resumed_itself() {
 async fn a_member_that_waits_with_no_call_open_is_resumed_all_the_same() {
     let log = Log::default();
     let (first, before) = namesake(&log);
-    let model = ScriptedModel::new([Turn::text("thank you")]);
+    let model = ScriptedModel::new([Turn::from_text("thank you")]);
     let second =
         Agent::builder(model.clone()).name("second").on_model(before_model(
             |request| match request.context().resolution("name") {
                 Some(_) => Ok(()),
-                None => Err(Error::interrupt(Pending::new("name", "input_required"))),
+                None => Err(Error::interrupt(Interrupt::new("name", "input_required"))),
             },
         ));
     let team = Agent::sequential("team").agents([first, second.build().unwrap()]).build().unwrap();

@@ -14,11 +14,13 @@ use tokio::time::Instant;
 use tower::retry::budget::Budget;
 use tower::util::rng::Rng;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
+use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Agent, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Tool, ToolCall,
-    ToolDeclaration, ToolRequest, ToolResponse,
+    Agent, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Tool, ToolRequest,
+    ToolResponse,
 };
 use tower_layer::Layer;
 
@@ -42,7 +44,7 @@ impl Rng for Part {
 }
 
 /// A model that notes when it is called, and always fails.
-fn failing(error: Error) -> (Arc<Mutex<Vec<Instant>>>, impl tower_agent::ModelService) {
+fn failing(error: Error) -> (Arc<Mutex<Vec<Instant>>>, impl tower_agent::model::ModelService) {
     let calls = Arc::<Mutex<Vec<Instant>>>::default();
     let noted = calls.clone();
     let model = service_fn(move |_: ModelRequest| {
@@ -54,7 +56,7 @@ fn failing(error: Error) -> (Arc<Mutex<Vec<Instant>>>, impl tower_agent::ModelSe
 }
 
 /// The waits between the attempts of one call.
-async fn waits(layer: RetryLayer, error: Error) -> (Vec<Duration>, Error) {
+async fn waits(layer: CallRetryLayer, error: Error) -> (Vec<Duration>, Error) {
     let (calls, model) = failing(error);
     let error = call(layer.layer(model), ModelRequest::default()).await.unwrap_err();
     let calls = calls.lock().unwrap();
@@ -65,8 +67,9 @@ async fn waits(layer: RetryLayer, error: Error) -> (Vec<Duration>, Error) {
 async fn a_call_is_made_three_times_in_all_and_the_error_says_so() {
     let model = ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::error(busy())]);
 
-    let error =
-        call(RetryLayer::new().layer(model.clone()), ModelRequest::default()).await.unwrap_err();
+    let error = call(CallRetryLayer::new().layer(model.clone()), ModelRequest::default())
+        .await
+        .unwrap_err();
 
     model.assert_done();
     assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "busy (3 attempts made)"));
@@ -74,9 +77,9 @@ async fn a_call_is_made_three_times_in_all_and_the_error_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_success_is_the_answer() {
-    let model = ScriptedModel::new([Turn::error(busy()), Turn::text("hi")]);
+    let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("hi")]);
 
-    let response = call(RetryLayer::new().layer(model.clone()), ModelRequest::default()).await;
+    let response = call(CallRetryLayer::new().layer(model.clone()), ModelRequest::default()).await;
 
     assert_eq!(response.unwrap().message().text(), "hi");
     model.assert_done();
@@ -86,7 +89,7 @@ async fn the_first_success_is_the_answer() {
 async fn one_attempt_is_no_retry_and_none_is_one() {
     for attempts in [0, 1] {
         let model = ScriptedModel::new([Turn::error(busy())]);
-        let retry = RetryLayer::new().with_attempts(attempts).layer(model.clone());
+        let retry = CallRetryLayer::new().with_attempts(attempts).layer(model.clone());
         let error = call(retry, ModelRequest::default()).await.unwrap_err();
         model.assert_done();
         assert_eq!(error.message(), "busy");
@@ -98,7 +101,7 @@ async fn an_error_that_is_not_retryable_goes_up_as_it_is() {
     let bad = Error::new(ErrorKind::InvalidRequest, "bad");
     let model =
         ScriptedModel::new([Turn::error(bad.clone()), Turn::error(busy()), Turn::error(bad)]);
-    let retry = RetryLayer::new().layer(model.clone());
+    let retry = CallRetryLayer::new().layer(model.clone());
 
     let error = call(retry.clone(), ModelRequest::default()).await.unwrap_err();
     assert_eq!((model.requests().len(), error.message()), (1, "bad"));
@@ -111,7 +114,7 @@ async fn an_error_that_is_not_retryable_goes_up_as_it_is() {
 async fn a_predicate_decides_in_the_place_of_the_error() {
     let auth = Error::new(ErrorKind::Auth, "no");
     let model = ScriptedModel::new([Turn::error(auth), Turn::error(busy())]);
-    let retry = RetryLayer::new().retry_if(|error| error.kind() == ErrorKind::Auth);
+    let retry = CallRetryLayer::new().retry_if(|error| error.kind() == ErrorKind::Auth);
 
     let error = call(retry.layer(model.clone()), ModelRequest::default()).await.unwrap_err();
 
@@ -122,7 +125,7 @@ async fn a_predicate_decides_in_the_place_of_the_error() {
 #[tokio::test]
 async fn a_predicate_that_panics_fails_the_call_and_keeps_its_error() {
     let model = ScriptedModel::new([Turn::error(busy())]);
-    let retry = RetryLayer::new().retry_if(|_| panic!("no idea"));
+    let retry = CallRetryLayer::new().retry_if(|_| panic!("no idea"));
 
     let error = call(retry.layer(model.clone()), ModelRequest::default()).await.unwrap_err();
 
@@ -133,7 +136,7 @@ async fn a_predicate_that_panics_fails_the_call_and_keeps_its_error() {
 
 #[tokio::test(start_paused = true)]
 async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
-    let layer = RetryLayer::new().with_attempts(6).with_backoff(SECOND, 5 * SECOND);
+    let layer = CallRetryLayer::new().with_attempts(6).with_backoff(SECOND, 5 * SECOND);
     for (part, seconds) in [(1.0, [1, 2, 4, 5, 5]), (0.0, [0; 5])] {
         let (waits, _) = waits(layer.clone().with_rng(Part(part)), busy()).await;
         let expected = seconds.map(|seconds| seconds * SECOND);
@@ -150,7 +153,7 @@ async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_fail_together_do_not_wait_alike() {
     let (calls, model) = failing(busy());
-    let retry = RetryLayer::new().with_attempts(2).with_backoff(10 * SECOND, 10 * SECOND);
+    let retry = CallRetryLayer::new().with_attempts(2).with_backoff(10 * SECOND, 10 * SECOND);
     let retry = retry.layer(model);
     let start = Instant::now();
 
@@ -165,7 +168,7 @@ async fn calls_that_fail_together_do_not_wait_alike() {
 
 #[tokio::test(start_paused = true)]
 async fn the_server_says_how_long_to_wait_up_to_a_limit() {
-    let layer = RetryLayer::new().with_attempts(2).with_rng(Part(0.0));
+    let layer = CallRetryLayer::new().with_attempts(2).with_rng(Part(0.0));
     let after = |wait: Duration| busy().with_retry_after(wait);
 
     let (served, _) = waits(layer.clone(), after(60 * SECOND)).await;
@@ -200,8 +203,9 @@ impl Budget for Purse {
 #[tokio::test(start_paused = true)]
 async fn clones_share_a_budget_that_successes_fill() {
     let purse = Purse::default();
-    let layer = RetryLayer::new().with_budget(purse.clone());
-    let model = ScriptedModel::new([Turn::text("a"), Turn::error(busy()), Turn::error(busy())]);
+    let layer = CallRetryLayer::new().with_budget(purse.clone());
+    let model =
+        ScriptedModel::new([Turn::from_text("a"), Turn::error(busy()), Turn::error(busy())]);
     let (retry, other) = (layer.layer(model.clone()), layer.clone().layer(model.clone()));
 
     call(retry, ModelRequest::default()).await.unwrap();
@@ -218,7 +222,7 @@ async fn clones_share_a_budget_that_successes_fill() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_not_made_costs_no_budget() {
     let purse = Purse(Arc::new(AtomicIsize::new(5)));
-    let layer = RetryLayer::new().with_budget(purse.clone());
+    let layer = CallRetryLayer::new().with_budget(purse.clone());
     for error in [Error::new(ErrorKind::Auth, "no"), busy().with_retry_after(99 * SECOND)] {
         waits(layer.clone(), error).await;
     }
@@ -228,7 +232,7 @@ async fn a_retry_that_is_not_made_costs_no_budget() {
 #[tokio::test(start_paused = true)]
 async fn unless_told_thirty_retries_may_be_made_in_ten_seconds() {
     let (calls, model) = failing(busy());
-    let retry = RetryLayer::new().with_rng(Part(0.0)).layer(model);
+    let retry = CallRetryLayer::new().with_rng(Part(0.0)).layer(model);
 
     join_all((0..40).map(|_| call(retry.clone(), ModelRequest::default()))).await;
 
@@ -245,7 +249,7 @@ async fn tool_calls(declaration: Option<ToolDeclaration>) -> usize {
     });
     let request = ToolRequest::new(ToolCall::new("1", "look", json!({})))
         .with_declaration(declaration.map(Arc::new));
-    RetryLayer::new().layer(tool).oneshot(request).await.unwrap_err();
+    CallRetryLayer::new().layer(tool).oneshot(request).await.unwrap_err();
     calls.load(Ordering::Relaxed)
 }
 
@@ -271,11 +275,11 @@ async fn an_agents_tools_are_called_again_by_what_they_declare() {
         .effect(effect)
     };
     let turn = Turn::tool("read", json!({})).and_tool("write", json!({}));
-    let model = ScriptedModel::new([turn, Turn::text("done")]);
+    let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tools([tool("read", Effect::Pure), tool("write", Effect::Mutating)])
         .tool_concurrency(1)
-        .tool_layer(RetryLayer::new())
+        .tool_layer(CallRetryLayer::new())
         .build()
         .unwrap();
 
@@ -294,7 +298,7 @@ async fn an_agents_tools_are_called_again_by_what_they_declare() {
 async fn a_call_of_ones_own_is_made_again_too() {
     let calls = Arc::<AtomicUsize>::default();
     let counted = calls.clone();
-    let embed = RetryLayer::new().layer(service_fn(move |request: Embed| {
+    let embed = CallRetryLayer::new().layer(service_fn(move |request: Embed| {
         let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
         async move {
             if first { Err(BoxError::from(busy())) } else { Ok(Embed::response(&request.text)) }
@@ -315,12 +319,12 @@ async fn a_panic_in_the_model_goes_up_and_is_not_retried() {
             if true {
                 panic!("broken")
             } else {
-                Ok::<ModelResponse, Error>(ModelResponse::text(""))
+                Ok::<ModelResponse, Error>(ModelResponse::from_text(""))
             }
         }
     }));
 
-    let call = call(RetryLayer::new().layer(model), ModelRequest::default());
+    let call = call(CallRetryLayer::new().layer(model), ModelRequest::default());
     assert!(AssertUnwindSafe(call).catch_unwind().await.is_err());
 
     assert_eq!((calls.load(Ordering::Relaxed), probe.in_flight()), (1, 0));
@@ -329,8 +333,10 @@ async fn a_panic_in_the_model_goes_up_and_is_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn each_attempt_waits_until_the_service_is_ready() {
     let probe = ProbeLayer::new().with_pending_polls(2);
-    let model = ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::text("hi")]);
-    let retry = ServiceBuilder::new().layer(RetryLayer::new()).layer(probe.clone()).service(model);
+    let model =
+        ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::from_text("hi")]);
+    let retry =
+        ServiceBuilder::new().layer(CallRetryLayer::new()).layer(probe.clone()).service(model);
 
     call(retry, ModelRequest::default()).await.unwrap();
 
@@ -340,8 +346,8 @@ async fn each_attempt_waits_until_the_service_is_ready() {
 #[tokio::test(start_paused = true)]
 async fn what_is_dropped_in_an_attempt_or_between_two_leaves_nothing() {
     let probe = ProbeLayer::new();
-    let model = ScriptedModel::new([Turn::pending(), Turn::error(busy()), Turn::text("hi")]);
-    let retry = RetryLayer::new().with_rng(Part(1.0)).layer(probe.layer(model.clone()));
+    let model = ScriptedModel::new([Turn::pending(), Turn::error(busy()), Turn::from_text("hi")]);
+    let retry = CallRetryLayer::new().with_rng(Part(1.0)).layer(probe.layer(model.clone()));
 
     let mut in_an_attempt = Box::pin(call(retry.clone(), ModelRequest::default()));
     assert!(in_an_attempt.as_mut().now_or_never().is_none());
@@ -358,10 +364,13 @@ async fn what_is_dropped_in_an_attempt_or_between_two_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_to_be_made_again_keeps_no_place_in_a_limit() {
-    let model =
-        ScriptedModel::new([Turn::error(busy()), Turn::text("first"), Turn::text("second")]);
+    let model = ScriptedModel::new([
+        Turn::error(busy()),
+        Turn::from_text("first"),
+        Turn::from_text("second"),
+    ]);
     let retry = ServiceBuilder::new()
-        .layer(RetryLayer::new().with_rng(Part(1.0)).with_backoff(9 * SECOND, 9 * SECOND))
+        .layer(CallRetryLayer::new().with_rng(Part(1.0)).with_backoff(9 * SECOND, 9 * SECOND))
         .concurrency_limit(1)
         .service(model);
     let start = Instant::now();
@@ -378,8 +387,9 @@ async fn a_call_that_waits_to_be_made_again_keeps_no_place_in_a_limit() {
 async fn each_retry_is_traced() {
     let traces = Traces::default();
     let _traced = tracing::subscriber::set_default(traces.clone());
-    let model = ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::text("hi")]);
-    let retry = RetryLayer::new().with_backoff(SECOND, SECOND).with_rng(Part(1.0)).layer(model);
+    let model =
+        ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::from_text("hi")]);
+    let retry = CallRetryLayer::new().with_backoff(SECOND, SECOND).with_rng(Part(1.0)).layer(model);
 
     call(retry, ModelRequest::default()).await.unwrap();
 

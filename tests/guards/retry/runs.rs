@@ -7,12 +7,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::json;
 use tokio::time::Instant;
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::callback::before_model;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::{Delta, Mapper};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Pending, Result,
-    RunStream, ToolCall, before_model,
+    Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Result,
+    RunStream,
 };
 use tower_layer::Layer;
 
@@ -21,13 +23,13 @@ use crate::support::call;
 use crate::watch::{busy, left, read};
 
 fn half() -> Turn {
-    Turn::text("Hello world").failing_after(1, busy())
+    Turn::from_text("Hello world").failing_after(1, busy())
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_has_been_seen_in_part_is_not_begun_again() {
-    let model = ScriptedModel::new([half(), Turn::text("Hello world")]).with_chunk_size(6);
-    let agent = Agent::builder(model.clone()).model_layer(RetryLayer::new()).build().unwrap();
+    let model = ScriptedModel::new([half(), Turn::from_text("Hello world")]).with_chunk_size(6);
+    let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
 
     let (left, response) = read(&agent).await;
 
@@ -41,9 +43,10 @@ async fn an_answer_that_has_been_seen_in_part_is_not_begun_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_may_be_begun_again_is_seen_once() {
-    let model = ScriptedModel::new([half(), half(), Turn::text("Hello world")]).with_chunk_size(6);
+    let model =
+        ScriptedModel::new([half(), half(), Turn::from_text("Hello world")]).with_chunk_size(6);
     let agent = Agent::builder(model.clone())
-        .model_layer(RetryLayer::new().restart_streams(true))
+        .model_layer(CallRetryLayer::new().restart_streams(true))
         .build()
         .unwrap();
 
@@ -56,8 +59,8 @@ async fn an_answer_that_may_be_begun_again_is_seen_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_call_that_fails_before_it_is_seen_is_made_again() {
-    let model = ScriptedModel::new([Turn::error(busy()), Turn::text("Hello world")]);
-    let agent = Agent::builder(model.clone()).model_layer(RetryLayer::new()).build().unwrap();
+    let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("Hello world")]);
+    let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
 
     let (left, response) = read(&agent).await;
 
@@ -84,10 +87,10 @@ impl Mapper for Hold {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_guard_held_back_has_not_been_seen() {
-    let model = ScriptedModel::new([half(), Turn::text("Hello world")]);
+    let model = ScriptedModel::new([half(), Turn::from_text("Hello world")]);
     let agent = Agent::builder(model.clone())
         .on_model(before_model(|request| request.map_deltas(Hold::default)))
-        .model_layer(RetryLayer::new())
+        .model_layer(CallRetryLayer::new())
         .build()
         .unwrap();
 
@@ -101,12 +104,12 @@ async fn what_a_guard_held_back_has_not_been_seen() {
 async fn an_ending_is_never_retried_nor_changed() {
     let endings = [
         Error::abort("stop"),
-        Error::interrupt(Pending::new("1", "confirmation")),
+        Error::interrupt(Interrupt::new("1", "confirmation")),
         Error::end_invocation(),
     ];
     for ending in endings {
         let model = ScriptedModel::new([Turn::error(busy()), Turn::error(ending.clone())]);
-        let retry = RetryLayer::new().retry_if(|_| true).layer(model.clone());
+        let retry = CallRetryLayer::new().retry_if(|_| true).layer(model.clone());
         let error = call(retry, ModelRequest::default()).await.unwrap_err();
         model.assert_done();
         assert_eq!((error.kind(), error.message()), (ending.kind(), ending.message()));
@@ -118,7 +121,7 @@ async fn an_abort_that_a_layer_made_another_error_of_is_not_retried() {
     let asked = Arc::<AtomicUsize>::default();
     let counted = asked.clone();
     let agent = Agent::builder(ScriptedModel::new([]))
-        .model_layer(RetryLayer::new().retry_if(|_| true).with_rng(Part(1.0)))
+        .model_layer(CallRetryLayer::new().retry_if(|_| true).with_rng(Part(1.0)))
         .model_layer(tower::util::MapErrLayer::new(|_: Error| busy()))
         .on_model(before_model(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -136,21 +139,21 @@ async fn an_abort_that_a_layer_made_another_error_of_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_is_called_again_unless_it_is_watched() {
-    let turns = || [Turn::error(busy()), Turn::text("Hello world")];
+    let turns = || [Turn::error(busy()), Turn::from_text("Hello world")];
     let agent = |model: &ScriptedModel, retry| {
         Agent::builder(model.clone()).agent_layer(retry).build().unwrap()
     };
 
     let model = ScriptedModel::new(turns());
-    assert_eq!(agent(&model, RetryLayer::new()).run("?").await.unwrap().text(), "Hello world");
+    assert_eq!(agent(&model, CallRetryLayer::new()).run("?").await.unwrap().text(), "Hello world");
 
     let model = ScriptedModel::new(turns());
-    let (_, response) = read(&agent(&model, RetryLayer::new())).await;
+    let (_, response) = read(&agent(&model, CallRetryLayer::new())).await;
     assert_eq!((model.requests().len(), response.unwrap_err().kind()), (1, ErrorKind::Overloaded));
 
     let model =
-        ScriptedModel::new([Turn::tool("no", json!({})), half(), Turn::text("Hello world")]);
-    let (left, response) = read(&agent(&model, RetryLayer::new().restart_streams(true))).await;
+        ScriptedModel::new([Turn::tool("no", json!({})), half(), Turn::from_text("Hello world")]);
+    let (left, response) = read(&agent(&model, CallRetryLayer::new().restart_streams(true))).await;
     model.assert_done();
     assert_eq!(
         (left, response.unwrap().text()),
@@ -164,9 +167,9 @@ async fn an_agent_that_is_called_again_from_outside_goes_on_where_it_failed() {
         let call = ToolCall::new("1", "look", json!({})).into();
         Turn::response(ModelResponse::new(Message::assistant("Let me see.").with(call)))
     };
-    let model = ScriptedModel::new([look(), half(), Turn::text("Hello world")]);
+    let model = ScriptedModel::new([look(), half(), Turn::from_text("Hello world")]);
     let agent = Agent::builder(model).build().unwrap();
-    let service = RetryLayer::new().restart_streams(true).layer(agent);
+    let service = CallRetryLayer::new().restart_streams(true).layer(agent);
     let mut run = RunStream::new(service, AgentRequest::new("?"));
 
     let events: Vec<_> = run.by_ref().collect().await;

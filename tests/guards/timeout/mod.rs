@@ -14,13 +14,16 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::call::CallKind;
+use tower_agent::callback::before_model;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
+use tower_agent::model::ModelService;
 use tower_agent::stream::{Delta, Mapper, channel};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, CallKind, Error, ErrorKind, ModelRequest, ModelResponse, ModelService, Pending, Result,
-    Tool, ToolCall, ToolRequest, before_model,
+    Agent, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Result, Tool, ToolRequest,
 };
 use tower_layer::Layer;
 
@@ -32,7 +35,7 @@ const MILLI: Duration = Duration::from_millis(1);
 /// Says a word after each of the waits, and is done after the last.
 fn talker<const N: usize>(waits: [Duration; N], end: Duration) -> impl ModelService {
     service_fn(move |request: ModelRequest| async move {
-        let mut attempt = request.sink().unwrap().open();
+        let mut attempt = request.delta_sender().unwrap().open();
         for wait in waits {
             sleep(wait).await;
             attempt.send(Delta::Text("word ".into())).await?;
@@ -44,7 +47,7 @@ fn talker<const N: usize>(waits: [Duration; N], end: Duration) -> impl ModelServ
 
 /// How a streamed call through the layer ends, and after how long.
 async fn timed<M: ModelService>(
-    layer: TimeoutLayer<ModelRequest>,
+    layer: CallTimeoutLayer<ModelRequest>,
     model: M,
 ) -> (Result<ModelResponse>, Duration) {
     let start = Instant::now();
@@ -55,7 +58,7 @@ async fn timed<M: ModelService>(
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500() {
     let (result, took) =
-        timed(TimeoutLayer::new(50 * MILLI), talker([20 * MILLI; 25], MILLI)).await;
+        timed(CallTimeoutLayer::new(50 * MILLI), talker([20 * MILLI; 25], MILLI)).await;
 
     assert_eq!(took, 50 * MILLI);
     let error = result.unwrap_err();
@@ -66,16 +69,17 @@ async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_in_time_is_the_answer() {
-    let (result, took) = timed(TimeoutLayer::new(SECOND), talker([20 * MILLI; 25], MILLI)).await;
+    let (result, took) =
+        timed(CallTimeoutLayer::new(SECOND), talker([20 * MILLI; 25], MILLI)).await;
     assert_eq!((result.unwrap().message().text(), took), ("word ".repeat(25), 501 * MILLI));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_streamed_has_the_limit_of_the_whole_alone() {
-    let layer = TimeoutLayer::new(10 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(10 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
     let model = ScriptedModel::new([
-        Turn::text("late").with_latency(9 * SECOND),
-        Turn::text("too late").with_latency(11 * SECOND),
+        Turn::from_text("late").with_latency(9 * SECOND),
+        Turn::from_text("too late").with_latency(11 * SECOND),
     ]);
     let model = layer.layer(model);
 
@@ -88,7 +92,7 @@ async fn a_call_that_is_not_streamed_has_the_limit_of_the_whole_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_delta_has_a_limit_of_its_own() {
-    let layer = TimeoutLayer::new(60 * SECOND).with_first_delta(5 * SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(5 * SECOND);
 
     let (result, took) = timed(layer.clone(), talker([6 * SECOND], MILLI)).await;
     assert_eq!(took, 5 * SECOND);
@@ -101,7 +105,7 @@ async fn the_first_delta_has_a_limit_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn each_delta_and_the_end_have_to_come_soon_after_the_last() {
-    let layer = TimeoutLayer::new(60 * SECOND).with_idle(2 * SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(2 * SECOND);
     let soon = 1900 * MILLI;
 
     let (result, took) = timed(layer.clone(), talker([10 * SECOND, soon, soon, soon], soon)).await;
@@ -119,14 +123,14 @@ async fn each_delta_and_the_end_have_to_come_soon_after_the_last() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_limit_holds_after_a_long_one_began() {
-    let layer = TimeoutLayer::new(60 * SECOND).with_first_delta(30 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(30 * SECOND).with_idle(SECOND);
     let (result, took) = timed(layer, talker([500 * MILLI, 20 * SECOND], MILLI)).await;
     assert_eq!((result.is_err(), took), (true, 1500 * MILLI));
 }
 
 #[tokio::test(start_paused = true)]
 async fn deltas_that_another_task_sends_count() {
-    let layer = TimeoutLayer::new(60 * SECOND).with_first_delta(30 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(30 * SECOND).with_idle(SECOND);
     let spawned = |waits: [Duration; 2]| {
         service_fn(move |request: ModelRequest| async move {
             let answer = call(talker(waits, MILLI), request);
@@ -144,7 +148,7 @@ async fn deltas_that_another_task_sends_count() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_done_after_the_stream_is_not_waiting_for_a_delta() {
-    let layer = TimeoutLayer::new(60 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(SECOND);
     let model = service_fn(|request: ModelRequest| async move {
         let answer = call(talker([MILLI], MILLI), request).await;
         sleep(10 * SECOND).await;
@@ -160,7 +164,7 @@ async fn a_second_attempt_inside_is_a_sign_of_life() {
         let first = calls.fetch_add(1, Ordering::Relaxed) == 0;
         async move {
             sleep(600 * MILLI).await;
-            let mut attempt = request.sink().unwrap().open();
+            let mut attempt = request.delta_sender().unwrap().open();
             sleep(600 * MILLI).await;
             attempt.send(Delta::Text("word".into())).await?;
             if first {
@@ -169,11 +173,11 @@ async fn a_second_attempt_inside_is_a_sign_of_life() {
             Ok(ModelResponse::from(attempt.finish().await?))
         }
     });
-    let retry = RetryLayer::new()
+    let retry = CallRetryLayer::new()
         .restart_streams(true)
         .with_backoff(Duration::ZERO, Duration::ZERO)
         .layer(model);
-    let layer = TimeoutLayer::new(60 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(SECOND);
 
     assert_eq!(timed(layer, retry).await.0.unwrap().message().text(), "word");
 }
@@ -195,7 +199,7 @@ impl Mapper for Gate {
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_makes_the_model_wait_counts() {
     let gate = before_model(|request| request.map_deltas(|| Gate(Box::pin(sleep(10 * SECOND)))));
-    let layer = TimeoutLayer::new(60 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(SECOND);
     let model = gate.layer(layer.layer(talker([MILLI; 3], MILLI)));
     let start = Instant::now();
 
@@ -210,7 +214,7 @@ async fn what_a_callback_outside_drops_has_come_all_the_same() {
     let silence = before_model(|request| {
         request.map_deltas(|| tower_agent::stream::map_fn(|_| None));
     });
-    let layer = TimeoutLayer::new(60 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
     let model = silence.layer(layer.layer(talker([900 * MILLI; 5], MILLI)));
 
     let (result, events) = stream(model, ModelRequest::default()).await;
@@ -220,15 +224,15 @@ async fn what_a_callback_outside_drops_has_come_all_the_same() {
 }
 
 /// A layer with every limit at a second.
-fn strict() -> TimeoutLayer<ModelRequest> {
-    TimeoutLayer::new(SECOND).with_first_delta(SECOND).with_idle(SECOND)
+fn strict() -> CallTimeoutLayer<ModelRequest> {
+    CallTimeoutLayer::new(SECOND).with_first_delta(SECOND).with_idle(SECOND)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_of_a_run_is_not_the_models_fault() {
     let agent = Agent::builder(talker([10 * MILLI; 40], MILLI))
         .model_layer(strict())
-        .agent_layer(TimeoutLayer::new(SECOND))
+        .agent_layer(CallTimeoutLayer::new(SECOND))
         .build()
         .unwrap();
 
@@ -249,7 +253,7 @@ async fn a_slow_reader_of_one_call_is_not_the_models_fault() {
             sleep(5 * SECOND).await;
         }
     };
-    let answer = call(model, ModelRequest::default().with_sink(sink));
+    let answer = call(model, ModelRequest::default().with_delta_sender(sink));
 
     let (response, ()) = futures::join!(answer, reader);
 
@@ -259,7 +263,7 @@ async fn a_slow_reader_of_one_call_is_not_the_models_fault() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_is_no_excuse_for_a_slow_model() {
     let agent = Agent::builder(talker([300 * MILLI; 40], MILLI))
-        .model_layer(TimeoutLayer::new(SECOND))
+        .model_layer(CallTimeoutLayer::new(SECOND))
         .build()
         .unwrap();
 
@@ -282,10 +286,10 @@ async fn tools_have_one_limit_and_some_their_own() {
     };
     let turn =
         Turn::tool("quick", json!({})).and_tool("slow", json!({})).and_tool("stuck", json!({}));
-    let model = ScriptedModel::new([turn, Turn::text("done")]);
+    let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tools([tool("quick", SECOND), tool("slow", 100 * SECOND), tool("stuck", 100 * SECOND)])
-        .tool_layer(TimeoutLayer::new(10 * SECOND).with_limit_of("slow", 200 * SECOND))
+        .tool_layer(CallTimeoutLayer::new(10 * SECOND).with_limit_of("slow", 200 * SECOND))
         .build()
         .unwrap();
     let start = Instant::now();
@@ -306,7 +310,7 @@ async fn tools_have_one_limit_and_some_their_own() {
 async fn the_error_names_the_tool() {
     let tool = service_fn(|_: ToolRequest| pending::<Result<tower_agent::ToolResponse>>());
     let call = ToolRequest::new(ToolCall::new("1", "search", json!({})));
-    let error = TimeoutLayer::new(SECOND).layer(tool).oneshot(call).await.unwrap_err();
+    let error = CallTimeoutLayer::new(SECOND).layer(tool).oneshot(call).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "tool call `search`: timed out: no answer within 1s, the limit of the whole call"
@@ -316,7 +320,7 @@ async fn the_error_names_the_tool() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_has_its_limit() {
     let agent = Agent::builder(ScriptedModel::new([Turn::pending()]))
-        .agent_layer(TimeoutLayer::new(SECOND))
+        .agent_layer(CallTimeoutLayer::new(SECOND))
         .build()
         .unwrap();
     let error = agent.run("?").await.unwrap_err();
@@ -326,12 +330,13 @@ async fn an_agent_has_its_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn no_limit_is_too_short_or_too_long() {
-    let now = |text| ScriptedModel::new([Turn::text(text)]);
-    let (result, _) = timed(TimeoutLayer::new(Duration::ZERO), now("at once")).await;
+    let now = |text| ScriptedModel::new([Turn::from_text(text)]);
+    let (result, _) = timed(CallTimeoutLayer::new(Duration::ZERO), now("at once")).await;
     result.unwrap();
-    let (result, took) = timed(TimeoutLayer::new(Duration::ZERO), talker([SECOND], MILLI)).await;
+    let (result, took) =
+        timed(CallTimeoutLayer::new(Duration::ZERO), talker([SECOND], MILLI)).await;
     assert_eq!((result.is_err(), took), (true, Duration::ZERO));
-    let forever = TimeoutLayer::new(Duration::MAX).with_idle(Duration::MAX);
+    let forever = CallTimeoutLayer::new(Duration::MAX).with_idle(Duration::MAX);
     timed(forever, talker([1000 * SECOND], SECOND)).await.0.unwrap();
 }
 
@@ -339,7 +344,7 @@ async fn no_limit_is_too_short_or_too_long() {
 async fn an_ending_and_a_panic_pass_as_they_are() {
     let endings = [
         Error::abort("stop"),
-        Error::interrupt(Pending::new("1", "confirmation")),
+        Error::interrupt(Interrupt::new("1", "confirmation")),
         Error::end_invocation(),
     ];
     for ending in endings {

@@ -3,8 +3,8 @@
 use futures::StreamExt;
 use serde_json::json;
 use tower_agent::Agent;
-use tower_agent::guard::retry::RetryLayer;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 
@@ -13,10 +13,12 @@ use crate::watch::{left, read};
 
 #[tokio::test(start_paused = true)]
 async fn half_an_answer_that_took_too_long_is_taken_back() {
-    let model =
-        ScriptedModel::new([Turn::text("Hello world").hanging_after(1), Turn::text("Hello world")]);
+    let model = ScriptedModel::new([
+        Turn::from_text("Hello world").hanging_after(1),
+        Turn::from_text("Hello world"),
+    ]);
     let agent = Agent::builder(model.with_chunk_size(6))
-        .model_layer(RetryLayer::new().restart_streams(true))
+        .model_layer(CallRetryLayer::new().restart_streams(true))
         .model_layer(strict())
         .build()
         .unwrap();
@@ -31,11 +33,13 @@ async fn half_an_answer_that_took_too_long_is_taken_back() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_took_too_long_in_the_middle_of_an_answer_takes_it_back() {
-    let model =
-        ScriptedModel::new([Turn::text("Hello world").hanging_after(1), Turn::text("Hello world")]);
+    let model = ScriptedModel::new([
+        Turn::from_text("Hello world").hanging_after(1),
+        Turn::from_text("Hello world"),
+    ]);
     let agent = Agent::builder(model.with_chunk_size(6))
-        .agent_layer(RetryLayer::new().restart_streams(true))
-        .agent_layer(TimeoutLayer::new(SECOND))
+        .agent_layer(CallRetryLayer::new().restart_streams(true))
+        .agent_layer(CallTimeoutLayer::new(SECOND))
         .build()
         .unwrap();
 
@@ -49,13 +53,15 @@ async fn an_agent_that_took_too_long_in_the_middle_of_an_answer_takes_it_back() 
 
 #[tokio::test(start_paused = true)]
 async fn what_an_agent_said_that_took_too_long_as_a_tool_is_taken_back() {
-    let helper = ScriptedModel::new([Turn::text("Hello world").hanging_after(1)]);
+    let helper = ScriptedModel::new([Turn::from_text("Hello world").hanging_after(1)]);
     let helper = Agent::builder(helper).name("helper").build().unwrap();
-    let model =
-        ScriptedModel::new([Turn::tool("helper", json!({ "request": "?" })), Turn::text("Sorry.")]);
+    let model = ScriptedModel::new([
+        Turn::tool("helper", json!({ "request": "?" })),
+        Turn::from_text("Sorry."),
+    ]);
     let agent = Agent::builder(model)
         .tool(helper.into_tool("Helps."))
-        .tool_layer(TimeoutLayer::new(SECOND))
+        .tool_layer(CallTimeoutLayer::new(SECOND))
         .build()
         .unwrap();
 

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tower_agent::guard::approval::{Approval, Decision};
+use tower_agent::callback::{before_tool, on_tool_error};
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind,
-    Message, ModelResponse, Part, Pending, Recovery, Request, Resolution, Role, Tool, ToolCall,
-    ToolRequest, before_tool, on_tool_error,
+    Interrupt, Message, ModelResponse, Part, Recovery, Request, Resolution, Role, Tool,
+    ToolRequest,
 };
 
 use super::{Log, note, take};
@@ -31,7 +33,7 @@ fn resume(paused: &AgentResponse, payload: &Value) -> AgentRequest {
     let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
     let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
     let answers: Vec<_> = checkpoint
-        .pending
+        .interrupts
         .iter()
         .map(|pending| Resolution::resolved(&pending.id, payload.clone()))
         .collect();
@@ -77,8 +79,8 @@ async fn only_an_object_that_says_so_is_an_approval() {
         let paused = agent.run("?").await.unwrap();
         let again = agent.run(resume(&paused, &payload)).await.unwrap();
         assert_eq!(take(&log), [""; 0], "{payload}");
-        assert_eq!(again.pending().len(), 1, "{payload} is no answer, so it waits again");
-        assert_eq!(again.pending()[0].id, paused.pending()[0].id);
+        assert_eq!(again.interrupts().len(), 1, "{payload} is no answer, so it waits again");
+        assert_eq!(again.interrupts()[0].id, paused.interrupts()[0].id);
     }
     for twice in [r#"{"approved":false,"approved":true}"#, r#"[true]"#, r#"[true,null,null]"#] {
         assert!(serde_json::from_str::<Decision>(twice).is_err(), "{twice}");
@@ -97,21 +99,21 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
                     note(&ran, format!("paid {amount}"));
                     Ok(())
                 }
-                None => Err(Error::interrupt(Pending::new(id, "input_required"))),
+                None => Err(Error::interrupt(Interrupt::new(id, "input_required"))),
             }
         });
-        let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
         let agent =
             Agent::builder(model).tool(pay).on_tool(Approval::of_tools(["pay"])).build().unwrap();
 
         let asked = agent.run("?").await.unwrap();
-        assert_eq!(asked.pending()[0].reason, "tool_call");
+        assert_eq!(asked.interrupts()[0].reason, "tool_call");
         let mut approval = yes();
         if let Some(edited) = &edited {
             approval["editedArgs"] = edited.clone();
         }
         let asked = agent.run(resume(&asked, &approval)).await.unwrap();
-        let reasons: Vec<_> = asked.pending().iter().map(|it| it.reason.as_str()).collect();
+        let reasons: Vec<_> = asked.interrupts().iter().map(|it| it.reason.as_str()).collect();
         assert_eq!(reasons, ["input_required"]);
         let done = agent.run(resume(&asked, &json!("1234"))).await.unwrap();
         assert_eq!(done.text(), "done");
@@ -124,14 +126,14 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
 #[tokio::test]
 async fn an_edit_that_does_not_fit_the_tool_is_not_used_up() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let agent = guarded(&model, &log).build().unwrap();
     let mut paused = agent.run("?").await.unwrap();
     for edit in [json!({ "value": "ten" }), json!({ "amount": 1 }), json!({}), json!(-1)] {
         let payload = json!({ "approved": true, "editedArgs": edit });
         paused = agent.run(resume(&paused, &payload)).await.unwrap();
-        assert_eq!((take(&log).len(), paused.pending().len()), (0, 1), "{edit}");
-        let message = paused.pending()[0].message.clone().unwrap();
+        assert_eq!((take(&log).len(), paused.interrupts().len()), (0, 1), "{edit}");
+        let message = paused.interrupts()[0].message.clone().unwrap();
         assert!(message.contains("value"), "{edit}: {message}");
     }
     let payload = json!({ "approved": true, "editedArgs": amount(10) });
@@ -145,7 +147,7 @@ async fn an_answer_is_for_what_the_person_saw() {
     let log = Log::default();
     let raise = Arc::new(AtomicBool::new(false));
     let raises = raise.clone();
-    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let pay = {
         let log = log.clone();
         Tool::function("pay", "Pays.", move |amount: u32| note(&log, format!("paid {amount}")))
@@ -161,11 +163,11 @@ async fn an_answer_is_for_what_the_person_saw() {
         .build()
         .unwrap();
     let paused = agent.run("?").await.unwrap();
-    assert_eq!(paused.pending()[0].payload["arguments"], amount(7));
+    assert_eq!(paused.interrupts()[0].payload["arguments"], amount(7));
     raise.store(true, Ordering::Relaxed);
     let again = agent.run(resume(&paused, &yes())).await.unwrap();
     assert_eq!(take(&log), [""; 0]);
-    assert_eq!(again.pending()[0].payload["arguments"], amount(7000));
+    assert_eq!(again.interrupts()[0].payload["arguments"], amount(7000));
     agent.run(resume(&again, &yes())).await.unwrap();
     assert_eq!(take(&log), ["paid 7000"]);
 }
@@ -181,7 +183,7 @@ async fn a_retry_with_other_arguments_waits_for_another_answer() {
             _ => Ok("paid"),
         }
     });
-    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(pay.effect(Effect::Idempotent))
         .on_tool(Approval::of_tools(["pay"]))
@@ -194,7 +196,7 @@ async fn a_retry_with_other_arguments_waits_for_another_answer() {
     let paused = agent.run("?").await.unwrap();
     let again = agent.run(resume(&paused, &yes())).await.unwrap();
     assert_eq!(take(&log), ["tried 7"]);
-    assert_eq!(again.pending()[0].payload["arguments"], amount(8));
+    assert_eq!(again.interrupts()[0].payload["arguments"], amount(8));
     let done = agent.run(resume(&again, &yes())).await.unwrap();
     assert_eq!(
         (done.text(), take(&log)),
@@ -210,19 +212,28 @@ async fn a_later_call_by_the_same_id_is_asked_about_anew() {
         Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
     };
     let log = Log::default();
-    let model =
-        ScriptedModel::new([call(), call(), Turn::text("done"), call(), Turn::text("done")]);
+    let model = ScriptedModel::new([
+        call(),
+        call(),
+        Turn::from_text("done"),
+        call(),
+        Turn::from_text("done"),
+    ]);
     let agent = guarded(&model, &log).build().unwrap();
     let first = agent.run("?").await.unwrap();
     let second = agent.run(resume(&first, &yes())).await.unwrap();
     assert_eq!(take(&log), ["paid 7"]);
-    assert_eq!(second.pending().len(), 1, "the answer to the first call is not one to the second");
+    assert_eq!(
+        second.interrupts().len(),
+        1,
+        "the answer to the first call is not one to the second"
+    );
     let done = agent.run(resume(&second, &yes())).await.unwrap();
     assert_eq!((done.text(), take(&log)), ("done".to_owned(), vec!["paid 7".to_owned()]));
     let next = AgentRequest::resume(done.checkpoint()).with_message("Again.");
-    let stale = Resolution::resolved(&first.pending()[0].id, yes());
+    let stale = Resolution::resolved(&first.interrupts()[0].id, yes());
     let third = agent.run(next.with_resolutions([stale])).await.unwrap();
-    assert_eq!((take(&log).len(), third.pending().len()), (0, 1), "nor is an old one");
+    assert_eq!((take(&log).len(), third.interrupts().len()), (0, 1), "nor is an old one");
 }
 
 #[tokio::test]
@@ -232,10 +243,10 @@ async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
         Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
     };
     let log = Log::default();
-    let inner = ScriptedModel::new([call("pay", amount(7)), Turn::text("paid")]);
+    let inner = ScriptedModel::new([call("pay", amount(7)), Turn::from_text("paid")]);
     let inner = guarded(&inner, &log).name("clerk").build().unwrap();
     let ask = || call("clerk", json!({ "request": "Pay." }));
-    let outer = ScriptedModel::new([ask(), Turn::text("done")]);
+    let outer = ScriptedModel::new([ask(), Turn::from_text("done")]);
     let agent = Agent::builder(outer)
         .tool(inner.into_tool("Pays."))
         .global(Approval::of_tools(["pay", "clerk"]))
@@ -243,8 +254,8 @@ async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
         .unwrap();
     let mut response = agent.run("?").await.unwrap();
     let mut asked = Vec::new();
-    while !response.pending().is_empty() && asked.len() < 9 {
-        asked.extend(response.pending().iter().map(|it| it.payload["tool"].clone()));
+    while !response.interrupts().is_empty() && asked.len() < 9 {
+        asked.extend(response.interrupts().iter().map(|it| it.payload["tool"].clone()));
         response = agent.run(resume(&response, &yes())).await.unwrap();
     }
     assert_eq!((asked, response.text()), (vec![json!("clerk"), json!("pay")], "done".to_owned()));
@@ -257,21 +268,24 @@ async fn messages_and_an_answer_without_a_question_approve_of_nothing() {
     let model = ScriptedModel::new([Turn::tool("pay", amount(7))]);
     let agent = guarded(&model, &log).build().unwrap();
     let paused = agent.run("?").await.unwrap();
-    let answer = Resolution::resolved(&paused.pending()[0].id, yes());
+    let answer = Resolution::resolved(&paused.interrupts()[0].id, yes());
     let early = AgentRequest::conversation(paused.messages().clone()).with_resolutions([answer]);
     let again = agent.run(early).await.unwrap();
-    assert_eq!((take(&log).len(), again.pending().len()), (0, 1));
+    assert_eq!((take(&log).len(), again.interrupts().len()), (0, 1));
 }
 
 #[tokio::test]
 async fn a_yes_after_a_no_runs_nothing() {
     let log = Log::default();
-    let model =
-        ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("no"), Turn::text("")]);
+    let model = ScriptedModel::new([
+        Turn::tool("pay", amount(7)),
+        Turn::from_text("no"),
+        Turn::from_text(""),
+    ]);
     let agent = guarded(&model, &log).build().unwrap();
     let paused = agent.run("?").await.unwrap();
     let refused = agent.run(resume(&paused, &json!({ "approved": false }))).await.unwrap();
-    let late = Resolution::resolved(&paused.pending()[0].id, yes());
+    let late = Resolution::resolved(&paused.interrupts()[0].id, yes());
     let late =
         AgentRequest::resume(refused.checkpoint()).with_message("Do!").with_resolutions([late]);
     agent.run(late).await.unwrap();
@@ -287,21 +301,21 @@ async fn an_old_yes_does_nothing_once_the_user_has_spoken() {
         Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
     };
     let member = |name: &str| {
-        let model = ScriptedModel::new([call(name), call(name), Turn::text("done")]);
+        let model = ScriptedModel::new([call(name), call(name), Turn::from_text("done")]);
         guarded(&model, &log).name(name).build().unwrap()
     };
     let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();
     let paused = team.run("?").await.unwrap();
     let again = team.run(resume(&paused, &yes()).with_message("Stop.")).await.unwrap();
-    assert_eq!((take(&log), again.pending().len()), (vec![], 2));
+    assert_eq!((take(&log), again.interrupts().len()), (vec![], 2));
     let done = team.run(resume(&again, &yes())).await.unwrap();
-    assert_eq!((take(&log), done.pending().len()), (vec!["paid 7".into(), "paid 7".into()], 0));
+    assert_eq!((take(&log), done.interrupts().len()), (vec!["paid 7".into(), "paid 7".into()], 0));
 }
 
 #[tokio::test]
 async fn what_was_asked_is_kept_no_longer_than_its_call_is_open_and_is_not_shown() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let agent = guarded(&model, &log).build().unwrap();
     let paused = agent.run("?").await.unwrap();
     let saved = |response: &AgentResponse| serde_json::to_string(&response.checkpoint()).unwrap();
@@ -318,7 +332,7 @@ async fn what_was_asked_is_kept_no_longer_than_its_call_is_open_and_is_not_shown
 async fn a_user_who_speaks_through_a_layer_is_heard_before_an_answer() {
     let log = Log::default();
     let member = |name: &str| {
-        let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::text("heard")]);
+        let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("heard")]);
         guarded(&model, &log).name(name).build().unwrap()
     };
     let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();

@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
-use tower_agent::callback::RespondIn;
+use tower_agent::callback::RespondScope;
+use tower_agent::callback::{
+    self, Bundle, Outcome, after_model, before_model, before_tool, before_tool_async,
+    on_model_error, on_tool_error,
+};
+use tower_agent::compat::{CallbackSemantics, Hooks, Semantics};
+use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, BandSemantics, BoxError, Bundle, Callback, Callbacks, Error,
-    ErrorKind, Hooks, ModelRequest, ModelResponse, Outcome, Recovery, Result, Semantics, Tool,
-    ToolCall, ToolRequest, ToolResponse, after_model, before_model, before_tool, before_tool_async,
-    callback, on_model_error, on_tool_error,
+    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Error, ErrorKind, ModelRequest,
+    ModelResponse, Recovery, Result, Tool, ToolRequest, ToolResponse,
 };
 use tower_layer::Layer;
 
@@ -85,7 +89,8 @@ async fn a_guard_of_any_form_anywhere_keeps_a_tool_from_running_whatever_is_deci
             for place in ["own", "global", "run"] {
                 let log = Log::default();
                 let ran = log.clone();
-                let model = ScriptedModel::new([Turn::tool("pay", json!(1)), Turn::text("done")]);
+                let model =
+                    ScriptedModel::new([Turn::tool("pay", json!(1)), Turn::from_text("done")]);
                 let builder = Agent::builder(model).semantics(semantics).tool(Tool::function(
                     "pay",
                     "Pays.",
@@ -116,24 +121,24 @@ fn request() -> ToolRequest {
 }
 
 /// The presets, and what differs most from each of them.
-fn semantics() -> Vec<BandSemantics> {
-    let mut everywhere = BandSemantics::potato();
-    everywhere.respond = RespondIn::Everywhere;
+fn semantics() -> Vec<CallbackSemantics> {
+    let mut everywhere = CallbackSemantics::potato();
+    everywhere.respond = RespondScope::Everywhere;
     vec![
-        BandSemantics::default(),
-        BandSemantics::potato(),
+        CallbackSemantics::default(),
+        CallbackSemantics::potato(),
         everywhere,
-        BandSemantics::adk_python(),
-        BandSemantics::adk_elixir(),
-        BandSemantics::trpc(false, false),
-        BandSemantics::trpc(false, true),
-        BandSemantics::trpc(true, false),
-        BandSemantics::trpc(true, true),
+        CallbackSemantics::adk_python(),
+        CallbackSemantics::adk_elixir(),
+        CallbackSemantics::trpc(false, false),
+        CallbackSemantics::trpc(false, true),
+        CallbackSemantics::trpc(true, false),
+        CallbackSemantics::trpc(true, true),
     ]
 }
 
 async fn answer(callbacks: Callbacks<ModelRequest>, answer: Result<&str>) -> Result<String> {
-    let answer = answer.map(ModelResponse::text);
+    let answer = answer.map(ModelResponse::from_text);
     let model = callbacks.layer(service_fn(move |_: ModelRequest| {
         let answer = answer.clone();
         async move { answer.map_err(BoxError::from) }
@@ -146,7 +151,7 @@ fn hides() -> impl Callback<ModelRequest> {
     after_model(|_, response| {
         let text = response.message().text();
         match text.contains("raw") {
-            true => Action::Respond(ModelResponse::text(text.replace("raw", "*"))),
+            true => Action::Respond(ModelResponse::from_text(text.replace("raw", "*"))),
             false => Action::Continue,
         }
     })
@@ -161,21 +166,21 @@ async fn an_after_that_is_a_guard_sees_every_response_that_leaves_the_band() {
         assert_eq!(answer(skipped, Ok("raw")).await.unwrap(), "*", "{semantics:?}");
 
         let replaced = band()
-            .with(after_model(|_, _| Action::Respond(ModelResponse::text("another raw"))))
+            .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("another raw"))))
             .with(hides());
         assert_eq!(answer(replaced, Ok("raw")).await.unwrap(), "another *", "{semantics:?}");
 
         let given = band()
-            .with(before_model(|_| Action::Respond(ModelResponse::text("given raw"))))
+            .with(before_model(|_| Action::Respond(ModelResponse::from_text("given raw"))))
             .with(hides());
         let expected = match semantics.respond {
-            RespondIn::AfterModel => "*",
+            RespondScope::AfterModel => "*",
             _ => "given *",
         };
         assert_eq!(answer(given, Ok("raw")).await.unwrap(), expected, "{semantics:?}");
 
         let recovered = band()
-            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("some raw"))))
+            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("some raw"))))
             .with(hides());
         let failure = Err(Error::new(ErrorKind::Overloaded, "down"));
         assert_eq!(answer(recovered, failure).await.unwrap(), "some *", "{semantics:?}");
@@ -193,7 +198,7 @@ async fn callbacks_after_a_guard_see_what_it_left_of_a_response() {
         let seen = log.clone();
         let callbacks = Callbacks::new()
             .with_semantics(semantics)
-            .with(after_model(|_, _| Action::Respond(ModelResponse::text("another raw"))))
+            .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("another raw"))))
             .with(hides())
             .with(after_model(move |_, response| note(&seen, response.message().text())));
         answer(callbacks, Ok("raw")).await.unwrap();
@@ -206,7 +211,7 @@ async fn a_guard_is_asked_after_a_failure_that_another_callback_recovers() {
     for semantics in semantics() {
         let log = Log::default();
         let (seen, failed) = (log.clone(), Error::new(ErrorKind::Overloaded, "raw"));
-        let recovers = on_model_error(|_, _| Recovery::Fallback(ModelResponse::text("saved")));
+        let recovers = on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("saved")));
         let guard = on_model_error(move |_, error| {
             note(&seen, error.message());
             Recovery::Fail(Error::new(error.kind(), "*"))

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tower::ServiceBuilder;
-use tower_agent::guard::approval::Approval;
-use tower_agent::guard::timeout::TimeoutLayer;
+use tower_agent::agent::BuildError;
+use tower_agent::compat::Hooks;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, BuildError, ErrorKind, Hooks, Result, Tool, ToolSet,
-};
+use tower_agent::{Agent, AgentBuilder, AgentRequest, ErrorKind, Result, Tool, ToolSet};
 
 fn pay() -> Tool {
     Tool::function("pay", "Pays.", |amount: u32| amount)
 }
 
 fn agent(name: &'static str) -> AgentBuilder {
-    Agent::builder(ScriptedModel::new([Turn::text("done")])).name(name)
+    Agent::builder(ScriptedModel::new([Turn::from_text("done")])).name(name)
 }
 
 /// A guard for a tool of this name, as an object with hooks for every call.
@@ -40,7 +40,7 @@ fn unknown(built: Result<Agent, BuildError>) -> (String, String, String) {
 
 #[test]
 fn a_guard_or_a_limit_that_names_a_tool_that_is_not_there_is_not_built() {
-    let timeout = || TimeoutLayer::new(Duration::from_secs(9));
+    let timeout = || CallTimeoutLayer::new(Duration::from_secs(9));
     let typo = |by: &str| (by.to_owned(), "typo".to_owned(), "pay".to_owned());
     let own = agent("a").tool(pay()).on_tool(Approval::of_tools(["pay", "typo"]));
     assert_eq!(unknown(own.build()), typo("Approval"));
@@ -50,9 +50,12 @@ fn a_guard_or_a_limit_that_names_a_tool_that_is_not_there_is_not_built() {
     assert_eq!(unknown(hooks.build()), typo("Named"));
     let limit = timeout().with_limit_of("pay", Duration::MAX).with_limit_of("typo", Duration::MAX);
     let layer = agent("a").tool(pay()).tool_layer(limit.clone());
-    assert_eq!(unknown(layer.build()), typo("TimeoutLayer"));
+    assert_eq!(unknown(layer.build()), typo("CallTimeoutLayer"));
     let stacked = ServiceBuilder::new().layer(limit).layer(timeout()).into_inner();
-    assert_eq!(unknown(agent("a").tool(pay()).tool_layer(stacked).build()), typo("TimeoutLayer"));
+    assert_eq!(
+        unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
+        typo("CallTimeoutLayer")
+    );
     let fits = timeout().with_limit_of("pay", Duration::MAX);
     let fits = agent("a").tool(pay()).tool_layer(fits).on_tool(Approval::of_tools(["pay"]));
     fits.bundle(Named("pay")).global(Named("pay")).build().unwrap();

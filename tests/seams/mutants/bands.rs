@@ -3,10 +3,11 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use tower_agent::callback::{BandSemantics, HookFailure, SeveralAfter, SeveralOnError};
+use tower_agent::callback::{AfterPolicy, CallbackSemantics, HookFailure, OnErrorPolicy};
+use tower_agent::callback::{after_model, before_model, before_tool, on_model_error};
 use tower_agent::{
     Action, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
-    ToolRequest, ToolResponse, after_model, before_model, before_tool, on_model_error,
+    ToolRequest, ToolResponse,
 };
 use tracing::field::{Field, Visit};
 use tracing::instrument::WithSubscriber;
@@ -23,8 +24,8 @@ fn fails(message: &'static str) -> Error {
     Error::new(ErrorKind::Other, message)
 }
 
-fn by_hand(change: impl FnOnce(&mut BandSemantics)) -> BandSemantics {
-    let mut semantics = BandSemantics::default();
+fn by_hand(change: impl FnOnce(&mut CallbackSemantics)) -> CallbackSemantics {
+    let mut semantics = CallbackSemantics::default();
     change(&mut semantics);
     semantics
 }
@@ -34,7 +35,7 @@ async fn after_a_failed_hook_the_rest_are_told_whatever_one_of_them_answers() {
     let (trace, request) = (Trace::default(), ModelRequest::default());
     let (one, two) = (trace.clone(), trace.clone());
     let (three, four) = (trace.clone(), trace.clone());
-    let semantics = by_hand(|band| band.failure = HookFailure::RestTold);
+    let semantics = by_hand(|band| band.failure = HookFailure::NotifyRest);
     let callbacks = Callbacks::<ModelRequest>::new()
         .with_semantics(semantics)
         .with(before_model(|_| Err::<(), _>(fails("broken"))))
@@ -61,7 +62,7 @@ async fn after_a_failed_hook_the_rest_are_told_whatever_one_of_them_answers() {
 
 /// What becomes of a failed call whose first `on_error` puts another error in the place of its
 /// own, and what the second is told, which answers if it is to.
-async fn fail(semantics: BandSemantics, answers: bool) -> (String, String) {
+async fn fail(semantics: CallbackSemantics, answers: bool) -> (String, String) {
     let trace = Trace::default();
     let second = trace.clone();
     let callbacks = Callbacks::<ModelRequest>::new()
@@ -84,14 +85,14 @@ async fn fail(semantics: BandSemantics, answers: bool) -> (String, String) {
 async fn a_fail_is_a_failing_hook_where_on_errors_are_asked_like_afters() {
     let cases = [
         // Here it changes the error.
-        (BandSemantics::default(), false, "another", "another"),
-        (BandSemantics::default(), true, "answer", "another"),
+        (CallbackSemantics::default(), false, "another", "another"),
+        (CallbackSemantics::default(), true, "answer", "another"),
         // Here the rest are not asked.
-        (BandSemantics::trpc(false, false), false, "another", ""),
-        (BandSemantics::trpc(false, false), true, "another", ""),
+        (CallbackSemantics::trpc(false, false), false, "another", ""),
+        (CallbackSemantics::trpc(false, false), true, "another", ""),
         // Here they are, about the call's own error, and it beats what they answer.
-        (BandSemantics::trpc(true, false), false, "another", "own"),
-        (BandSemantics::trpc(true, true), true, "another", "own"),
+        (CallbackSemantics::trpc(true, false), false, "another", "own"),
+        (CallbackSemantics::trpc(true, true), true, "another", "own"),
     ];
     for (index, (semantics, answers, end, told)) in cases.into_iter().enumerate() {
         let became = fail(semantics, answers).await;
@@ -101,14 +102,14 @@ async fn a_fail_is_a_failing_hook_where_on_errors_are_asked_like_afters() {
 
 #[tokio::test]
 async fn on_errors_follow_the_rule_for_afters_only_where_they_are_asked_like_them() {
-    use SeveralOnError::{First, LikeAfter};
+    use OnErrorPolicy::{First, LikeAfter};
     let cases = [
-        (First, SeveralAfter::Last, "first", ""),
-        (First, SeveralAfter::FirstRestTold, "first", ""),
-        (LikeAfter, SeveralAfter::First, "first", ""),
-        (LikeAfter, SeveralAfter::Compose, "first", ""),
-        (LikeAfter, SeveralAfter::FirstRestTold, "first", "told"),
-        (LikeAfter, SeveralAfter::Last, "second", "told"),
+        (First, AfterPolicy::Last, "first", ""),
+        (First, AfterPolicy::FirstNotifyRest, "first", ""),
+        (LikeAfter, AfterPolicy::First, "first", ""),
+        (LikeAfter, AfterPolicy::Compose, "first", ""),
+        (LikeAfter, AfterPolicy::FirstNotifyRest, "first", "told"),
+        (LikeAfter, AfterPolicy::Last, "second", "told"),
     ];
     for (on_error, after, answer, told) in cases {
         let trace = Trace::default();
@@ -172,17 +173,17 @@ async fn a_response_that_does_not_count_is_warned_of() {
         Callbacks::<ToolRequest>::new().with(answers).with_semantics(semantics)
     };
     let asked = async |semantics| {
-        let call = tower_agent::ToolCall::new("1", "look", serde_json::json!({}));
+        let call = tower_agent::message::ToolCall::new("1", "look", serde_json::json!({}));
         let mut request = ToolRequest::new(call);
         callbacks(semantics).run_before(&mut request).await.unwrap()
     };
     let taken = || std::mem::take(&mut *warnings.0.lock().unwrap());
 
-    let counts = asked(BandSemantics::default()).with_subscriber(warnings.clone()).await;
+    let counts = asked(CallbackSemantics::default()).with_subscriber(warnings.clone()).await;
     assert!(counts.is_some());
     assert_eq!(taken(), [""; 0]);
 
-    let ignored = asked(BandSemantics::potato()).with_subscriber(warnings.clone()).await;
+    let ignored = asked(CallbackSemantics::potato()).with_subscriber(warnings.clone()).await;
     assert!(ignored.is_none());
     let warnings = taken();
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };

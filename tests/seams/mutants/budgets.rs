@@ -10,12 +10,13 @@ use serde_json::json;
 use tokio::time::{Instant, advance};
 use tower::service_fn;
 use tower::util::rng::Rng;
-use tower_agent::guard::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
-use tower_agent::guard::retry::RetryLayer;
+use tower_agent::callback::{before_agent, on_model_error};
+use tower_agent::compat::Semantics;
+use tower_agent::middleware::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
+use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Semantics, Tool,
-    Usage, before_agent, on_model_error,
+    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Tool, Usage,
 };
 
 const SECONDS: fn(u64) -> Duration = Duration::from_secs;
@@ -119,7 +120,7 @@ fn a_warning_may_look_at_the_account() {
             say.send((limit, share, used)).unwrap();
         });
         let account = known.get_or_init(|| Account::new(limits));
-        let agent = Agent::builder(ScriptedModel::new([Turn::text("done")]))
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]))
             .on_model(Budget::of(account.clone()))
             .build()
             .unwrap();
@@ -136,7 +137,7 @@ fn a_warning_may_look_at_the_account() {
 #[tokio::test]
 async fn without_a_price_nothing_costs_anything() {
     let account = Account::new(Limits::new().with_tokens(10_000));
-    let turn = Turn::text("done").with_usage(Usage::new(20, 10));
+    let turn = Turn::from_text("done").with_usage(Usage::new(20, 10));
     let agent = Agent::builder(ScriptedModel::new([turn]))
         .on_model(Budget::of(account.clone()))
         .build()
@@ -165,9 +166,9 @@ impl Rng for Part {
 #[tokio::test(start_paused = true)]
 async fn a_retry_waits_half_a_second_at_first_and_never_more_than_thirty() {
     let failing = (0..9).map(|_| Turn::error(busy()));
-    let model = ScriptedModel::new(failing.chain([Turn::text("done")]));
+    let model = ScriptedModel::new(failing.chain([Turn::from_text("done")]));
     let generous = tower::retry::budget::TpsBudget::new(SECONDS(10), 100, 1.0);
-    let retry = RetryLayer::new().with_attempts(10).with_rng(Part(1.0)).with_budget(generous);
+    let retry = CallRetryLayer::new().with_attempts(10).with_rng(Part(1.0)).with_budget(generous);
     let began = Instant::now();
     let agent = Agent::builder(model).model_layer(retry).build().unwrap();
 

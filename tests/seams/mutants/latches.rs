@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use tower::{Service, ServiceExt, service_fn};
-use tower_agent::callback::Seam;
+use tower_agent::callback::LayerInner;
+use tower_agent::callback::{ToolAnswer, before_agent, wrap_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, End, Error, ErrorKind, Message, ModelRequest, ModelResponse, Pending,
-    Request, Tool, ToolAnswer, ToolRequest, before_agent, wrap_model,
+    Agent, AgentRequest, EndReason, Error, ErrorKind, Interrupt, Message, ModelRequest,
+    ModelResponse, Request, Tool, ToolRequest,
 };
 use tower_layer::{Layer, layer_fn};
 
@@ -28,12 +29,13 @@ impl Count {
 }
 
 fn asks() -> Error {
-    Error::interrupt(Pending::new("q", "input_required"))
+    Error::interrupt(Interrupt::new("q", "input_required"))
 }
 
 /// A layer that answers a failed model call, whatever has failed it.
-fn forgives() -> impl Layer<Seam<ModelRequest>, Service = impl tower_agent::ModelService> {
-    layer_fn(|seam: Seam<ModelRequest>| {
+fn forgives()
+-> impl Layer<LayerInner<ModelRequest>, Service = impl tower_agent::model::ModelService> {
+    layer_fn(|seam: LayerInner<ModelRequest>| {
         seam.then(async |result: Result<ModelResponse, Error>| {
             Ok::<_, Error>(
                 result.unwrap_or_else(|_| ModelResponse::new(Message::assistant("never mind"))),
@@ -59,7 +61,7 @@ async fn an_abort_raised_in_a_wrap_is_not_undone_by_a_layer_outside() {
 async fn a_wrap_is_not_entered_in_a_run_that_is_over() {
     let (entered, calls) = (Count::default(), Count::default());
     let (enters, counts) = (entered.clone(), calls.clone());
-    let twice = layer_fn(move |seam: Seam<ModelRequest>| {
+    let twice = layer_fn(move |seam: LayerInner<ModelRequest>| {
         let counts = counts.clone();
         service_fn(move |request: ModelRequest| {
             let (mut seam, counts) = (seam.clone(), counts.clone());
@@ -89,9 +91,9 @@ async fn a_wrap_is_not_entered_in_a_run_that_is_over() {
 
 #[tokio::test]
 async fn an_interrupt_raised_by_a_layer_around_the_agent_pauses_the_run() {
-    let model = ScriptedModel::new([Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
-        .agent_layer(layer_fn(|seam: Seam<AgentRequest>| {
+        .agent_layer(layer_fn(|seam: LayerInner<AgentRequest>| {
             seam.and_then(async |_| Err::<tower_agent::AgentResponse, _>(asks()))
         }))
         .build()
@@ -99,14 +101,17 @@ async fn an_interrupt_raised_by_a_layer_around_the_agent_pauses_the_run() {
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!(response.end(), &End::Interrupted([Pending::new("q", "input_required")].into()));
+    assert_eq!(
+        response.end_reason(),
+        &EndReason::Interrupted([Interrupt::new("q", "input_required")].into())
+    );
     model.assert_done();
 }
 
 #[tokio::test]
 async fn an_interrupt_raised_by_a_layer_around_the_model_pauses_the_run() {
     let agent = Agent::builder(ScriptedModel::new([]))
-        .model_layer(layer_fn(|_: Seam<ModelRequest>| {
+        .model_layer(layer_fn(|_: LayerInner<ModelRequest>| {
             service_fn(async |_: ModelRequest| Err::<ModelResponse, _>(asks()))
         }))
         .build()
@@ -114,7 +119,10 @@ async fn an_interrupt_raised_by_a_layer_around_the_model_pauses_the_run() {
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!(response.end(), &End::Interrupted([Pending::new("q", "input_required")].into()));
+    assert_eq!(
+        response.end_reason(),
+        &EndReason::Interrupted([Interrupt::new("q", "input_required")].into())
+    );
 }
 
 #[tokio::test]
@@ -128,7 +136,7 @@ async fn an_agents_layers_are_not_entered_in_a_run_that_is_over() {
         .unwrap();
     let late = Agent::builder(ScriptedModel::new([]))
         .name("second")
-        .agent_layer(layer_fn(move |seam: Seam<AgentRequest>| {
+        .agent_layer(layer_fn(move |seam: LayerInner<AgentRequest>| {
             let enters = enters.clone();
             seam.map_request(move |request| {
                 enters.add();
@@ -159,7 +167,7 @@ async fn an_agents_layers_are_not_entered_in_a_run_that_is_over() {
 
 #[tokio::test]
 async fn an_interrupt_raised_while_an_answer_is_shown_keeps_the_answer() {
-    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::text("Paid.")]);
+    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model)
         .tool(Tool::function("pay", "Pays.", |_: serde_json::Value| "paid 5"))
         .tool_result_messages(|_: ToolAnswer| Err::<Option<Vec<Message>>, _>(asks()))
@@ -168,7 +176,7 @@ async fn an_interrupt_raised_while_an_answer_is_shown_keeps_the_answer() {
 
     let response = agent.run("?").await.unwrap();
 
-    assert!(!response.pending().is_empty(), "{:?}", response.end());
+    assert!(!response.interrupts().is_empty(), "{:?}", response.end_reason());
     let told = response.new_messages().flat_map(Message::tool_results);
     let told: Vec<_> = told.map(|result| (result.text(), result.is_error)).collect();
     assert_eq!(told, [("paid 5".to_owned(), false)]);

@@ -7,11 +7,12 @@ use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::Notify;
 use tower::{Service, ServiceExt, service_fn};
-use tower_agent::callback::Seam;
+use tower_agent::callback::LayerInner;
+use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Part, Role, Tool, ToolCall,
+    Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
 use tower_layer::layer_fn;
 
@@ -19,7 +20,7 @@ use crate::support::transcript::{left, said};
 
 #[tokio::test]
 async fn a_turn_ends_before_another_agent_takes_over() {
-    let billing = Agent::builder(ScriptedModel::new([Turn::text("Paid.")])).name("billing");
+    let billing = Agent::builder(ScriptedModel::new([Turn::from_text("Paid.")])).name("billing");
     let hands = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
     let desk = Agent::builder(ScriptedModel::new([hands]))
         .name("desk")
@@ -32,8 +33,8 @@ async fn a_turn_ends_before_another_agent_takes_over() {
     let told = events.iter().filter_map(|event| {
         let agent = event.invocation.agent();
         match event.kind {
-            EventKind::AgentEntered => Some(format!("{agent}>")),
-            EventKind::AgentLeft { .. } => Some(format!("<{agent}")),
+            EventKind::AgentStarted => Some(format!("{agent}>")),
+            EventKind::AgentFinished { .. } => Some(format!("<{agent}")),
             EventKind::StepStarted { .. } => Some(format!("{agent}(")),
             EventKind::StepFinished { .. } => Some(format!("){agent}")),
             _ => None,
@@ -44,7 +45,7 @@ async fn a_turn_ends_before_another_agent_takes_over() {
 }
 
 /// A model that calls `look` with these ids, and then is done.
-fn calls(ids: &'static [&'static str]) -> impl tower_agent::ModelService {
+fn calls(ids: &'static [&'static str]) -> impl tower_agent::model::ModelService {
     service_fn(move |request: ModelRequest| async move {
         let has_called = request.messages().last().is_some_and(|it| it.role() == Role::Tool);
         let call = |(n, id): (usize, &&str)| Part::ToolCall(ToolCall::new(*id, "look", json!(n)));
@@ -102,11 +103,11 @@ async fn what_a_dropped_agent_has_shown_stays_where_the_next_call_goes_on() {
             .and_tool("look", json!({})),
         Turn::response(ModelResponse::new(Message::assistant("Again.")))
             .and_tool("look", json!({})),
-        Turn::text("Nothing."),
+        Turn::from_text("Nothing."),
     ]);
     let member = Agent::builder(model.clone()).name("member").tool(look).build().unwrap();
     let team = Agent::sequential("team")
-        .agent_layer(layer_fn(move |seam: Seam<AgentRequest>| {
+        .agent_layer(layer_fn(move |seam: LayerInner<AgentRequest>| {
             let waiting = waiting.clone();
             service_fn(move |request: AgentRequest| {
                 let (mut seam, waiting) = (seam.clone(), waiting.clone());

@@ -3,12 +3,14 @@
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::guard::approval::Approval;
+use tower_agent::callback::{Bundle, after_agent, before_model, on_model_error};
+use tower_agent::compat::Semantics;
+use tower_agent::message::ToolResult;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Bundle, Checkpoint, End, Error,
-    ErrorKind, Message, ModelResponse, Recovery, Resolution, Semantics, Tool, ToolResult,
-    after_agent, before_model, on_model_error,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, Error,
+    ErrorKind, Message, ModelResponse, Recovery, Resolution, Tool,
 };
 
 use crate::support::trace::Trace;
@@ -25,8 +27,8 @@ fn pay(trace: &Trace) -> Tool {
 
 /// A cashier that pays once somebody has approved.
 fn cashier(trace: &Trace) -> AgentBuilder {
-    let asks = Turn::text("I pay.").and_tool("pay", json!({}));
-    Agent::builder(ScriptedModel::new([asks, Turn::text("Paid.")]))
+    let asks = Turn::from_text("I pay.").and_tool("pay", json!({}));
+    Agent::builder(ScriptedModel::new([asks, Turn::from_text("Paid.")]))
         .name("cashier")
         .tool(pay(trace))
         .on_tool(Approval::of_tools(["pay"]))
@@ -34,7 +36,7 @@ fn cashier(trace: &Trace) -> AgentBuilder {
 
 fn approved(checkpoint: Checkpoint) -> AgentRequest {
     let yes = |id: &str| Resolution::resolved(id, json!({ "approved": true }));
-    let yes: Vec<_> = checkpoint.pending.iter().map(|pending| yes(&pending.id)).collect();
+    let yes: Vec<_> = checkpoint.interrupts.iter().map(|pending| yes(&pending.id)).collect();
     AgentRequest::resume(checkpoint).with_resolutions(yes)
 }
 
@@ -57,8 +59,12 @@ async fn after_agent_is_asked_at_a_pause_under_googles_adk_alone_and_again_when_
     for (semantics, asked_at_pause) in PRESETS {
         let trace = Trace::default();
         let (inner, outer) = (trace.clone(), trace.clone());
-        let note = move |response: &AgentResponse, trace: &Trace, name: &str| match response.end() {
-            End::Interrupted(pending) => trace.push(format!("{name} waits for {}", pending.len())),
+        let note = move |response: &AgentResponse, trace: &Trace, name: &str| match response
+            .end_reason()
+        {
+            EndReason::Interrupted(pending) => {
+                trace.push(format!("{name} waits for {}", pending.len()))
+            }
             end => trace.push(format!("{name} {end:?}")),
         };
         let member = cashier(&trace)
@@ -74,14 +80,14 @@ async fn after_agent_is_asked_at_a_pause_under_googles_adk_alone_and_again_when_
 
         let paused = team.run("?").await.unwrap();
 
-        assert_eq!(paused.pending().len(), 1);
+        assert_eq!(paused.interrupts().len(), 1);
         let at_pause = if asked_at_pause { "cashier waits for 1 team waits for 1" } else { "" };
         assert_eq!(trace.take(), at_pause, "{:?}", semantics());
 
         let done = team.run(approved(kept(&paused))).await.unwrap();
 
         assert_eq!(done.text(), "Paid.");
-        assert_eq!(trace.take(), "paid cashier Finished team Finished");
+        assert_eq!(trace.take(), "paid cashier Completed team Completed");
     }
 }
 
@@ -96,17 +102,17 @@ async fn after_agent_is_not_asked_where_the_invocation_was_ended() {
         .build()
         .unwrap();
 
-    assert_eq!(agent.run("?").await.unwrap().end(), &End::Ended);
+    assert_eq!(agent.run("?").await.unwrap().end_reason(), &EndReason::EndedByCallback);
     assert_eq!(trace.take(), "");
 }
 
 #[tokio::test]
 async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
-    let answers = |_: &AgentRequest, response: &AgentResponse| match response.pending() {
+    let answers = |_: &AgentRequest, response: &AgentResponse| match response.interrupts() {
         [] => Action::Continue,
         _ => Action::Respond(AgentResponse::new([Message::assistant("Please wait.")])),
     };
-    let edits = |_: &AgentRequest, response: &AgentResponse| match response.pending() {
+    let edits = |_: &AgentRequest, response: &AgentResponse| match response.interrupts() {
         [] => Action::Continue,
         _ => Action::Respond(response.clone().with_message(Message::assistant("Please wait."))),
     };
@@ -152,7 +158,7 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
     for streamed in [false, true] {
         let trace = Trace::default();
         let fails = || {
-            after_agent(|_, response: &AgentResponse| match response.pending() {
+            after_agent(|_, response: &AgentResponse| match response.interrupts() {
                 [] => Ok(()),
                 _ => Err(Error::new(ErrorKind::Other, "not to be seen")),
             })
@@ -171,7 +177,7 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
             assert_eq!(error.message(), "not to be seen", "agent {index}");
 
             let checkpoint = error.checkpoint().unwrap().clone();
-            assert_eq!(checkpoint.pending.len(), 1, "agent {index}");
+            assert_eq!(checkpoint.interrupts.len(), 1, "agent {index}");
             let done = agent.run(approved(checkpoint)).await.unwrap();
             assert_eq!((done.text().as_str(), trace.take().as_str()), ("Paid.", "paid"));
         }
@@ -181,7 +187,7 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
 #[tokio::test]
 async fn a_layer_that_fails_a_paused_agent_leaves_one_question() {
     let trace = Trace::default();
-    let fails = tower::layer::layer_fn(|seam: tower_agent::callback::Seam<AgentRequest>| {
+    let fails = tower::layer::layer_fn(|seam: tower_agent::callback::LayerInner<AgentRequest>| {
         seam.and_then(async |_| Err::<AgentResponse, _>(Error::new(ErrorKind::Other, "down")))
     });
     let agent =
@@ -189,9 +195,9 @@ async fn a_layer_that_fails_a_paused_agent_leaves_one_question() {
 
     let paused = agent.run("?").await.unwrap();
 
-    assert_eq!(paused.pending().len(), 1);
+    assert_eq!(paused.interrupts().len(), 1);
     let call = paused.new_messages().flat_map(Message::tool_calls).next().unwrap();
-    assert_eq!(paused.pending()[0].tool_call_id.as_deref(), Some(&*call.id));
+    assert_eq!(paused.interrupts()[0].tool_call_id.as_deref(), Some(&*call.id));
 }
 
 /// An agent with a limit of one model call, whose model would call for another one.
@@ -231,7 +237,7 @@ async fn an_answer_before_the_call_that_the_limit_refuses_counts_unless_it_calls
             .on_model(before_model(move |request| match request.messages().len() {
                 1 => Action::Continue,
                 _ if calls_tools => {
-                    let call = tower_agent::ToolCall::new("again", "pay", json!({}));
+                    let call = tower_agent::message::ToolCall::new("again", "pay", json!({}));
                     let message = Message::assistant("More.");
                     Action::Respond(ModelResponse::new(message.with(call.into())))
                 }
@@ -255,9 +261,9 @@ async fn a_later_answer_to_a_call_that_was_answered_asks_the_model_once_more() {
     for (semantics, _) in PRESETS {
         let model = ScriptedModel::new([
             Turn::tool("report", json!({})),
-            Turn::text("It is being written."),
-            Turn::text("It is done."),
-            Turn::text("It is really done."),
+            Turn::from_text("It is being written."),
+            Turn::from_text("It is done."),
+            Turn::from_text("It is really done."),
         ]);
         let agent = Agent::builder(model.clone())
             .semantics(semantics())
@@ -269,7 +275,7 @@ async fn a_later_answer_to_a_call_that_was_answered_asks_the_model_once_more() {
         let mut messages = begun.messages().clone();
 
         for answer in ["It is done.", "It is really done."] {
-            let late = ToolResult::new(&call, [tower_agent::Part::text("finished")]);
+            let late = ToolResult::new(&call, [tower_agent::Part::from_text("finished")]);
             messages.push(Message::tool(late));
             let response = agent.run(AgentRequest::conversation(messages)).await.unwrap();
             assert_eq!((response.text().as_str(), response.iterations()), (answer, 1));

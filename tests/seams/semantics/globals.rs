@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower::timeout::TimeoutLayer;
-use tower_agent::guard::approval::Approval;
+use tower_agent::callback::{
+    Bundle, after_model, after_tool, before_agent, before_model, before_tool,
+};
+use tower_agent::compat::Semantics;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, Bundle, Callback, Message, ModelResponse, Request, Result,
-    Semantics, Tool, ToolResponse, after_model, after_tool, before_agent, before_model,
-    before_tool,
+    Action, Agent, AgentBuilder, Callback, Message, ModelResponse, Request, Result, Tool,
+    ToolResponse,
 };
 
 use crate::support::trace::Trace;
@@ -56,7 +59,7 @@ fn says(text: &str) -> ModelResponse {
 }
 
 fn works_once() -> AgentBuilder {
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::text("done")]);
+    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
     Agent::builder(model).tool(work())
 }
 
@@ -102,7 +105,7 @@ async fn each_preset_has_them_where_its_plugins_are() {
 #[tokio::test]
 async fn they_come_first_in_agents_that_take_their_semantics_from_the_tree() {
     let trace = Trace::default();
-    let model = ScriptedModel::new([Turn::text("hi")]);
+    let model = ScriptedModel::new([Turn::from_text("hi")]);
     let member = Agent::builder(model).name("member").bundle(notes("own", &trace));
     let team = Agent::sequential("team")
         .semantics(Semantics::adk_python())
@@ -125,7 +128,7 @@ async fn where_an_agent_follows_other_semantics_they_stand_around_it() {
     let (adk, default) = (Semantics::adk_python(), Semantics::default());
     for (tree, own) in [(adk, default), (default, adk)] {
         let trace = Trace::default();
-        let model = ScriptedModel::new([Turn::text("hi")]);
+        let model = ScriptedModel::new([Turn::from_text("hi")]);
         let member = Agent::builder(model).name("member").on_model(Note("own", trace.clone()));
         let team = Agent::sequential("team")
             .semantics(tree)
@@ -226,7 +229,7 @@ async fn a_guard_of_the_agent_is_asked_whatever_they_answer_after_a_call() {
             let text = response.message().text().replace("secret", "[hidden]");
             Action::Respond(says(&text))
         });
-        let agent = Agent::builder(ScriptedModel::new([Turn::text("hi")]))
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
             .semantics(semantics)
             .on_model(hides.guard())
             .global(
@@ -246,7 +249,7 @@ async fn an_approval_for_the_whole_tree_is_asked_whatever_the_agents_own_callbac
         let trace = Trace::default();
         let ran = trace.clone();
         let pays = Tool::function("pay", "Pays.", move |_: Value| ran.push("paid"));
-        let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::text("done")]);
+        let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("done")]);
         let agent = Agent::builder(model)
             .semantics(semantics)
             .tool(pays)
@@ -257,7 +260,11 @@ async fn an_approval_for_the_whole_tree_is_asked_whatever_the_agents_own_callbac
 
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!((response.pending().len(), trace.take()), (1, String::new()), "{semantics:?}");
+        assert_eq!(
+            (response.interrupts().len(), trace.take()),
+            (1, String::new()),
+            "{semantics:?}"
+        );
     }
 }
 
@@ -283,7 +290,7 @@ async fn their_answer_for_an_agent_keeps_its_own_before_out() {
 async fn explain_shows_them_where_they_stand() {
     let trace = Trace::default();
     let member = |name: &str, semantics: Option<Semantics>| {
-        let model = ScriptedModel::always(Turn::text("hi"));
+        let model = ScriptedModel::always(Turn::from_text("hi"));
         let agent = Agent::builder(model).name(name).on_model(Note("own", trace.clone()));
         let agent = match semantics {
             Some(own) => agent.semantics(own),
@@ -314,7 +321,7 @@ async fn explain_shows_them_where_they_stand() {
     assert!(!alone.contains("tree") && alone.contains("own"), "{alone}");
 
     let caller = |semantics| {
-        let model = ScriptedModel::always(Turn::text("hi"));
+        let model = ScriptedModel::always(Turn::from_text("hi"));
         let caller = Agent::builder(model).semantics(semantics).sub_agent(member("plain", None));
         caller.global(notes("tree", &trace)).build().unwrap().explain().to_string()
     };

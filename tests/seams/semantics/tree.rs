@@ -2,10 +2,12 @@
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tower_agent::callback::{Bundle, after_agent, after_model};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Bundle, Error, Message,
-    ModelResponse, Request, Semantics, Tool, ToolRequest, after_agent, after_model,
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Error, Message, ModelResponse,
+    Request, Tool, ToolRequest,
 };
 
 fn says(text: &str) -> ModelResponse {
@@ -20,7 +22,7 @@ fn telling() -> Bundle {
 }
 
 fn inner() -> AgentBuilder {
-    Agent::builder(ScriptedModel::always(Turn::text("hi"))).name("inner").bundle(telling())
+    Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").bundle(telling())
 }
 
 /// A tool of somebody's own that runs an agent in its caller's run.
@@ -37,7 +39,7 @@ fn by_hand(agent: Agent) -> Tool {
 /// An agent that asks another one once.
 fn caller(arguments: Value) -> AgentBuilder {
     let asks = arguments.get("agent").map_or("inner", |_| "transfer_to_agent");
-    Agent::builder(ScriptedModel::new([Turn::tool(asks, arguments), Turn::text("done")]))
+    Agent::builder(ScriptedModel::new([Turn::tool(asks, arguments), Turn::from_text("done")]))
 }
 
 /// Every way for an agent to be inside another one that has these semantics, if any.
@@ -143,7 +145,7 @@ async fn an_agent_in_two_trees_at_once_follows_each_in_each_run() {
 async fn what_the_loop_does_goes_down_the_tree_as_well() {
     let fails = || Tool::function("fail", "Fails.", |_: Value| Err::<(), _>("broken"));
     let inner = |semantics: Option<Semantics>| {
-        let turns = [Turn::tool("fail", json!({})), Turn::text("told")];
+        let turns = [Turn::tool("fail", json!({})), Turn::from_text("told")];
         let inner = Agent::builder(ScriptedModel::new(turns)).name("inner").tool(fails());
         let inner = if let Some(own) = semantics { inner.semantics(own) } else { inner };
         inner.build().unwrap()
@@ -164,7 +166,7 @@ async fn what_the_loop_does_goes_down_the_tree_as_well() {
 async fn what_after_agent_replaces_goes_down_the_tree_as_well() {
     let note = || AgentResponse::new([Message::assistant("note")]);
     let look = Tool::function("look", "Looks.", |_: Value| "nothing");
-    let turns = [Turn::tool("look", json!({})), Turn::text("told")];
+    let turns = [Turn::tool("look", json!({})), Turn::from_text("told")];
     for (semantics, said) in [(Semantics::adk_elixir(), 1), (Semantics::default(), 3)] {
         let inner = Agent::builder(ScriptedModel::new(turns.clone()))
             .name("inner")
@@ -184,7 +186,7 @@ async fn what_after_agent_replaces_goes_down_the_tree_as_well() {
 #[tokio::test]
 async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
     let (adk, default) = (Semantics::adk_python(), Semantics::default());
-    let plain = || Agent::builder(ScriptedModel::always(Turn::text("hi"))).name("inner");
+    let plain = || Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner");
     let team = |inner: AgentBuilder| Agent::sequential("team").agent(inner.build().unwrap());
     for (outer, own, said) in [(adk, default, "one"), (default, adk, "two")] {
         // Those of the tree: of the agent that they are registered with.
@@ -209,7 +211,7 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
 
 #[tokio::test]
 async fn callbacks_of_a_tree_that_has_no_semantics_follow_those_of_the_tree_around_it() {
-    let inner = Agent::builder(ScriptedModel::always(Turn::text("hi"))).name("inner").build();
+    let inner = Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").build();
     let middle = Agent::sequential("middle").agent(inner.unwrap()).global(telling());
     let middle = middle.build().unwrap();
     let outer = Agent::sequential("outer").semantics(Semantics::adk_python());

@@ -25,7 +25,7 @@ pub(in super::super) fn body(
         insert(&mut body, "tool_choice", choice);
         insert(&mut body, "parallel_tool_calls", settings.parallel_tool_calls);
     }
-    if request.sink().is_some() {
+    if request.delta_sender().is_some() {
         body.insert("stream".into(), true.into());
         body.insert("stream_options".into(), json!({ "include_usage": true }));
     }

@@ -1,0 +1,415 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tower::{Service, ServiceExt};
+
+use super::named_tools::KnownTools;
+use super::options::{self, AfterAgentRespond};
+use super::outline::Outline;
+use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
+use crate::call::{CallKind, Origin};
+use crate::callback::{Bundle, InTree};
+use crate::context::{self, Open, RunContext};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::ModelService;
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
+use crate::stream::{EventEmitter, EventKind};
+
+/// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
+///
+/// It is a `Service<AgentRequest>` that is always ready and cheap to clone; runs on one agent do
+/// not wait for one another unless a layer makes them. Tower layers stack around it as around any
+/// service.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use serde_json::json;
+/// use tower::{ServiceBuilder, ServiceExt, timeout::TimeoutLayer};
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, AgentRequest, BoxError, Tool};
+/// use tower_agent::callback::after_tool;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Add {
+///     a: f64,
+///     b: f64,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let model = ScriptedModel::new([
+///     Turn::tool("add", json!({ "a": 1, "b": 2 })),
+///     Turn::from_text("1 + 2 = 3"),
+/// ]);
+/// let agent = Agent::builder(model)
+///     .tool(Tool::function("add", "Adds two numbers.", |Add { a, b }| a + b))
+///     .on_tool(after_tool(|request, response| println!("{}: {}", request.name(), response.value())))
+///     .build()?;
+///
+/// let response = ServiceBuilder::new()
+///     .layer(TimeoutLayer::new(std::time::Duration::from_secs(60)))
+///     .service(agent)
+///     .oneshot(AgentRequest::new("What is 1 + 2?"))
+///     .await?;
+/// assert_eq!(response.text(), "1 + 2 = 3");
+/// assert_eq!(response.iterations(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Agent(Arc<AgentInner>);
+
+pub(super) struct AgentInner {
+    pub(super) name: Arc<str>,
+    pub(super) description: Arc<str>,
+    pub(super) max_iterations: u32,
+    pub(super) max_nesting: Option<u32>,
+    /// The tools that guards of this agent may name.
+    pub(super) known_tools: KnownTools,
+    pub(super) outline: Outline,
+    pub(super) explanation: Explanation,
+    pub(super) stack: InTree<AgentRequest>,
+}
+
+impl Agent {
+    /// Builds an agent around a model.
+    pub fn builder(model: impl ModelService) -> AgentBuilder {
+        AgentBuilder::new(model)
+    }
+
+    /// A team whose members take turns: each goes on with the conversation as those before it
+    /// left it. See [`TeamBuilder`].
+    pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::sequential(name.into())
+    }
+
+    /// A team whose members all answer the same conversation at the same time. See
+    /// [`TeamBuilder`].
+    pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::parallel(name.into())
+    }
+
+    /// A team whose members take turns, round after round, `max_rounds` times at most. See
+    /// [`TeamBuilder`].
+    pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
+        TeamBuilder::repeat(name.into(), max_rounds)
+    }
+
+    pub(super) fn new(composed: AgentInner) -> Self {
+        Self(Arc::new(composed))
+    }
+
+    /// Calls the agent for a team: its future, and the context in which it runs.
+    pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
+        let checked = self.0.check(&request);
+        let (request, open) = self.0.enter(request, RunContext::enter_member);
+        let context = request.context().clone();
+        (context, ResponseFuture(Box::pin(run(self.0.clone(), request, open, checked))))
+    }
+
+    /// The tools that guards around this agent may name.
+    pub(super) fn known_tools(&self) -> &BTreeSet<Arc<str>> {
+        &self.0.known_tools.all
+    }
+
+    /// Runs the agent: `agent.run("text").await`, or a whole [`AgentRequest`].
+    ///
+    /// Dropping the future cancels the run.
+    ///
+    /// # Errors
+    ///
+    /// The first error that no callback or layer recovered, an abort, or a cancellation; with the
+    /// [checkpoint](Error::checkpoint) to go on from.
+    pub fn run(&self, request: impl Into<AgentRequest>) -> ResponseFuture {
+        self.clone().call(request.into())
+    }
+
+    /// Runs the agent, and shows what it does while it does it.
+    pub fn stream(&self, request: impl Into<AgentRequest>) -> RunStream {
+        RunStream::new(self.clone(), request.into())
+    }
+
+    /// The agent's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What the agent is for, as other agents' models are told; empty unless it was said.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// What each call passes through, from the outside in.
+    #[must_use]
+    pub fn explain(&self) -> &Explanation {
+        &self.0.explanation
+    }
+
+    /// The same inside other agents, which have this for it.
+    pub(super) fn explain_in(&self, around: &context::Carried) -> Explanation {
+        self.0.outline.explain(around)
+    }
+}
+
+impl Service<AgentRequest> for Agent {
+    type Response = AgentResponse;
+    type Error = Error;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AgentRequest) -> ResponseFuture {
+        let agent = self.0.clone();
+        ResponseFuture(Box::pin(async move {
+            let checked = agent.check(&request);
+            let (request, open) = agent.enter(request, RunContext::enter);
+            boxed(|| run(agent, request, open, checked)).await
+        }))
+    }
+}
+
+/// How many bytes of a run's id there may be.
+const MAX_RUN_ID: usize = 1024;
+
+impl AgentInner {
+    /// Fails where the request cannot be part of its run, or a guard names a tool that should come
+    /// with the run and does not.
+    fn check(&self, request: &AgentRequest) -> Result<()> {
+        if let Some(misfit) = request.context().misfit() {
+            return Err(misfit.clone());
+        }
+        request.context().nesting().check()?;
+        let length = request.context().run_id().len();
+        if length > MAX_RUN_ID {
+            let message = format!(
+                "the run's id is {length} bytes long, and may be {MAX_RUN_ID}: every event has it"
+            );
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
+        let of_run = request.extensions().get::<OfRun>();
+        let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
+        self.known_tools.check_run(&named, request.tools())
+    }
+
+    /// The request in the agent's own part of the run, with what that carries; and the
+    /// conversation that is open while it runs, unless the agent goes on with its caller's.
+    fn enter(
+        &self,
+        mut request: AgentRequest,
+        enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
+    ) -> (AgentRequest, Option<Open>) {
+        let mut carried = request.context().carries().clone();
+        let Outline { semantics, global, .. } = &self.outline;
+        let semantics = options::enter(*semantics, global, &mut carried);
+        if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
+            callbacks.clone().or_semantics(semantics.band).carry_in_run(&mut carried);
+        }
+        let caller = request.context();
+        let context = enter(caller, &self.name, self.max_iterations, carried);
+        let context = context.nested(self.max_nesting);
+        let (context, open) = match request.joins_at() {
+            Some(at) => (context.joining(caller, at), None),
+            // A layer around the loop of an agent gives the agent's own request to another.
+            None if request.record().is(caller.record()) => (context.replacing(caller), None),
+            None => {
+                let (record, open) = request.record().open(request.messages());
+                let context = context.opening(record);
+                context.forget_closed_calls();
+                (context, Some(open))
+            }
+        };
+        let context = context.told_to(caller, request.takes_turn());
+        let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
+        (request.entered(context).with_after_says_all(after_says_all), open)
+    }
+}
+
+/// `checked` is whether it may begin.
+async fn run(
+    agent: Arc<AgentInner>,
+    request: AgentRequest,
+    _open: Option<Open>,
+    checked: Result<()>,
+) -> Result<AgentResponse> {
+    let context = request.context().clone();
+    let entered = |emitter: &EventEmitter| Entered { emitter: emitter.clone(), has_left: false };
+    let entered = context.emitter().map(entered);
+    if let Some(Entered { emitter, .. }) = &entered {
+        emitter.tell(EventKind::AgentStarted).await;
+    }
+    let result = boxed(|| answer(agent, request, checked)).await;
+    if let Some(entered) = entered {
+        boxed(|| entered.leave(&result)).await;
+    }
+    result
+}
+
+/// A future on the heap. Agents run inside one another, as many as the stack holds: a function of
+/// its own makes the future, so that no room for it is kept on the stack while it runs.
+#[inline(never)]
+pub(super) fn boxed<'a, F>(make: impl FnOnce() -> F) -> BoxFuture<'a, F::Output>
+where
+    F: Future + Send + 'a,
+{
+    Box::pin(make())
+}
+
+/// An agent that whoever watches has seen begin, and will see end, even if it is dropped.
+struct Entered {
+    emitter: EventEmitter,
+    has_left: bool,
+}
+
+impl Entered {
+    async fn leave(mut self, result: &Result<AgentResponse>) {
+        if let Ok(response) = result {
+            self.emitter.answered(response.new_messages()).await;
+        }
+        self.has_left = true;
+        if result.is_err() {
+            self.emitter.failed();
+        }
+        let interrupts = result.as_ref().map(|it| it.interrupts().into()).unwrap_or_default();
+        let error = result.as_ref().err().cloned().map(Error::without_checkpoint);
+        self.emitter.tell(EventKind::AgentFinished { interrupts, error }).await;
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.has_left {
+            let error = Error::new(ErrorKind::Cancelled, "the agent's call was dropped");
+            self.emitter.failed();
+            let interrupts = Arc::default();
+            self.emitter.note(EventKind::AgentFinished { interrupts, error: Some(error) });
+        }
+    }
+}
+
+async fn answer(
+    agent: Arc<AgentInner>,
+    request: AgentRequest,
+    checked: Result<()>,
+) -> Result<AgentResponse> {
+    let context = request.context().clone();
+    checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
+    if let Some(ended) = context.refusal(CallKind::Agent) {
+        return Err(ended);
+    }
+    let (stack, asked) = (agent.stack.clone(), request.clone());
+    let result = until_cancelled(&context, boxed(|| stack.oneshot(request))).await;
+    let result = settle(&context, &asked, result).map(|mut response| {
+        // A layer's answer, or none at all, has no place in the run yet.
+        asked.mark(&mut response, None, Origin::Service);
+        response
+    });
+    let result = result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)));
+    if context.has_opened() { kept(&context, result) } else { result }
+}
+
+/// The result of an agent that has opened its record, with what has been done.
+fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
+    match result {
+        Ok(response) => {
+            let messages = response.messages().clone();
+            match response.interrupts() {
+                [] => context.record().finish(messages),
+                _ => context.record().set(messages),
+            }
+            Ok(response.kept_by(context))
+        }
+        Err(error) => Err(error.with_checkpoint(Checkpoint::of(context.record(), context))),
+    }
+}
+
+async fn until_cancelled(
+    context: &RunContext,
+    call: BoxFuture<'_, Result<AgentResponse>>,
+) -> Result<AgentResponse> {
+    let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
+    let call = async {
+        let Some(own) = context.own_token() else { return call.await };
+        own.run_until_cancelled(call).await.unwrap_or_else(|| {
+            context.cancellation().cancel();
+            cancelled("the request's token was cancelled")
+        })
+    };
+    let done = context.cancellation().run_until_cancelled(call).await;
+    done.unwrap_or_else(|| cancelled("the run's token was cancelled"))
+}
+
+/// Callbacks given with a run.
+#[derive(Clone)]
+struct OfRun(Bundle);
+
+impl AgentRequest {
+    /// The same request with callbacks for its run, inside those that agents have of their own.
+    ///
+    /// They travel with the run, to sub-agents and agents as tools too. Unless they have
+    /// [semantics](Bundle::with_semantics) of their own, those of the agent that is asked are
+    /// theirs.
+    #[must_use]
+    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
+        let mut all = callbacks.into();
+        if let Some(OfRun(earlier)) = self.extensions_mut().remove().as_deref() {
+            all = earlier.clone().and(all);
+        }
+        self.extensions_mut().insert(OfRun(all));
+        self
+    }
+}
+
+/// The result of a run, whatever the layers made of an ending that was latched in it.
+fn settle(
+    context: &RunContext,
+    asked: &AgentRequest,
+    result: Result<AgentResponse>,
+) -> Result<AgentResponse> {
+    if let Err(error) = &result {
+        context.latch(CallKind::Agent, error);
+    }
+    let Some(ending) = context.ending(CallKind::Agent) else { return result };
+    if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
+        return Err(ending);
+    }
+    let response = result.unwrap_or_else(|_| {
+        let asked = asked.messages();
+        AgentResponse::new(context.begin(asked)).since(asked.len())
+    });
+    Ok(response.with_end_reason(EndReason::in_run(context)).in_run(context))
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("name", &self.0.name).finish_non_exhaustive()
+    }
+}
+
+/// The future of an [`Agent`]. Dropping it cancels the run.
+#[must_use = "a run does nothing until it is awaited"]
+pub struct ResponseFuture(BoxFuture<'static, Result<AgentResponse>>);
+
+impl Future for ResponseFuture {
+    type Output = Result<AgentResponse>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

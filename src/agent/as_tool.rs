@@ -1,0 +1,80 @@
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Agent;
+use crate::error::{Error, Result};
+use crate::message::Message;
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse};
+use crate::tool::{Tool, ToolRequest, ToolResponse};
+
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// What to ask, with all that is needed to answer.
+    request: String,
+}
+
+impl Agent {
+    /// This agent as a tool of another: its name is the tool's, and the text of its answer the
+    /// tool's value.
+    ///
+    /// It works within the caller's run, on a conversation of its own that begins with the
+    /// tool's one argument, `request`. Its own callbacks run, and then the caller's `after_tool`.
+    /// An error is the tool's error, of the same kind. An abort inside ends the whole run with
+    /// its type and the path to where it began. When it is interrupted, so is the caller, with
+    /// everything that it waits for.
+    ///
+    /// The caller's [`Checkpoint`](crate::Checkpoint) has its conversation, also when the run
+    /// failed around it or was dropped, and a run that resumes goes on with that. One that has the
+    /// caller's messages alone asks it again from the start.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::Agent;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let geographer = ScriptedModel::new([Turn::from_text("Oslo")]);
+    /// let geographer = Agent::builder(geographer).name("geographer").build()?;
+    ///
+    /// let model = ScriptedModel::new([
+    ///     Turn::tool("geographer", json!({ "request": "The capital of Norway?" })),
+    ///     Turn::from_text("It is Oslo."),
+    /// ]);
+    /// let agent = Agent::builder(model)
+    ///     .tool(geographer.into_tool("Knows every capital."))
+    ///     .build()?;
+    /// assert_eq!(agent.run("What is the capital of Norway?").await?.text(), "It is Oslo.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn into_tool(self, description: impl Into<String>) -> Tool {
+        let (name, inner) = (self.name().to_owned(), self.known_tools().clone());
+        let tool = Tool::function_with(name, description, move |arguments, call| {
+            answer(self.clone(), arguments, call)
+        });
+        tool.with_inner_tools(inner)
+    }
+}
+
+async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result<ToolResponse> {
+    let context = call.context();
+    let asked = Message::user(arguments.request);
+    let record = context.working(agent.name(), &asked);
+    if let Some(said) = record.take_answer() {
+        return Ok(ToolResponse::new(AgentResponse::new(said).text()));
+    }
+    let request = match record.asked() {
+        nothing if nothing.is_empty() => [asked].into(),
+        begun => begun,
+    };
+    let request = AgentRequest::conversation(request).with_context(context.clone());
+    let answer = agent.run(request.with_record(record)).await;
+    let response = answer.map_err(Error::without_checkpoint)?;
+    match response.interrupts() {
+        [] => Ok(ToolResponse::new(response.text())),
+        interrupts => Err(Error::interrupt_all(interrupts.iter().cloned())),
+    }
+}

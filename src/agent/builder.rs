@@ -1,0 +1,451 @@
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::agent::{Agent, AgentInner};
+use super::build_error::BuildError;
+use super::explain::Explanation;
+use super::lint;
+use super::loop_state::{Config, Loop, StopWhen};
+use super::meter::Metered;
+use super::named_tools::{self, KnownTools};
+use super::options::Semantics;
+use super::outline::{Body, Outline};
+use super::progress::Progress;
+use super::transfer;
+use crate::call::CallKind;
+use crate::callback::{
+    Bundle, Callback, CallbackService, Callbacks, Carried, InTree, IntoToolMessages, LayerInner,
+    ShowTool, StackBuilder, ToolAnswer, noting_names,
+};
+use crate::caught::Caught;
+use crate::context;
+use crate::latched::Latched;
+use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
+use crate::run::{AgentRequest, AgentService, BoxAgent};
+use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
+
+/// Composes an agent; [`Agent::builder`] makes it.
+///
+/// Each call has a stack of its own: `on_model` and `model_layer` for the model, `on_tool` and
+/// `tool_layer` for the tools, `on_agent` and `agent_layer` for the whole. In each, what is
+/// registered first is outermost; callbacks registered next to one another form one band.
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct AgentBuilder {
+    name: Arc<str>,
+    description: Arc<str>,
+    model: Box<MakeModel>,
+    model_type: &'static str,
+    tools: Vec<Tool>,
+    tools_of_runs: BTreeSet<Arc<str>>,
+    sub_agents: Vec<Agent>,
+    instructions: Option<Arc<str>>,
+    settings: Settings,
+    max_iterations: u32,
+    max_nesting: Option<u32>,
+    tool_concurrency: usize,
+    semantics: Option<Semantics>,
+    show_tool: Option<ShowTool>,
+    tool_failure_message: Option<Cow<'static, str>>,
+    global: Bundle,
+    stop_when: Option<StopWhen>,
+    model_stack: StackBuilder<ModelRequest>,
+    tool_stack: StackBuilder<ToolRequest>,
+    agent_stack: StackBuilder<AgentRequest>,
+    inmost_model: Callbacks<ModelRequest>,
+    inmost_tool: Callbacks<ToolRequest>,
+}
+
+/// Puts the model inside the callbacks that stand around it itself.
+type MakeModel = dyn FnOnce(Callbacks<ModelRequest>) -> BoxModel + Send;
+
+/// A name stands in a path.
+pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
+    if name.is_empty() || name.contains('/') {
+        return Err(BuildError::Name(name.clone()));
+    }
+    Ok(())
+}
+
+/// No two agents in one place have one name.
+pub(super) fn check_members(members: &[Agent]) -> Result<(), BuildError> {
+    let mut names = HashSet::new();
+    match members.iter().find(|member| !names.insert(member.name())) {
+        Some(twice) => Err(BuildError::DuplicateAgent(twice.name().into())),
+        None => Ok(()),
+    }
+}
+
+impl AgentBuilder {
+    pub(super) fn new<S: ModelService>(model: S) -> Self {
+        Self {
+            name: "agent".into(),
+            description: "".into(),
+            model: Box::new(|inmost| {
+                let model = Latched::new(Caught::new(Metered(model)), None);
+                BoxModel::new(Carried::new(CallbackService::new(model, inmost)))
+            }),
+            model_type: std::any::type_name::<S>(),
+            tools: Vec::new(),
+            tools_of_runs: BTreeSet::new(),
+            sub_agents: Vec::new(),
+            instructions: None,
+            settings: Settings::default(),
+            max_iterations: 25,
+            max_nesting: None,
+            tool_concurrency: 8,
+            semantics: None,
+            show_tool: None,
+            tool_failure_message: None,
+            global: Bundle::new(),
+            stop_when: None,
+            model_stack: StackBuilder::new(),
+            tool_stack: StackBuilder::new(),
+            agent_stack: StackBuilder::new(),
+            inmost_model: Callbacks::new().inmost(),
+            inmost_tool: Callbacks::new().inmost(),
+        }
+    }
+
+    /// Names the agent in contexts, errors and traces; `agent` unless told.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Says what the agent is for, to the models of agents that may hand over to it.
+    pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// What the model is told before every conversation: the system prompt.
+    pub fn instructions(mut self, instructions: impl Into<Arc<str>>) -> Self {
+        self.instructions = Some(instructions.into());
+        self
+    }
+
+    /// How the model should answer; a request's own settings win.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Offers a tool.
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Offers tools.
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// Names tools that come with a [run](AgentRequest::with_tools), such as a front end's, so
+    /// that guards of this agent can name them. A run that lacks one that a guard names fails as
+    /// it begins, as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    pub fn tools_of_runs(mut self, names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        self.tools_of_runs.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Lets the model hand the conversation over to another agent.
+    ///
+    /// The model is offered a tool `transfer_to_agent`, which passes through the tool callbacks
+    /// like any other: a `before_tool` that answers in its place blocks it, and so does an
+    /// `after_tool` that puts another answer in its place. Once it has run, the sub-agent goes on
+    /// with the conversation after that turn, within the same run, and its answer ends this
+    /// agent; `after_agent` sees what both have said.
+    ///
+    /// ```
+    /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+    /// # fn main() -> Result<(), BoxError> {
+    /// # let model = tower::service_fn(|_: ModelRequest| async {
+    /// #     Ok::<_, BoxError>(ModelResponse::from_text("done"))
+    /// # });
+    /// let billing = Agent::builder(model)
+    ///     .name("billing")
+    ///     .description("Knows every invoice.")
+    ///     .build()?;
+    /// let desk = Agent::builder(model).name("desk").sub_agent(billing).build()?;
+    /// # drop(desk);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sub_agent(mut self, agent: Agent) -> Self {
+        self.sub_agents.push(agent);
+        self
+    }
+
+    /// How many model calls a run may make; 25 unless told.
+    pub fn max_iterations(mut self, max: u32) -> Self {
+        self.max_iterations = max;
+        self
+    }
+
+    /// Sets how many agents may be at work inside this one and one another: as tools, as sub-agents
+    /// that take over, as members of teams. Defaults to 10 for the agent that is called first.
+    ///
+    /// What the agents around it allow holds as well, so the limit of the whole tree is set on its
+    /// root. One agent more fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); where it is a
+    /// tool, that is the tool's error, of which the model is told. A call of an agent in a tool or a
+    /// callback counts if it is part of the run, by
+    /// [`with_context`](crate::AgentRequest::with_context).
+    pub fn max_nesting(mut self, max: u32) -> Self {
+        self.max_nesting = Some(max);
+        self
+    }
+
+    /// Sets how the agent answers what frameworks answer differently, for all its callbacks and
+    /// for the agents in it that have no semantics of their own. Defaults to the semantics of the
+    /// agent that contains this one, and to [`Semantics::default`] for one that is called itself.
+    pub fn semantics(mut self, semantics: Semantics) -> Self {
+        self.semantics = Some(semantics);
+        self
+    }
+
+    /// How many tool calls of one turn run at a time; 8 unless told. Their answers keep the order
+    /// of the calls.
+    pub fn tool_concurrency(mut self, limit: usize) -> Self {
+        self.tool_concurrency = limit;
+        self
+    }
+
+    /// Ends a run as [`EndReason::StopCondition`](crate::EndReason::StopCondition) when `stop` says so of a turn whose
+    /// tools have run.
+    ///
+    /// ```
+    /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+    /// # let model = tower::service_fn(|_: ModelRequest| async {
+    /// #     Ok::<_, BoxError>(ModelResponse::from_text("done"))
+    /// # });
+    /// let builder = Agent::builder(model).stop_when(|turn| turn.has_called("submit"));
+    /// # drop(builder);
+    /// ```
+    pub fn stop_when(
+        mut self,
+        stop: impl Fn(&Progress<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.stop_when = Some(Box::new(stop));
+        self
+    }
+
+    /// Registers a callback for model calls.
+    pub fn on_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
+        self.model_stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for model calls. What is registered after it is inside it.
+    pub fn model_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<LayerInner<ModelRequest>, Service: ModelService> + Send + 'static,
+    {
+        self.model_stack.layer(layer);
+        self
+    }
+
+    /// Registers a callback for tool calls.
+    pub fn on_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
+        self.tool_stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for tool calls. What is registered after it is inside it.
+    pub fn tool_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<LayerInner<ToolRequest>, Service: ToolService> + Send + 'static,
+    {
+        self.tool_stack.layer(layer);
+        self
+    }
+
+    /// Registers a callback for the agent itself.
+    pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
+        self.agent_stack.callback(callback);
+        self
+    }
+
+    /// Registers a layer for the agent itself. What is registered after it is inside it.
+    pub fn agent_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<LayerInner<AgentRequest>, Service: AgentService> + Send + 'static,
+    {
+        self.agent_stack.layer(layer);
+        self
+    }
+
+    /// Decides what the model is shown of a tool's answer, after every callback and layer. One
+    /// function does; the last one given stands.
+    ///
+    /// It may show several messages, pictures included. Where none of them answers the call, the
+    /// default does so before them. A failure is what the model is told instead.
+    ///
+    /// ```
+    /// use tower_agent::{Message, Part};
+    /// use tower_agent::callback::ToolAnswer;
+    /// use tower_agent::message::ToolResult;
+    /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+    /// # let model = tower::service_fn(|_: ModelRequest| async {
+    /// #     Ok::<_, BoxError>(ModelResponse::from_text("done"))
+    /// # });
+    ///
+    /// let builder = Agent::builder(model).tool_result_messages(|answer: ToolAnswer| {
+    ///     let lines = answer.response.value().as_array()?;
+    ///     let text: Vec<_> = lines.iter().map(|line| line.to_string()).collect();
+    ///     let result = ToolResult::new(&answer.call, [Part::from_text(text.join("\n"))]);
+    ///     Some(vec![Message::tool(result)])
+    /// });
+    /// # drop(builder);
+    /// ```
+    pub fn tool_result_messages<F, O, M>(mut self, function: F) -> Self
+    where
+        F: Fn(ToolAnswer) -> O + Send + Sync + 'static,
+        O: IntoToolMessages<M>,
+    {
+        self.show_tool = Some(ShowTool::new(function));
+        self
+    }
+
+    /// Sets what the model reads when a tool fails, in the place of the error's kind and message,
+    /// which may tell of a database or of secrets. Defaults to the error's kind and message.
+    ///
+    /// It is for every tool that has none of [its own](Tool::failure_message), and for what layers
+    /// and callbacks fail a call with. `on_tool_error` and the log, as a `tracing` warning, have the
+    /// whole error. That there is no such tool, or what is wrong with its arguments, the model reads
+    /// all the same. Agents that work for this one have their own setting.
+    pub fn tool_failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.tool_failure_message = Some(message.into());
+        self
+    }
+
+    /// Registers a bundle: its callbacks for each call, after those registered before.
+    pub fn bundle(mut self, bundle: impl Into<Bundle>) -> Self {
+        let bundle = bundle.into();
+        self.agent_stack.callbacks(bundle.agent());
+        self.model_stack.callbacks(bundle.model());
+        self.tool_stack.callbacks(bundle.tool());
+        self.inmost_model.append(bundle.around_model());
+        self.inmost_tool.append(bundle.around_tools());
+        self
+    }
+
+    /// Registers a bundle for this agent and all agents that work for it: sub-agents and agents as
+    /// tools. In each it stands around everything of the agent's own, unless the
+    /// [semantics](crate::callback::Globals) put it first in every phase.
+    pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
+        self.global = self.global.and(bundle);
+        self
+    }
+
+    /// Composes the agent.
+    ///
+    /// Guards of this crate that stand in an order known to be bad, and retries around tools that
+    /// are never called twice, are warned of through `tracing`. It sees what is registered as
+    /// itself, in a `ServiceBuilder`'s stack, or around a model of a
+    /// [`Fallback`](crate::middleware::fallback::Fallback); not what is boxed, and nobody else's.
+    ///
+    /// # Errors
+    ///
+    /// When two tools or two sub-agents have one name, a provider would refuse a tool, the agent's
+    /// name cannot stand in a path, no tool could run, or a callback or a layer names a tool that
+    /// does not exist.
+    pub fn build(mut self) -> Result<Agent, BuildError> {
+        check_name(&self.name)?;
+        check_members(&self.sub_agents)?;
+        if self.tool_concurrency == 0 {
+            return Err(BuildError::NoToolConcurrency);
+        }
+        self.lint();
+        self.tools.extend(transfer::tool(&self.sub_agents));
+        let outline = self.outline();
+        let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
+        own.extend(self.tools.iter().map(|tool| tool.declaration().name().into()));
+        let mut all = own.clone();
+        all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
+        all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
+        let mut named = [self.model_stack.named_tools(), self.tool_stack.named_tools()].concat();
+        named.extend(self.inmost_tool.named_tools());
+        let of_tree = [self.global.named_tools(), self.agent_stack.named_tools()].concat();
+        named_tools::check(of_tree.iter().cloned(), &all)?;
+        let mut tool_set = ToolSet::new();
+        for tool in self.tools {
+            tool_set.insert(tool)?;
+        }
+        let band = self.semantics.map(|semantics| semantics.band);
+        let tools = CallbackService::new(tool_set.clone(), self.inmost_tool);
+        let tools = BoxTool::new(Carried::new(tools));
+        let (tools, of_layers) = noting_names(|| self.tool_stack.around(tools, band));
+        named.extend(of_layers);
+        named_tools::check(named.iter().cloned(), &own)?;
+        let mut brought = [named, of_tree].concat();
+        brought.retain(|named| self.tools_of_runs.contains(&named.tool));
+        let model = (self.model)(self.inmost_model);
+        let config = Config {
+            model: InTree::new(self.model_stack.around(model, band)),
+            tools: InTree::new(tools),
+            tool_set,
+            instructions: self.instructions,
+            settings: Arc::new(self.settings),
+            tool_concurrency: self.tool_concurrency,
+            semantics: self.semantics,
+            show_tool: self.show_tool,
+            tool_failure_message: self.tool_failure_message,
+            stop_when: self.stop_when,
+            sub_agents: self.sub_agents,
+        };
+        let inmost = BoxAgent::new(Carried::new(Loop(Arc::new(config))));
+        Ok(Agent::new(AgentInner {
+            name: self.name,
+            description: self.description,
+            max_iterations: self.max_iterations,
+            max_nesting: self.max_nesting,
+            known_tools: KnownTools { all, brought },
+            explanation: outline.explain(&context::Carried::default()),
+            outline,
+            stack: InTree::new(self.agent_stack.around(inmost, band)),
+        }))
+    }
+
+    /// Warns of guards in an order that is known to be bad.
+    fn lint(&self) {
+        let global = &self.global;
+        let model = global.model().type_names().chain(self.model_stack.type_names());
+        let tool = global.tool().type_names().chain(self.tool_stack.type_names());
+        let (model, tool) = (model.collect::<Vec<_>>(), tool.collect::<Vec<_>>());
+        lint::check(&self.name, CallKind::Model, &model, Some(self.model_type));
+        lint::check(&self.name, CallKind::Tool, &tool, None);
+        lint::check_retries(&self.name, &self.tools, &tool);
+    }
+
+    fn outline(&self) -> Outline {
+        let (mut model, mut tools) = (Explanation::new(), Explanation::new());
+        model.service(0, self.model_type);
+        self.tools.iter().for_each(|tool| tools.tool(0, tool));
+        Outline {
+            name: self.name.clone(),
+            semantics: self.semantics,
+            global: self.global.clone(),
+            agent: (&self.agent_stack).into(),
+            body: Body::Loop {
+                max_iterations: self.max_iterations,
+                model: ((&self.model_stack).into(), model),
+                tool_concurrency: self.tool_concurrency,
+                tools: ((&self.tool_stack).into(), tools),
+                sub_agents: self.sub_agents.clone(),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outline = self.outline();
+        write!(f, "AgentBuilder({})", outline.explain(&context::Carried::default()))
+    }
+}

@@ -1,0 +1,411 @@
+//! The loop: what does what the [`step`](super::step) says.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tower::{Service, ServiceExt};
+
+use super::Progress;
+use super::agent::{Agent, boxed};
+use super::options::{
+    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics, Semantics,
+};
+use super::step::{self, Step};
+use super::transcript::Transcript;
+use super::transfer::{self, take_over};
+use super::waiting::whose_turn;
+use super::whole::make_whole;
+use crate::call::{CallKind, Origin};
+use crate::callback::{InTree, ShowTool};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
+use crate::model::{ModelRequest, ModelResponse, Settings};
+use crate::panic::catch;
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse, EndReason};
+use crate::stream::{DeltaSender, EventEmitter, EventKind};
+use crate::tool::{InvalidTool, ToolRequest, ToolSet};
+
+/// The service at the bottom of an agent's stack.
+#[derive(Clone)]
+pub(super) struct Loop(pub(super) Arc<Config>);
+
+pub(super) struct Config {
+    pub(super) model: InTree<ModelRequest>,
+    pub(super) tools: InTree<ToolRequest>,
+    pub(super) tool_set: ToolSet,
+    pub(super) instructions: Option<Arc<str>>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) tool_concurrency: usize,
+    /// Those of the agent that contains it, if none.
+    pub(super) semantics: Option<Semantics>,
+    pub(super) show_tool: Option<ShowTool>,
+    pub(super) tool_failure_message: Option<Cow<'static, str>>,
+    pub(super) stop_when: Option<StopWhen>,
+    pub(super) sub_agents: Vec<Agent>,
+}
+
+pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
+
+impl Service<AgentRequest> for Loop {
+    type Response = AgentResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<AgentResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: AgentRequest) -> Self::Future {
+        let config = self.0.clone();
+        Box::pin(async move {
+            let added = make_whole(&mut request);
+            let running = LoopState::new(&config, request)?;
+            boxed(|| running.run(&added)).await
+        })
+    }
+}
+
+/// One run of the loop.
+pub(super) struct LoopState<'a> {
+    pub(super) config: &'a Config,
+    request: AgentRequest,
+    pub(super) semantics: LoopSemantics,
+    /// The context of this pass of the loop.
+    begun: RunContext,
+    settings: Arc<Settings>,
+    /// The agent's tools, and those of the run.
+    pub(super) tools: ToolSet,
+    pub(super) transcript: Transcript,
+    new_from: usize,
+    iterations: u32,
+    /// The context of the current turn.
+    pub(super) turn: RunContext,
+    /// Whoever watches was told that a turn has begun, and not that it is over.
+    step: Option<Watched>,
+}
+
+impl<'a> LoopState<'a> {
+    fn new(config: &'a Config, request: AgentRequest) -> Result<Self> {
+        let tools = match request.tools() {
+            none if none.is_empty() => config.tool_set.clone(),
+            more => config.tool_set.with_all(more).map_err(|invalid| {
+                let message = match &invalid {
+                    InvalidTool::Duplicate(name) => {
+                        format!("the agent has a tool `{name}` of its own")
+                    }
+                    other => other.to_string(),
+                };
+                Error::new(ErrorKind::InvalidRequest, message).with_source(invalid)
+            })?,
+        };
+        let settings = match request.settings() {
+            unset if *unset == Settings::default() => config.settings.clone(),
+            set => Arc::new(set.clone().over(&config.settings)),
+        };
+        Ok(Self {
+            config,
+            semantics: Semantics::inside(config.semantics, request.context().carries()).run,
+            settings,
+            tools,
+            transcript: Transcript::new(request.context(), request.messages()),
+            new_from: request.messages().len(),
+            iterations: 0,
+            turn: request.context().clone(),
+            begun: request.context().begun(),
+            step: None,
+            request,
+        })
+    }
+
+    /// `added` are answers that the conversation was given to be whole.
+    async fn run(mut self, added: &[Message]) -> Result<AgentResponse> {
+        if let Some(emitter) = self.context().emitter() {
+            emitter.begin(&self.transcript.messages(), self.new_from).await;
+            emitter.tell_answers(added).await;
+        }
+        let agents = &self.config.sub_agents;
+        let whose = |messages: &Messages| whose_turn(self.context(), agents, messages);
+        match self.transcript.read(whose) {
+            Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
+            Ok(None) => {}
+            // Another agent asked for them in this run, and stopped; this one is in its place.
+            Err(_) if self.transcript.read(Messages::len) > self.new_from => {
+                self.close("not run: the agent that asked for it has stopped").await;
+            }
+            Err(error) => return Err(error),
+        }
+        self.context().take_turn();
+        loop {
+            if let Some(ending) = self.context().refusal(CallKind::Agent) {
+                return boxed(|| self.ended(&ending)).await;
+            }
+            let successor = |messages: &Messages| transfer::successor(self.config, messages);
+            if let Some(agent) = self.transcript.read(successor) {
+                self.step = None;
+                self.context().give_turn(agent.name());
+                return boxed(|| self.take_over(agent)).await;
+            }
+            let step = match self.transcript.read(step::next) {
+                Step::Done if self.is_to_speak() => Step::Model,
+                step => step,
+            };
+            let done = match step {
+                Step::Done => Ok(Some(EndReason::Completed)),
+                Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
+                Step::Model => {
+                    self.step = None;
+                    boxed(|| self.ask()).await
+                }
+                Step::Tools(calls) => {
+                    boxed(|| self.run_tools(calls)).await.and_then(|()| self.stopped())
+                }
+            };
+            if !matches!(done, Ok(None)) {
+                self.step = None;
+            }
+            match done {
+                Ok(None) => {}
+                Ok(Some(end)) => return Ok(self.response(end)),
+                Err(error) if error.is_ending() => return boxed(|| self.ended(&error)).await,
+                // A layer may have made another error of what ended the run.
+                Err(error) => match self.context().ending(CallKind::Agent) {
+                    Some(ending) => return boxed(|| self.ended(&ending)).await,
+                    None => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn context(&self) -> &RunContext {
+        self.request.context()
+    }
+
+    async fn take_over(self, agent: &Agent) -> Result<AgentResponse> {
+        let messages = self.transcript.messages();
+        // From here on it is the other agent that writes.
+        drop(self.transcript);
+        take_over(agent, &self.request, messages, self.iterations).await
+    }
+
+    /// The conversation ends with an answer, but it is not this run's: every run gets one.
+    fn is_to_speak(&self) -> bool {
+        self.transcript.read(Messages::len) == self.new_from
+    }
+
+    /// Asks the model. Its answer ends the run if a callback gave it to do so.
+    async fn ask(&mut self) -> Result<Option<EndReason>> {
+        let is_beyond_limit = self.is_beyond_limit();
+        self.turn = self.begun.at_iteration(self.iterations);
+        self.iterations += 1;
+        let tools = self.tools.declarations().clone();
+        let (messages, settings) = (self.transcript.messages(), self.settings.clone());
+        let context = self.turn.clone().with_beyond_limit(is_beyond_limit);
+        let mut request = ModelRequest::in_run(context, messages, tools, settings);
+        request.set_instructions(self.config.instructions.clone());
+        let respond = self.semantics.after_model_respond;
+        request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);
+
+        let emitter = self.turn.emitter().cloned();
+        let result = match &emitter {
+            None => self.answer(request).await,
+            Some(emitter) => self.show_answer(emitter, request).await,
+        };
+        match result {
+            Ok(response) => Ok(self.ends_run(response.origin()).then_some(EndReason::Completed)),
+            Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
+                self.iterations -= 1;
+                self.limit()
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the model, and shows whoever watches what it answers.
+    async fn show_answer(
+        &mut self,
+        emitter: &EventEmitter,
+        request: ModelRequest,
+    ) -> Result<ModelResponse> {
+        let iteration = self.turn.iteration();
+        self.step = Some(Watched::Step { emitter: emitter.clone(), iteration });
+        emitter.tell(EventKind::StepStarted { iteration }).await;
+        let (sink, before) = (emitter.delta_sender(), self.turn.agent_usage());
+        let _call = Watched::Call { emitter: emitter.clone(), sink: sink.clone() };
+        let result = self.answer(request.with_delta_sender(sink.clone())).await;
+        let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
+        emitter.settle(&sink, answer).await;
+        let usage = Box::new(self.turn.agent_usage() - before);
+        if *usage != Usage::default() {
+            emitter.tell(EventKind::Usage { usage }).await;
+        }
+        result
+    }
+
+    /// The model's answer, as it is kept in the transcript.
+    async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
+        let beyond_limit = request.context().beyond_limit(CallKind::Model);
+        let result = self.config.model.clone().oneshot(request).await;
+        let mut response = result.map_err(|error| {
+            let error = error.in_call(|| self.turn.site(CallKind::Model, None));
+            self.turn.latch(CallKind::Model, &error);
+            error
+        })?;
+        self.survived()?;
+        name_calls_apart(response.message_mut(), self.turn.iteration());
+        if self.ends_run(response.origin()) || self.is_final(&response) {
+            drop_tool_calls(response.message_mut());
+        }
+        if let Some(refused) = beyond_limit
+            && response.message().tool_calls().next().is_some()
+        {
+            // Tools would need another call.
+            return Err(refused);
+        }
+        self.turn.push_text(response.message());
+        self.transcript.push(response.message().clone());
+        Ok(response)
+    }
+
+    /// Whether an answer ends the run, tool calls or not.
+    fn ends_run(&self, origin: Origin) -> bool {
+        let semantics = self.semantics.after_model_respond;
+        origin == Origin::After && semantics == AfterModelRespond::EndRun
+    }
+
+    /// Whether an answer's tool calls are not run.
+    fn is_final(&self, response: &ModelResponse) -> bool {
+        let semantics = self.semantics.answered_tool_calls;
+        response.is_given() && semantics == AnsweredToolCalls::Drop
+    }
+
+    /// An abort ends the run, whatever a layer made of it.
+    pub(super) fn survived(&self) -> Result<()> {
+        self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
+    }
+
+    /// Tools that only this run has.
+    pub(super) fn tools_of_run(&self) -> Option<&ToolSet> {
+        Some(self.request.tools()).filter(|tools| !tools.is_empty())
+    }
+
+    fn waits(&self) -> bool {
+        !self.context().interrupts().is_empty()
+    }
+
+    fn stopped(&self) -> Result<Option<EndReason>> {
+        let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
+            return Ok(None);
+        };
+        let messages = self.transcript.messages();
+        let progress = Progress::new(self.context(), &messages, self.new_from, self.iterations);
+        let stops = catch(|| stop_when(&progress)).map_err(|panic| {
+            Error::new(ErrorKind::Callback, format!("`stop_when` panicked: {panic}"))
+        })?;
+        Ok(stops.then_some(EndReason::StopCondition))
+    }
+
+    fn is_beyond_limit(&self) -> bool {
+        self.iterations >= self.context().max_iterations()
+    }
+
+    fn asks_beyond_limit(&self) -> bool {
+        self.semantics.beyond_limit == BeyondLimit::AskBefore
+    }
+
+    fn limit(&self) -> Result<Option<EndReason>> {
+        match self.semantics.at_limit {
+            AtLimit::End => Ok(Some(EndReason::IterationLimit)),
+            AtLimit::Fail => Err(self.context().limit_reached(self.iterations)),
+        }
+    }
+
+    /// The run ends with what it has, or with the abort. Why is settled where it began.
+    async fn ended(self, ending: &Error) -> Result<AgentResponse> {
+        if ending.kind() == ErrorKind::Aborted {
+            return Err(ending.clone());
+        }
+        // An interrupted run finds its open calls again; one that is over leaves none.
+        if !self.waits() {
+            self.close("not run: the agent has ended").await;
+        }
+        let end = EndReason::in_run(self.context());
+        Ok(self.response(end))
+    }
+
+    /// Answers the calls that are open.
+    async fn close(&self, why: &str) {
+        let Step::Tools(open) = self.transcript.read(step::next) else { return };
+        let answers: Vec<_> = open.iter().map(|call| refusal(call, why)).collect();
+        answers.iter().for_each(|answer| self.transcript.push(answer.clone()));
+        if let Some(emitter) = self.context().emitter() {
+            emitter.tell_answers(&answers).await;
+        }
+    }
+
+    fn response(self, end: EndReason) -> AgentResponse {
+        let context = self.request.context();
+        context.answered(self.request.messages());
+        AgentResponse::new(self.transcript.messages())
+            .since(self.new_from)
+            .with_iterations(self.iterations)
+            .in_run(context)
+            .with_end_reason(end)
+    }
+}
+
+/// What whoever watches is told the end of, even if it is dropped.
+enum Watched {
+    Step {
+        emitter: EventEmitter,
+        iteration: u32,
+    },
+    /// Nothing, unless it was dropped before it was settled.
+    Call {
+        emitter: EventEmitter,
+        sink: DeltaSender,
+    },
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        match self {
+            Self::Step { emitter, iteration } => {
+                emitter.note(EventKind::StepFinished { iteration: *iteration });
+            }
+            Self::Call { emitter, sink } => emitter.drop_call(sink),
+        }
+    }
+}
+
+fn drop_tool_calls(message: &mut Message) {
+    if message.tool_calls().next().is_some() {
+        message.parts_mut().retain(|part| !matches!(part, Part::ToolCall(_)));
+    }
+}
+
+/// What the model is told of a call that has no answer.
+pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
+    Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
+}
+
+/// Gives tool calls that have no id, another's or an endless one, one of their own: answers are
+/// matched by it.
+fn name_calls_apart(message: &mut Message, turn: u32) {
+    let mut seen = HashSet::new();
+    if message.tool_calls().all(|call| is_call_id(&call.id) && seen.insert(&call.id)) {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (index, part) in message.parts_mut().iter_mut().enumerate() {
+        if let Part::ToolCall(call) = part
+            && (!is_call_id(&call.id) || !seen.insert(call.id.clone()))
+        {
+            call.id = format!("call_{turn}_{index}").into();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What to do next: a pure function of the transcript.
+
+use std::collections::HashSet;
+
+use crate::message::{Message, Messages, Role, ToolCall};
+
+/// The next step of a run.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Ask the model.
+    Model,
+    /// Run these tool calls, which the model asked for and nobody has answered.
+    Tools(Vec<ToolCall>),
+    /// Nothing: the model has given its answer.
+    Done,
+}
+
+/// The step after these messages.
+///
+/// Only the last turn counts: the last thing the model said, and the answers since.
+pub(super) fn next(messages: &Messages) -> Step {
+    let mut latest = messages.iter().enumerate().rev();
+    let Some((last, said)) = latest.find(|(_, message)| message.role() != Role::Tool) else {
+        return Step::Model;
+    };
+    if said.role() != Role::Assistant {
+        // Somebody has spoken since: calls they left open stay unanswered.
+        return Step::Model;
+    }
+    let answers = messages.range(last + 1).flat_map(Message::tool_results);
+    let answered: HashSet<&str> = answers.map(|answer| &*answer.call_id).collect();
+    let is_open = |call: &&ToolCall| !answered.contains(&*call.id);
+    let open: Vec<_> = said.tool_calls().filter(is_open).cloned().collect();
+    match said.tool_calls().next() {
+        None => Step::Done,
+        Some(_) if open.is_empty() => Step::Model,
+        Some(_) => Step::Tools(open),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::{Part, ToolResult};
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall::new(id, "add", json!({}))
+    }
+
+    fn asks(ids: &[&str]) -> Message {
+        Message::new(Role::Assistant, ids.iter().map(|id| Part::from(call(id))))
+    }
+
+    fn answers(id: &str) -> Message {
+        Message::tool(ToolResult::new(&call(id), [Part::from_text("3")]))
+    }
+
+    #[test]
+    fn the_last_turn_decides() {
+        let question = Message::user("1 + 2?");
+        let cases = [
+            (vec![], Step::Model),
+            (vec![question.clone()], Step::Model),
+            (vec![question.clone(), Message::assistant("3")], Step::Done),
+            (vec![question.clone(), asks(&["a", "b"])], Step::Tools(vec![call("a"), call("b")])),
+            (vec![question.clone(), asks(&["a", "b"]), answers("b")], Step::Tools(vec![call("a")])),
+            (vec![question.clone(), asks(&["a"]), answers("a")], Step::Model),
+            (vec![asks(&["a"]), answers("a"), Message::assistant("3"), question], Step::Model),
+        ];
+        for (messages, step) in cases {
+            assert_eq!(next(&messages.clone().into()), step, "after {messages:?}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt};
+use tower::ServiceExt;
+
+use crate::context::{Record, RunContext};
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
+use crate::stream::{Event, EventKind, EventStream};
+
+/// How many events wait for the reader at most.
+const CAPACITY: usize = 16;
+
+/// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
+///
+/// Reading it is what drives the run, from the second event on: a reader that stops reading stops
+/// the run, and dropping the stream cancels it. The last event says how the run has ended;
+/// [`response`](Self::response) gives what [`Agent::run`](crate::Agent::run) would have.
+///
+/// ```
+/// use futures::StreamExt;
+/// use tower_agent::stream::EventKind;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, BoxError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")])).build()?;
+///
+/// let mut run = agent.stream("How is the weather?");
+/// let mut seen = String::new();
+/// while let Some(event) = run.next().await {
+///     if let EventKind::TextDelta { text, .. } = event.kind {
+///         seen.push_str(&text);
+///     }
+/// }
+/// assert_eq!(run.response().await?.text(), seen);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a run does nothing until its stream is read"]
+pub struct RunStream {
+    run: Option<BoxFuture<'static, Result<AgentResponse>>>,
+    result: Option<Result<AgentResponse>>,
+    events: EventStream,
+    context: RunContext,
+    record: Record,
+}
+
+impl RunStream {
+    /// Calls any agent service, such as an [`Agent`](crate::Agent) inside tower layers, and shows
+    /// what happens.
+    pub fn new<S: AgentService>(service: S, request: AgentRequest) -> Self {
+        let name = request.context().run_id().into();
+        Self::named(service, request, name)
+    }
+
+    /// The same. Messages and invocations are named after `name`, where not after the run.
+    pub(crate) fn named<S: AgentService>(
+        service: S,
+        request: AgentRequest,
+        name: Arc<str>,
+    ) -> Self {
+        let context = request.context().clone();
+        let record = request.record().clone();
+        record.expect(request.messages());
+        let (watched, events) = context.watched(name, CAPACITY);
+        if let Some(emitter) = watched.emitter() {
+            emitter.note(EventKind::RunStarted { run: context.run_id().into() });
+        }
+        let run = Some(Box::pin(run(service, request.entered(watched))) as BoxFuture<'_, _>);
+        Self { run, result: None, events, context, record }
+    }
+
+    /// The run, as its agents see it.
+    #[must_use]
+    pub fn context(&self) -> &RunContext {
+        &self.context
+    }
+
+    /// What has been done so far, to [go on](AgentRequest::resume) from: for a consumer that stops
+    /// reading, or is about to be dropped.
+    ///
+    /// It has every answer that the stream has shown of a tool. Once the run has ended it is that
+    /// of the response or the error.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::stream::EventKind;
+    /// # use serde_json::{Value, json};
+    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent::{Agent, Tool};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
+    /// # let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
+    /// # let agent = Agent::builder(model).tool(pay).build()?;
+    /// let mut run = agent.stream("Pay the bill.");
+    /// while let Some(event) = run.next().await {
+    ///     if matches!(event.kind, EventKind::ToolResult { .. }) {
+    ///         break;
+    ///     }
+    /// }
+    /// let checkpoint = run.checkpoint();
+    /// drop(run);
+    /// assert!(checkpoint.messages.iter().any(|message| message.tool_results().next().is_some()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        let ended = match &self.result {
+            Some(Ok(response)) => Some(response.checkpoint()),
+            Some(Err(error)) => error.checkpoint().cloned(),
+            None => None,
+        };
+        ended.unwrap_or_else(|| Checkpoint::of(&self.record, &self.context))
+    }
+
+    /// Reads to the end, and returns what the run has answered.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Agent::run`](crate::Agent::run).
+    pub async fn response(mut self) -> Result<AgentResponse> {
+        while self.next().await.is_some() {}
+        self.result.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Cancelled, "the run panicked before it had an answer"))
+        })
+    }
+}
+
+async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<AgentResponse> {
+    let context = request.context().clone();
+    let Some(emitter) = context.emitter() else {
+        return service.oneshot(request).await.map_err(lift);
+    };
+    emitter.tell_state().await;
+    let result = service.oneshot(request).await.map_err(lift);
+    if let Ok(response) = &result {
+        // A layer around the agent may have changed what was seen, or called it again.
+        emitter.answered(response.new_messages()).await;
+    }
+    let end = match &result {
+        Ok(response) if response.interrupts().is_empty() => EventKind::RunFinished,
+        Ok(response) => EventKind::RunInterrupted { interrupts: response.interrupts().into() },
+        Err(error) => EventKind::RunFailed { error: error.clone().without_checkpoint() },
+    };
+    emitter.end(end).await;
+    result
+}
+
+fn lift(error: impl Into<crate::error::BoxError>) -> Error {
+    Error::from(error.into())
+}
+
+impl Stream for RunStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let this = &mut *self;
+        this.events.resume();
+        loop {
+            if let Some(event) = this.events.waiting() {
+                this.events.leave();
+                return Poll::Ready(Some(event));
+            }
+            let Some(run) = &mut this.run else { return Poll::Ready(None) };
+            match run.as_mut().poll(cx) {
+                Poll::Ready(result) => {
+                    this.run = None;
+                    this.result = Some(result);
+                }
+                // A task beside this one may tell something, too.
+                Poll::Pending => {
+                    let event = ready!(this.events.poll(cx));
+                    this.events.leave();
+                    return Poll::Ready(event);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RunStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunStream").field("context", &self.context).finish_non_exhaustive()
+    }
+}

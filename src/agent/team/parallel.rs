@@ -1,0 +1,145 @@
+//! Side by side.
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use super::Config;
+use crate::agent::team_response::TeamResponse;
+use crate::agent::waiting::whose_turn;
+use crate::context::Record;
+use crate::error::Result;
+use crate::message::Messages;
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse, EndReason};
+
+pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
+    let context = request.context();
+    let record = context.record();
+    let asked = request.messages();
+    let messages = context.begin(asked);
+    // A conversation that goes on is for those that it waits for; the others have answered.
+    let held = team.members.iter().map(|member| record.held(&context.holds(member.name())));
+    let mut held: Vec<_> = held.collect();
+    let goes_on = held.iter().any(Option::is_some);
+    if !goes_on {
+        whose_turn(context, &team.members, &messages)?;
+        context.take_turn();
+        for (member, held) in team.members.iter().zip(&mut held) {
+            let all = Record::asking(&messages);
+            record.hold(context.holds(member.name()), all.clone());
+            *held = Some(all);
+        }
+    }
+
+    let mut running = FuturesUnordered::new();
+    let mut turns = Vec::with_capacity(team.members.len());
+    for (index, (member, record)) in team.members.iter().zip(held).enumerate() {
+        let Some(record) = record else { continue };
+        let turn = Turn::new(index, record, goes_on);
+        if turn.is_done {
+            turns.push(turn);
+        } else {
+            let request = request.hand_over(turn.asked.clone()).with_record(turn.record.clone());
+            let (context, run) = member.join(request);
+            running.push(async move { (turn, context, run.await) });
+        }
+    }
+
+    let mut waits = false;
+    let mut end = EndReason::Completed;
+    while let Some((mut turn, context, result)) = running.next().await {
+        // An error drops the members beside it.
+        let response = result?;
+        waits |= !response.interrupts().is_empty();
+        let is_over = !waits && team.is_over(&context, &response)?;
+        // Whoever has ended the team has the last word, and open calls stay last.
+        turn.last = is_over || !response.interrupts().is_empty();
+        turn.response = Some(response);
+        turns.push(turn);
+        if is_over {
+            end = EndReason::StopCondition;
+            break;
+        }
+    }
+    drop(running);
+
+    // Answers follow their calls, so whoever goes on with the transcript comes first.
+    turns.sort_by_key(|turn| (!turn.goes_on, turn.last, turn.index));
+    let goes_on_later = turns.iter().any(|turn| turn.goes_on && turn.waits());
+    let mut tally = TeamResponse::since(asked.len(), messages, 0);
+    let count = turns.len();
+    for (place, turn) in turns.into_iter().enumerate() {
+        // A transcript has room for one that waits, at its end.
+        let is_told = match goes_on_later {
+            true => turn.goes_on,
+            false => !turn.waits() || place + 1 == count,
+        };
+        if is_told {
+            turn.tell(&mut tally);
+        }
+        if let Some(response) = &turn.response {
+            tally.count(response);
+        }
+        if turn.waits() || !is_told {
+            turn.keep(is_told);
+        } else {
+            record.release(&context.holds(team.members[turn.index].name()));
+        }
+    }
+    // What is told and what is held change together: a run may be dropped right after this.
+    record.set(tally.messages().clone());
+    // Whoever was dropped has no later turn.
+    if !tally.waits() {
+        team.members.iter().for_each(|member| record.release(&context.holds(member.name())));
+    }
+    Ok(tally.response(context, end))
+}
+
+/// What became of a member.
+struct Turn {
+    index: usize,
+    record: Record,
+    /// What the member is asked, and how much of it the team's transcript has.
+    asked: Messages,
+    told: usize,
+    /// It had answered before.
+    is_done: bool,
+    /// The transcript ends with its open calls.
+    goes_on: bool,
+    last: bool,
+    /// None for one that was done before.
+    response: Option<AgentResponse>,
+}
+
+impl Turn {
+    fn new(index: usize, record: Record, goes_on: bool) -> Self {
+        let (told, is_done) = record.told();
+        let messages = record.save().messages;
+        let goes_on = goes_on && told == messages.len();
+        let asked = if is_done { messages } else { record.asked() };
+        Self { index, record, asked, told, is_done, goes_on, last: false, response: None }
+    }
+
+    fn waits(&self) -> bool {
+        self.response.as_ref().is_some_and(|response| !response.interrupts().is_empty())
+    }
+
+    fn tell(&self, tally: &mut TeamResponse) {
+        tally.tell(self.asked.range(self.told));
+        if let Some(response) = &self.response {
+            tally.tell(response.new_messages());
+        }
+    }
+
+    /// Notes what the run that resumes needs to know.
+    fn keep(&self, is_told: bool) {
+        let Some(response) = &self.response else { return };
+        let length = response.messages().len();
+        // A `before_agent` may have shortened what the member was given.
+        let begun = length - response.new_messages().len();
+        self.record.tell(match is_told {
+            true => length,
+            false => (self.told + begun).saturating_sub(self.asked.len()),
+        });
+    }
+}

@@ -1,0 +1,35 @@
+//! One after another.
+
+use super::Config;
+use crate::agent::team_response::TeamResponse;
+use crate::agent::waiting::whose_turn;
+use crate::error::Result;
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse, EndReason};
+
+pub(super) async fn run(
+    team: &Config,
+    rounds: u32,
+    request: &AgentRequest,
+) -> Result<AgentResponse> {
+    let context = request.context();
+    let asked = request.messages();
+    let mut tally = TeamResponse::since(asked.len(), context.begin(asked), 0);
+    // Those before the one that goes on have had their turn.
+    let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
+    for _ in 0..rounds {
+        for member in team.members.iter().skip(goes_on.unwrap_or_default()) {
+            if goes_on.take().is_none() {
+                context.give_turn(member.name());
+            }
+            let (member, run) = member.join(request.hand_over(tally.messages().clone()));
+            let response = run.await?;
+            tally.add(&response);
+            context.record().set(tally.messages().clone());
+            if tally.waits() || team.is_over(&member, &response)? {
+                return Ok(tally.response(context, EndReason::StopCondition));
+            }
+        }
+    }
+    Ok(tally.response(context, EndReason::Completed))
+}

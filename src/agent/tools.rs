@@ -1,0 +1,178 @@
+//! The tool calls of a turn.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use tower::ServiceExt;
+
+use super::loop_state::{LoopState, refusal};
+use super::options::{ToolCalls, ToolFailure, UnknownTool};
+use crate::call::CallKind;
+use crate::callback::ToolAnswer;
+use crate::context::Slot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, ToolCall, ToolResult};
+use crate::tool::{Effect, OfRun, ToolRequest, ToolResponse};
+
+impl LoopState<'_> {
+    /// Runs the tools that the model asked for, and tells it their answers in its order.
+    pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
+        self.transcript.begin_turn(calls.iter().map(|call| &call.id));
+        let result = match &calls[..] {
+            [call] => self.run_tool(0, call).await,
+            calls => self.run_several(calls).await,
+        };
+        // Those that have answered stay answered, also where another fails the run: it may wait
+        // for somebody all the same, and be resumed.
+        let stopped = self.transcript.end_turn();
+        if let Some(emitter) = self.turn.emitter() {
+            stopped.iter().for_each(|answer| emitter.note_answer(answer));
+        }
+        result
+    }
+
+    async fn run_several(&self, calls: &[ToolCall]) -> Result<()> {
+        let mut running = Vec::with_capacity(calls.len());
+        for (index, call) in calls.iter().enumerate() {
+            running.push(self.run_tool(index, call));
+        }
+        let at_once = match self.semantics.tool_calls {
+            ToolCalls::Concurrent => self.config.tool_concurrency,
+            ToolCalls::OneByOne => 1,
+        };
+        // A failure of the run drops the calls beside it.
+        stream::iter(running).buffer_unordered(at_once).try_collect().await
+    }
+
+    /// Keeps a call's answer, and then tells it.
+    async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
+        let slot = match self.answer_call(index, call).await {
+            Ok(slot) => slot,
+            Err(error) => return Err(self.fail(index, call, error)),
+        };
+        self.transcript.keep(index, slot.clone());
+        if !slot.answers().is_empty() {
+            self.turn.in_tool_call(&call.id).forget_call();
+        }
+        if let Some(emitter) = self.turn.emitter() {
+            emitter.tell_answers(slot.answers()).await;
+        }
+        Ok(())
+    }
+
+    /// Keeps that a call has failed the run. It is made again by a run that resumes if that does no
+    /// harm; else its failure is its answer.
+    fn fail(&self, index: usize, call: &ToolCall, error: Error) -> Error {
+        let declaration = self.tools.declaration(&call.name);
+        let is_repeatable = declaration.is_some_and(|it| it.effect() != Effect::Mutating);
+        if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
+            self.transcript.keep(index, Slot::Open);
+        } else {
+            let answers = self.transcript.fail(index, self.told(call, &error));
+            self.turn.in_tool_call(&call.id).forget_call();
+            if let Some(emitter) = self.turn.emitter() {
+                answers.iter().for_each(|answer| emitter.note_answer(answer));
+            }
+        }
+        error
+    }
+
+    async fn answer_call(&self, index: usize, call: &ToolCall) -> Result<Slot> {
+        let context = self.turn.in_tool_call(&call.id);
+        if context.refusal(CallKind::Tool).is_some() {
+            return Ok(Slot::Open);
+        }
+        let declaration = self.tools.declaration(&call.name).cloned();
+        if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
+            return Ok(Slot::Answered(self.told(call, &self.tools.unknown(&call.name))));
+        }
+        let is_repeatable = declaration.as_ref().is_none_or(|it| it.effect() != Effect::Mutating);
+        if !is_repeatable {
+            self.transcript.keep(index, Slot::Begun(call.clone()));
+        }
+        let mut request =
+            ToolRequest::in_run(context.clone(), call.clone()).with_declaration(declaration);
+        if let Some(tools) = self.tools_of_run() {
+            request.extensions_mut().insert(OfRun(tools.clone()));
+        }
+        let result = self.config.tools.clone().oneshot(request).await;
+        let result = result.map_err(|error| self.failed(call, error));
+        if let Err(abort) = self.survived() {
+            // It has answered, whatever else ends the run.
+            if let Ok(response) = &result {
+                self.transcript.keep(index, Slot::Answered(shown_by_default(call, response)));
+            }
+            return Err(abort);
+        }
+        match result {
+            // A layer may have made an answer of what the call waits for.
+            Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
+            Ok(response) => {
+                if self.config.show_tool.is_some() {
+                    self.transcript.keep(index, Slot::Answered(shown_by_default(call, &response)));
+                }
+                self.show(call, response).await
+            }
+            Err(error) if error.is_ending() => Ok(Slot::Open),
+            Err(error) if self.fails_run(call, &error) => Err(error),
+            Err(error) => Ok(Slot::Answered(self.told(call, &error))),
+        }
+    }
+
+    fn failed(&self, call: &ToolCall, error: Error) -> Error {
+        let context = self.turn.in_tool_call(&call.id);
+        let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
+        context.latch(CallKind::Tool, &error);
+        // A layer may have made another error of what ended the run.
+        context.ending(CallKind::Tool).unwrap_or(error)
+    }
+
+    fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {
+        let semantics = &self.semantics;
+        let is_unknown = self.tools.declaration(&call.name).is_none();
+        match error.kind() {
+            // One that is known may have failed for another that is not.
+            ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
+            ErrorKind::InvalidArguments => semantics.invalid_arguments == ToolFailure::FailRun,
+            _ => semantics.tool_failure == ToolFailure::FailRun,
+        }
+    }
+
+    /// The messages that show a tool's answer, made once, after every callback and layer.
+    async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Slot> {
+        let default = shown_by_default(call, &response);
+        let Some(show) = &self.config.show_tool else { return Ok(Slot::Answered(default)) };
+        let by_default = Slot::Answered(default.clone());
+        let answer = ToolAnswer {
+            call: call.clone(),
+            arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
+            declaration: self.tools.declaration(&call.name).cloned(),
+            response,
+            default,
+        };
+        let shown = show.show(answer).await.map_err(|error| self.failed(call, error));
+        self.survived()?;
+        match shown {
+            // The run ends; the tool has run.
+            Err(error) if error.is_ending() => Ok(by_default),
+            Err(error) => Ok(Slot::Answered(self.told(call, &error))),
+            Ok(several) => Ok(Slot::Many(several)),
+        }
+    }
+
+    /// What the model is told of a failure.
+    fn told(&self, call: &ToolCall, error: &Error) -> Message {
+        let error = match &self.config.tool_failure_message {
+            Some(message) => error.clone().or_model_message(message.clone()),
+            None => error.clone(),
+        };
+        let Some(message) = error.model_message() else {
+            return refusal(call, format!("{}: {}", error.kind(), error.message()));
+        };
+        tracing::warn!(%error, "a tool failed, and the model is not told why");
+        refusal(call, message)
+    }
+}
+
+fn shown_by_default(call: &ToolCall, response: &ToolResponse) -> Message {
+    let result = ToolResult::new(call, response.parts());
+    Message::tool(if response.is_error() { result.failed() } else { result })
+}

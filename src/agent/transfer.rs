@@ -1,0 +1,97 @@
+//! Handing the conversation over to a sub-agent.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Agent;
+use super::loop_state::Config;
+use super::step::{self, Step};
+use super::team_response::TeamResponse;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Messages, Role};
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse};
+use crate::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+
+const NAME: &str = "transfer_to_agent";
+
+/// The tool that the model hands over with, if there is anybody to hand over to.
+pub(super) fn tool(agents: &[Agent]) -> Option<Tool> {
+    if agents.is_empty() {
+        return None;
+    }
+    let names: Arc<[Arc<str>]> = agents.iter().map(|agent| agent.name().into()).collect();
+    let service = tower::service_fn(move |request: ToolRequest| {
+        std::future::ready(choose(&names, request.arguments()))
+    });
+    Some(Tool::service(declaration(agents), service))
+}
+
+fn declaration(agents: &[Agent]) -> ToolDeclaration {
+    let mut description =
+        String::from("Hands the conversation over to another agent, which answers in your place.");
+    for agent in agents {
+        description.push_str("\n- `");
+        description.push_str(agent.name());
+        description.push('`');
+        if !agent.description().is_empty() {
+            description.push_str(": ");
+            description.push_str(agent.description());
+        }
+    }
+    let names: Vec<_> = agents.iter().map(Agent::name).collect();
+    let agent = json!({ "type": "string", "enum": names, "description": "Who takes over." });
+    ToolDeclaration::new(NAME, description)
+        .with_parameters(json!({
+            "type": "object",
+            "properties": { "agent": agent },
+            "required": ["agent"],
+        }))
+        .with_effect(Effect::Idempotent)
+}
+
+fn choose(names: &[Arc<str>], arguments: &Value) -> Result<ToolResponse> {
+    let chosen = arguments.get("agent").and_then(Value::as_str);
+    match names.iter().find(|name| Some(&***name) == chosen) {
+        Some(name) => Ok(ToolResponse::new(taken_by(name))),
+        None => {
+            let known = names.join(", ");
+            let message = format!("`agent` must be one of these: {known}");
+            Err(Error::new(ErrorKind::InvalidArguments, message))
+        }
+    }
+}
+
+/// The tool's answer. It stands in the transcript, so that a resumed run finds it there too.
+fn taken_by(agent: &str) -> String {
+    format!("`{agent}` takes over the conversation.")
+}
+
+/// The sub-agent that the last turn of these messages handed over to.
+pub(super) fn successor<'a>(config: &'a Config, messages: &Messages) -> Option<&'a Agent> {
+    let agents = &config.sub_agents[..];
+    if agents.is_empty() || matches!(step::next(messages), Step::Tools(_)) {
+        return None;
+    }
+    let answers = messages.iter().rev().take_while(|message| message.role() == Role::Tool);
+    // The first that the model named, if it named several.
+    let handed = answers.flat_map(Message::tool_results).filter_map(|answer| {
+        let text = (&*answer.name == NAME && !answer.is_error).then(|| answer.text())?;
+        agents.iter().find(|agent| text == taken_by(agent.name()))
+    });
+    handed.last()
+}
+
+/// The agent's response once a sub-agent has gone on where it stopped.
+pub(super) async fn take_over(
+    agent: &Agent,
+    request: &AgentRequest,
+    messages: Messages,
+    iterations: u32,
+) -> Result<AgentResponse> {
+    let response = agent.run(request.hand_over(messages.clone())).await?;
+    let mut tally = TeamResponse::since(request.messages().len(), messages, iterations);
+    tally.add(&response);
+    Ok(tally.response(request.context(), response.end_reason().clone()))
+}

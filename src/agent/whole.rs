@@ -1,0 +1,179 @@
+//! A conversation that every provider takes: each tool call has one answer, right behind it.
+
+use std::collections::{HashMap, HashSet};
+
+use super::loop_state::refusal;
+use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
+use crate::run::AgentRequest;
+
+/// What the model is told of a call that the conversation went on without.
+const LEFT: &str = "no answer: the conversation went on before this tool had answered, and what it \
+                    has done is not known";
+
+/// A conversation that was not whole, made so.
+#[derive(Default)]
+pub(super) struct Repaired {
+    pub(super) messages: Messages,
+    /// The answers that calls were given which had none.
+    pub(super) added: Vec<Message>,
+}
+
+/// Makes the request's conversation whole, and returns the answers that this took.
+pub(super) fn make_whole(request: &mut AgentRequest) -> Vec<Message> {
+    let Some(repaired) = repair(request.messages()) else { return Vec::new() };
+    *request.messages_mut() = repaired.messages;
+    repaired.added
+}
+
+/// The conversation, repaired; `None` if nothing was wrong with it.
+///
+/// | what is wrong | what becomes of it |
+/// |---|---|
+/// | a call that the conversation went on without | it gets an answer that says so |
+/// | a late answer of a call that has none | it moves to its call |
+/// | two answers of a call, both right behind it | they become one |
+/// | a late answer of a call that has one, or an answer without a call | the user's words, where it stands |
+///
+/// Calls at the very end stay open: they are still to be run.
+fn repair(messages: &Messages) -> Option<Repaired> {
+    if is_whole(messages) {
+        return None;
+    }
+    let turns = Turns::of(messages);
+    let mut repaired = Repaired::default();
+    for (index, message) in messages.iter().enumerate() {
+        turns.put(index, message, &mut repaired);
+    }
+    Some(repaired)
+}
+
+/// Whether a message is more than answers, so that those of a turn end with it.
+fn goes_on(message: &Message) -> bool {
+    let holds_results_alone =
+        || message.parts().iter().all(|part| matches!(part, Part::ToolResult(_)));
+    message.role() != Role::Tool && !holds_results_alone()
+}
+
+fn is_whole(messages: &Messages) -> bool {
+    let mut open = HashSet::new();
+    for message in messages.iter() {
+        if message.tool_results().any(|result| !open.remove(&*result.call_id)) {
+            return false;
+        }
+        if goes_on(message) {
+            if !open.is_empty() {
+                return false;
+            }
+            open.extend(message.tool_calls().map(|call| &*call.id));
+        }
+    }
+    true
+}
+
+/// The turns in which tools were called, by where they stand.
+struct Turns<'a> {
+    by_place: HashMap<usize, Vec<(&'a ToolCall, Option<Answer<'a>>)>>,
+    /// The answers that answer nothing, or nothing more.
+    extra: HashSet<(usize, usize)>,
+    /// The turn at the very end, whose calls may still be open.
+    last: Option<usize>,
+}
+
+/// One answer, and more that stood right beside it.
+struct Answer<'a> {
+    results: Vec<&'a ToolResult>,
+    /// The message, where it holds nothing else.
+    message: Option<&'a Message>,
+}
+
+impl<'a> Turns<'a> {
+    fn of(messages: &'a Messages) -> Self {
+        let mut turns = Self { by_place: HashMap::new(), extra: HashSet::new(), last: None };
+        // Ids may come again in another turn: the latest is meant.
+        let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (index, message) in messages.iter().enumerate() {
+            for (number, result) in message.tool_results().enumerate() {
+                let place = calls.get(&*result.call_id).copied();
+                let slot = place.and_then(|(turn, call)| {
+                    Some((turn, turns.by_place.get_mut(&turn)?.get_mut(call)?))
+                });
+                let message = Some(message).filter(|message| message.parts().len() == 1);
+                match slot {
+                    Some((_, (_, answer @ None))) => {
+                        *answer = Some(Answer { results: vec![result], message });
+                    }
+                    Some((turn, (_, Some(answer)))) if turns.last == Some(turn) => {
+                        answer.message = None;
+                        if !answer.results.contains(&result) {
+                            answer.results.push(result);
+                        }
+                    }
+                    _ => drop(turns.extra.insert((index, number))),
+                }
+            }
+            if goes_on(message) {
+                turns.last = None;
+                let asked: Vec<_> = message.tool_calls().map(|call| (call, None)).collect();
+                if !asked.is_empty() {
+                    for (number, (call, _)) in asked.iter().enumerate() {
+                        calls.insert(&*call.id, (index, number));
+                    }
+                    turns.by_place.insert(index, asked);
+                    turns.last = Some(index);
+                }
+            }
+        }
+        turns
+    }
+
+    /// Puts a message in its place, and behind it the answers of its calls.
+    fn put(&self, index: usize, message: &Message, into: &mut Repaired) {
+        let mut rest = Vec::new();
+        let mut number = 0;
+        for part in message.parts() {
+            match part {
+                Part::ToolResult(result) => {
+                    if self.extra.contains(&(index, number)) {
+                        let words = format!("The tool `{}` has answered:", result.name);
+                        let parts = std::iter::once(Part::from_text(words));
+                        let parts = parts.chain(result.parts.iter().cloned());
+                        // The user's words would end a turn whose calls are still open.
+                        let is_last = self.last.is_some_and(|last| index > last);
+                        let role = if is_last { Role::Tool } else { Role::User };
+                        into.messages.push(Message::new(role, parts));
+                    }
+                    number += 1;
+                }
+                part => rest.push(part),
+            }
+        }
+        match number {
+            0 => into.messages.push(message.clone()),
+            _ if rest.is_empty() => {}
+            _ => into.messages.push(Message::new(message.role(), rest.into_iter().cloned())),
+        }
+        for (call, answer) in self.by_place.get(&index).into_iter().flatten() {
+            match answer {
+                Some(Answer { message: Some(message), .. }) => {
+                    into.messages.push((*message).clone());
+                }
+                Some(Answer { results, .. }) => into.messages.push(merged(results)),
+                None if self.last == Some(index) => {}
+                None => {
+                    let answer = refusal(call, LEFT);
+                    into.added.push(answer.clone());
+                    into.messages.push(answer);
+                }
+            }
+        }
+    }
+}
+
+fn merged(results: &[&ToolResult]) -> Message {
+    let mut all = results[0].clone();
+    for result in &results[1..] {
+        all.parts.extend(result.parts.iter().cloned());
+        all.is_error = result.is_error;
+    }
+    Message::tool(all)
+}

@@ -1,0 +1,185 @@
+use std::any::Any;
+use std::fmt;
+
+use tower::Service;
+use tower_layer::Layer;
+
+use super::{Callback, CallbackSemantics, CallbackService, Callbacks, NamedTool, Wrap};
+use crate::boxed::BoxCallService;
+use crate::error::BoxError;
+use crate::request::Request;
+use crate::type_name::{layers, shorten};
+
+/// What a layer of a [`StackBuilder`] wraps: everything registered after it, erased.
+pub type LayerInner<R> = CallbackService<BoxCallService<R>, R>;
+
+/// One call's callbacks and layers while they are registered, outermost first.
+///
+/// Callbacks registered next to one another form one band; a layer closes the band before it. The
+/// builders of agents keep one for each call; it is here for a builder of a call of your own.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower::{ServiceExt, timeout::TimeoutLayer};
+/// use tower_agent::callback::StackBuilder;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::ModelRequest;
+/// use tower_agent::call::BoxCallService;
+/// use tower_agent::callback::before_model;
+/// use tower_agent::compat::CallbackSemantics;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let mut stack = StackBuilder::<ModelRequest>::new();
+/// stack.callback(before_model(|request| request.add_instructions("Be brief.")));
+/// stack.layer(TimeoutLayer::new(Duration::from_secs(30)));
+///
+/// let model = BoxCallService::new(ScriptedModel::new([Turn::from_text("Yes.")]));
+/// let model = stack.around(model, CallbackSemantics::default());
+/// assert_eq!(model.oneshot(ModelRequest::default()).await?.message().text(), "Yes.");
+/// # Ok(())
+/// # }
+/// ```
+pub struct StackBuilder<R: Request>(Vec<Part<R>>);
+
+enum Part<R: Request> {
+    Band(Callbacks<R>),
+    Layer {
+        types: Vec<&'static str>,
+        names: Vec<Vec<String>>,
+        apply: Box<dyn FnOnce(LayerInner<R>) -> BoxCallService<R> + Send>,
+    },
+}
+
+impl<R: Request> StackBuilder<R> {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether nothing was registered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds to the band at the end, or begins one.
+    pub fn callback(&mut self, callback: impl Callback<R>) {
+        self.callbacks(&Callbacks::new().with(callback));
+    }
+
+    /// Adds a list's callbacks to the band at the end, or begins one.
+    pub fn callbacks(&mut self, callbacks: &Callbacks<R>) {
+        match self.0.last_mut() {
+            _ if callbacks.is_empty() => {}
+            Some(Part::Band(band)) => band.append(callbacks),
+            _ => self.0.push(Part::Band(callbacks.clone())),
+        }
+    }
+
+    /// Adds a layer, which closes the band before it.
+    pub fn layer<L>(&mut self, layer: L)
+    where
+        L: Layer<LayerInner<R>> + Send + 'static,
+        L::Service: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let (types, names) = made_of::<R>(&layer, std::any::type_name::<L>());
+        let apply = Box::new(move |seam| BoxCallService::new(layer.layer(seam)));
+        self.0.push(Part::Layer { types, names, apply });
+    }
+
+    /// What was registered, outermost first: the names of a band's callbacks, or a layer's. The
+    /// layers of a `ServiceBuilder` are named one by one, and a wrap by its own name.
+    #[must_use]
+    pub fn names(&self) -> Vec<Vec<String>> {
+        let names = self.0.iter().flat_map(|part| match part {
+            Part::Band(band) => vec![band.names().map(String::from).collect()],
+            Part::Layer { names, .. } => names.clone(),
+        });
+        names.collect()
+    }
+
+    /// Whether callbacks were registered before any layer.
+    pub(crate) fn begins_with_band(&self) -> bool {
+        matches!(self.0.first(), Some(Part::Band(_)))
+    }
+
+    /// The types of what was registered, outermost first.
+    pub(crate) fn type_names(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Band(band) => names.extend(band.type_names()),
+                Part::Layer { types, .. } => names.extend(types),
+            }
+        }
+        names
+    }
+
+    /// The tools that its callbacks are for by name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let bands = self.0.iter().filter_map(|part| match part {
+            Part::Band(band) => Some(band),
+            Part::Layer { .. } => None,
+        });
+        bands.flat_map(Callbacks::named_tools).collect()
+    }
+
+    /// Puts `service` inside. The bands have these semantics; without any, those of the agent in
+    /// whose run a call is made, and the default outside of an agent.
+    pub fn around(
+        self,
+        service: BoxCallService<R>,
+        semantics: impl Into<Option<CallbackSemantics>>,
+    ) -> LayerInner<R> {
+        let (mut service, semantics) = (service, semantics.into());
+        let mut band = Callbacks::new();
+        for part in self.0.into_iter().rev() {
+            match part {
+                Part::Band(callbacks) => {
+                    band = match semantics {
+                        Some(semantics) => callbacks.with_semantics(semantics),
+                        None => callbacks.with_agents_semantics(),
+                    }
+                }
+                Part::Layer { apply, .. } => {
+                    service = apply(CallbackService::new(service, std::mem::take(&mut band)));
+                }
+            }
+        }
+        CallbackService::new(service, band)
+    }
+}
+
+/// The types in a layer, and its lines for people, outermost first.
+pub(crate) fn made_of<R: Request>(
+    layer: &dyn Any,
+    type_name: &'static str,
+) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    if let Some(band) = layer.downcast_ref::<Callbacks<R>>() {
+        return (band.type_names().collect(), vec![band.names().map(String::from).collect()]);
+    }
+    let types = layers(type_name);
+    let names = match layer.downcast_ref::<Wrap<R>>() {
+        Some(wrap) => vec![vec![format!("[{}]", wrap.name())]],
+        None => types.iter().map(|name| vec![format!("[{}]", shorten(name))]).collect(),
+    };
+    (types, names)
+}
+
+impl<R: Request> Default for StackBuilder<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R: Request> fmt::Debug for StackBuilder<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stack").field(&self.names()).finish()
+    }
+}

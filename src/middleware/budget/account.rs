@@ -1,0 +1,259 @@
+use std::fmt;
+use std::ops::{AddAssign, SubAssign};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::limits::{Exceeded, Limit, Limits, money, nanos};
+
+/// What was spent against limits, and what calls in flight have reserved. Clones are one account.
+///
+/// ```
+/// use tower_agent::middleware::budget::{Account, Limit, Limits};
+///
+/// let account = Account::new(Limits::new().with_model_calls(50));
+/// assert_eq!(account.used().model_calls, 0);
+/// assert_eq!(account.left(), [Limit::ModelCalls(50)]);
+/// ```
+#[derive(Clone)]
+pub struct Account(Arc<Inner>);
+
+struct Inner {
+    limits: Limits,
+    ledger: Mutex<Ledger>,
+    begun: OnceLock<Instant>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    used: Amounts,
+    reserved: Amounts,
+    warned: Vec<Limit>,
+}
+
+impl Ledger {
+    fn taken(&self) -> Amounts {
+        let mut taken = self.used;
+        taken += self.reserved;
+        taken
+    }
+}
+
+/// What calls have spent, or hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Spent {
+    /// Model calls that were let through, failed ones included.
+    pub model_calls: u64,
+    /// Tool calls that were let through, failed ones included.
+    pub tool_calls: u64,
+    /// Tokens, read and written together.
+    pub tokens: u64,
+    /// Money, in the price function's currency.
+    pub cost: f64,
+    /// Time since the first call.
+    pub time: Duration,
+}
+
+/// The same in whole units, which add up again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Amounts {
+    pub(super) model_calls: u64,
+    pub(super) tool_calls: u64,
+    pub(super) tokens: u64,
+    pub(super) cost: u64,
+}
+
+impl Account {
+    /// An account of which nothing is spent. Its time begins with the first call.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let (ledger, begun) = (Mutex::default(), OnceLock::new());
+        Self(Arc::new(Inner { limits, ledger, begun }))
+    }
+
+    /// What may be spent.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// What calls that are over have spent.
+    #[must_use]
+    pub fn used(&self) -> Spent {
+        self.spent(self.ledger().used)
+    }
+
+    /// What calls in flight have reserved.
+    #[must_use]
+    pub fn reserved(&self) -> Spent {
+        Spent { time: Duration::ZERO, ..self.spent(self.ledger().reserved) }
+    }
+
+    /// Each limit with what is left of it: neither used nor reserved.
+    #[must_use]
+    pub fn left(&self) -> Vec<Limit> {
+        let time = self.time();
+        // Both at once: what a call gives back meanwhile is in the one or in the other.
+        let taken = self.ledger().taken();
+        let left = |limit: Limit| limit.of(limit.units().saturating_sub(taken.of(limit, time)));
+        self.0.limits.each().map(left).collect()
+    }
+
+    /// Time begins, unless it has.
+    pub(super) fn begin(&self) {
+        self.0.begun.get_or_init(Instant::now);
+    }
+
+    /// Takes what a call may spend, if there is room for it.
+    pub(super) fn reserve(&self, wanted: Amounts) -> Result<Reservation, Exceeded> {
+        self.begin();
+        let time = self.time();
+        let mut ledger = self.ledger();
+        let mut taken = ledger.taken();
+        taken += wanted;
+        let is_broken = |limit: &Limit| match limit {
+            Limit::Time(_) => time >= limit.units(),
+            _ => taken.of(*limit, time) > limit.units(),
+        };
+        match self.0.limits.each().find(is_broken) {
+            Some(limit) => Err(Exceeded { limit, wanted: limit.of(wanted.of(limit, time)) }),
+            None => Ok(self.hold(&mut ledger, wanted)),
+        }
+    }
+
+    /// Takes what a call may spend, room or not.
+    pub(super) fn reserve_beyond(&self, wanted: Amounts) -> Reservation {
+        self.begin();
+        self.hold(&mut self.ledger(), wanted)
+    }
+
+    fn hold(&self, ledger: &mut Ledger, wanted: Amounts) -> Reservation {
+        ledger.reserved += wanted;
+        Reservation { account: self.clone(), held: Mutex::new(Some(wanted)) }
+    }
+
+    /// Says of which limits the share is used of which somebody wants to know, once.
+    fn warn(&self) {
+        let Some((share, warn)) = self.0.limits.warning() else { return };
+        let time = self.time();
+        let mut reached = Vec::new();
+        let mut ledger = self.ledger();
+        for limit in self.0.limits.each() {
+            let used = ledger.used.of(limit, time) as f64 / limit.units() as f64;
+            if used >= *share && !ledger.warned.contains(&limit) {
+                ledger.warned.push(limit);
+                reached.push((limit, used));
+            }
+        }
+        drop(ledger);
+        for (limit, used) in reached {
+            tracing::warn!(%limit, used, "a budget is nearly used up");
+            warn(limit, used);
+        }
+    }
+
+    /// In nanoseconds.
+    fn time(&self) -> u64 {
+        self.0.begun.get().map_or(0, |begun| nanos(begun.elapsed()))
+    }
+
+    fn spent(&self, amounts: Amounts) -> Spent {
+        let Amounts { model_calls, tool_calls, tokens, cost } = amounts;
+        let (cost, time) = (money(cost), Duration::from_nanos(self.time()));
+        Spent { model_calls, tool_calls, tokens, cost, time }
+    }
+
+    /// Nothing leaves it half changed.
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("used", &self.used())
+            .field("reserved", &self.reserved())
+            .field("limits", self.limits())
+            .finish()
+    }
+}
+
+impl Amounts {
+    fn of(&self, limit: Limit, time: u64) -> u64 {
+        match limit {
+            Limit::ModelCalls(_) => self.model_calls,
+            Limit::ToolCalls(_) => self.tool_calls,
+            Limit::Tokens(_) => self.tokens,
+            Limit::Cost(_) => self.cost,
+            Limit::Time(_) => time,
+        }
+    }
+}
+
+impl AddAssign for Amounts {
+    fn add_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.cost = self.cost.saturating_add(other.cost);
+    }
+}
+
+impl SubAssign for Amounts {
+    fn sub_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_sub(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_sub(other.tool_calls);
+        self.tokens = self.tokens.saturating_sub(other.tokens);
+        self.cost = self.cost.saturating_sub(other.cost);
+    }
+}
+
+/// What one call holds, until it is over.
+pub(super) struct Reservation {
+    account: Account,
+    held: Mutex<Option<Amounts>>,
+}
+
+impl Reservation {
+    /// The call has been made, and has spent what `spent` makes of what it held.
+    pub(super) fn settle(&self, spent: impl FnOnce(Amounts) -> Amounts) {
+        if self.close(spent) {
+            self.account.warn();
+        }
+    }
+
+    /// The call has not been made.
+    pub(super) fn release(&self) {
+        self.close(|_| Amounts::default());
+    }
+
+    /// The call has been made, and came to nothing.
+    pub(super) fn fail(&self) {
+        self.settle(Amounts::without_tokens);
+    }
+
+    fn close(&self, spent: impl FnOnce(Amounts) -> Amounts) -> bool {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(held) = held else { return false };
+        let spent = spent(held);
+        let mut ledger = self.account.ledger();
+        ledger.reserved -= held;
+        ledger.used += spent;
+        true
+    }
+}
+
+impl Amounts {
+    fn without_tokens(self) -> Self {
+        Self { tokens: 0, cost: 0, ..self }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // Nobody is called from here: it may be a panic that drops it.
+        self.close(Amounts::without_tokens);
+    }
+}

@@ -1,0 +1,379 @@
+//! Limits on what runs may spend: model calls, tool calls, tokens, money, time.
+//!
+//! ```text
+//! Budget: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
+//! ```
+//!
+//! A call reserves what it may spend before it is made, and is not made when there is no room for
+//! that; so calls side by side cannot overspend together. When it is over it gives back what it
+//! has not used:
+//!
+//! | the call | is charged |
+//! |---|---|
+//! | answers | itself, and the tokens that the response says; what it had reserved, where it says none |
+//! | fails or is dropped | itself, and no tokens |
+//! | waits for somebody | nothing: it has not been made |
+//!
+//! A call that a callback fails after the model has answered has failed: a budget that is to charge
+//! it stands inside of that callback's band. Calls are counted exactly. Tokens and money may end
+//! above the limit by as much as calls in flight have used beyond what they had reserved: the
+//! request's `max_tokens`, or [a default](Limits::with_reservation) where it sets none.
+//!
+//! ```
+//! use serde_json::json;
+//! use tower_agent::middleware::budget::{Budget, Exceeded, Limit, Limits};
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::{Agent, ErrorKind, Tool};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tower_agent::BoxError> {
+//! let agent = Agent::builder(ScriptedModel::always(Turn::tool("look", json!(null))))
+//!     .tool(Tool::function("look", "Looks.", |_: ()| "nothing"))
+//!     .global(Budget::new(Limits::new().with_model_calls(3)))
+//!     .build()?;
+//!
+//! let error = agent.run("Find it.").await.unwrap_err();
+//! assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+//! let exceeded = error.downcast_ref::<Exceeded>().ok_or("typed")?;
+//! assert_eq!(exceeded.limit, Limit::ModelCalls(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where it stands
+//!
+//! It counts what passes it. Outside of a retry it counts the call once, however often it is tried;
+//! [inside](crate::AgentBuilder::model_layer) of it, every attempt. Given to
+//! [`global`](crate::AgentBuilder::global) it stands around the whole tree of agents; given to an
+//! agent alone, around that agent's own calls. Where two agents have clones of one budget, they
+//! share it. As a layer it is a band of its own; to count every attempt at each of two models:
+//!
+//! ```
+//! use tower::ServiceBuilder;
+//! use tower_agent::middleware::budget::{Budget, Limits};
+//! use tower_agent::middleware::fallback::Fallback;
+//! use tower_agent::middleware::retry::CallRetryLayer;
+//! use tower_agent::Callbacks;
+//! use tower_agent::model::ModelService;
+//!
+//! fn counted(large: impl ModelService, small: impl ModelService) -> impl ModelService {
+//!     let budget = Callbacks::new().with(Budget::new(Limits::new().with_model_calls(20)));
+//!     let attempts = ServiceBuilder::new().layer(CallRetryLayer::new()).layer(budget);
+//!     Fallback::new(attempts.service(large)).or(attempts.service(small))
+//! }
+//! # let model = |_| async { Ok::<_, tower_agent::BoxError>(tower_agent::ModelResponse::from_text("")) };
+//! # drop(counted(tower::service_fn(model), tower::service_fn(model)));
+//! ```
+//!
+//! # How far it reaches
+//!
+//! A [new](Budget::new) budget is for one run, sub-agents included: each run begins with all of it.
+//! One [of an account](Budget::of) is for everything that is charged to that account, run after
+//! run. A run that resumes is a run of its own.
+
+mod account;
+mod limits;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use self::account::{Account, Spent};
+pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
+
+use self::account::{Amounts, Reservation};
+use crate::call::Origin;
+use crate::callback::{Action, Bundle, Callback, Outcome};
+use crate::context::{RunContext, ValueTypeError};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extensions::Extensions;
+use crate::message::Usage;
+use crate::model::{ModelRequest, ModelResponse};
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse};
+use crate::tool::{ToolRequest, ToolResponse};
+
+/// Keeps calls within limits. See the [module](self). Clones are one budget.
+///
+/// It is a [`Bundle`] for a whole agent or tree; alone, it is a callback for model calls or for
+/// tool calls.
+///
+/// ```
+/// use tower_agent::middleware::budget::{Account, Budget, Limits};
+/// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// # let model = tower::service_fn(|_: ModelRequest| async {
+/// #     Ok::<_, BoxError>(ModelResponse::from_text("done"))
+/// # });
+/// let account = Account::new(Limits::new().with_tokens(1_000_000));
+/// let agent = Agent::builder(model).global(Budget::of(account.clone())).build()?;
+///
+/// agent.run("Hello").await?;
+/// agent.run("Hello again").await?;
+/// assert_eq!(account.used().model_calls, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Config>);
+
+#[derive(Debug)]
+struct Config {
+    /// Where a run keeps its part.
+    key: String,
+    scope: Scope,
+}
+
+#[derive(Debug)]
+enum Scope {
+    Run(Limits),
+    Account(Account),
+}
+
+impl Budget {
+    /// A budget for each run.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self::in_scope(Scope::Run(limits))
+    }
+
+    /// A budget for everything that is charged to `account`.
+    #[must_use]
+    pub fn of(account: Account) -> Self {
+        Self::in_scope(Scope::Account(account))
+    }
+
+    fn in_scope(scope: Scope) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Config { key: format!("tower_agent::middleware::budget/{number}"), scope }))
+    }
+
+    /// What a run is charged to, for a callback of the run to look at.
+    ///
+    /// ```
+    /// use tower_agent::middleware::budget::{Budget, Limits};
+    /// use tower_agent::Request;
+    /// use tower_agent::callback::{Bundle, after_model};
+    ///
+    /// let budget = Budget::new(Limits::new().with_tokens(50_000));
+    /// let look = after_model({
+    ///     let budget = budget.clone();
+    ///     move |request, _| {
+    ///         println!("left: {:?}", budget.account(request.context())?.left());
+    ///         Ok(())
+    ///     }
+    /// });
+    /// let bundle = Bundle::from(budget).on_model(look);
+    /// # drop(bundle);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When somebody else keeps a value under this budget's key.
+    pub fn account(&self, context: &RunContext) -> Result<Account, ValueTypeError> {
+        Ok(self.of_run(context)?.account.clone())
+    }
+
+    fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>, ValueTypeError> {
+        context.values().update(&self.0.key, |kept: &mut Option<Arc<OfRun>>| {
+            let new = || {
+                let account = match &self.0.scope {
+                    Scope::Run(limits) => Account::new(limits.clone()),
+                    Scope::Account(account) => account.clone(),
+                };
+                Arc::new(OfRun { account, state: Mutex::default() })
+            };
+            kept.get_or_insert_with(new).clone()
+        })
+    }
+
+    /// Keeps a call's reservation with it.
+    fn keep(&self, extensions: &mut Extensions, reservation: Reservation) {
+        let mut kept = extensions.get::<Kept>().cloned().unwrap_or_default();
+        kept.0.retain(|(budget, _)| !Arc::ptr_eq(&budget.0, &self.0));
+        kept.0.push((self.clone(), Arc::new(reservation)));
+        extensions.insert(kept);
+    }
+
+    fn kept<'a>(&self, extensions: &'a Extensions) -> Option<&'a Reservation> {
+        let mut kept = extensions.get::<Kept>()?.0.iter();
+        kept.find(|(budget, _)| Arc::ptr_eq(&budget.0, &self.0))
+            .map(|(_, reservation)| &**reservation)
+    }
+
+    /// Closes the books on a call. `spent` is what an answered one has spent of what it held.
+    fn close<T>(
+        &self,
+        extensions: &Extensions,
+        outcome: Outcome<'_, T>,
+        spent: impl FnOnce(&T, Amounts) -> Amounts,
+    ) {
+        let Some(reservation) = self.kept(extensions) else { return };
+        match outcome {
+            Outcome::Done(response) => reservation.settle(|held| spent(response, held)),
+            Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
+                reservation.release();
+            }
+            _ => reservation.fail(),
+        }
+    }
+}
+
+/// The reservations of one call, one for each budget.
+#[derive(Clone, Default)]
+struct Kept(Vec<(Budget, Arc<Reservation>)>);
+
+/// A budget's part of one run.
+#[derive(Debug)]
+struct OfRun {
+    account: Account,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What a tool call was refused for: the model hears of it, and the run is over.
+    exceeded: Option<Exceeded>,
+    /// The one call that each agent concludes with: the agent's call, and how far it had come.
+    concluding: HashMap<String, (u32, usize)>,
+}
+
+impl OfRun {
+    fn exceeded(&self) -> Option<Exceeded> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).exceeded
+    }
+
+    fn exceed(&self, exceeded: Exceeded) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.exceeded.get_or_insert(exceeded);
+    }
+
+    /// Whether this is the call that its agent may conclude with, or another attempt at it.
+    fn concludes(&self, request: &ModelRequest) -> bool {
+        let context = request.context();
+        let place = (context.iteration(), request.messages().len());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state.concluding.entry(context.call_path()).or_insert(place) == place
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<AgentRequest> for Budget {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        self.account(request.context())?.begin();
+        Ok(Action::Continue)
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Budget {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let run = self.of_run(request.context())?;
+        let wanted = wanted(run.account.limits(), request)?;
+        let room = run.exceeded().map_or_else(|| run.account.reserve(wanted), Err);
+        let reservation = match room {
+            Ok(reservation) => reservation,
+            Err(exceeded) => {
+                if !run.account.limits().finishes() || !run.concludes(request) {
+                    return Err(exceeded.into());
+                }
+                conclude(request, exceeded);
+                run.account.reserve_beyond(wanted)
+            }
+        };
+        self.keep(request.extensions_mut(), reservation);
+        Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
+        self.close(request.extensions(), outcome, |response, held| {
+            let Ok(account) = self.account(request.context()) else { return held };
+            spent(account.limits(), request, response, held)
+        });
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Budget {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        let run = self.of_run(request.context())?;
+        match run.account.reserve(Amounts { tool_calls: 1, ..Amounts::default() }) {
+            Ok(reservation) => self.keep(request.extensions_mut(), reservation),
+            Err(exceeded) => {
+                run.exceed(exceeded);
+                if !run.account.limits().finishes() {
+                    return Err(exceeded.into());
+                }
+                return Ok(Action::Respond(ToolResponse::error(format!("not run: {exceeded}"))));
+            }
+        }
+        Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
+        self.close(request.extensions(), outcome, |_, held| held);
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+impl From<Budget> for Bundle {
+    fn from(budget: Budget) -> Self {
+        Self::new().on_agent(budget.clone()).on_model(budget.clone()).on_tool(budget)
+    }
+}
+
+/// What a model call may spend.
+fn wanted(limits: &Limits, request: &ModelRequest) -> Result<Amounts> {
+    let settings = request.settings();
+    let tokens = settings.max_tokens.map_or(limits.reservation(), u64::from);
+    let model = settings.model.as_deref().unwrap_or_default();
+    let cost = limits.price(model, Usage::new(0, tokens)).ok_or_else(|| {
+        let message = format!("the price of {tokens} tokens of model `{model}` is no number");
+        Error::new(ErrorKind::Callback, message)
+    })?;
+    Ok(Amounts { model_calls: 1, tokens, cost, ..Amounts::default() })
+}
+
+/// What a model call that held so much has spent.
+fn spent(
+    limits: &Limits,
+    request: &ModelRequest,
+    response: &ModelResponse,
+    held: Amounts,
+) -> Amounts {
+    let usage = response.usage();
+    let is_given = matches!(response.origin(), Origin::Before | Origin::Fallback);
+    if usage.total() == 0 && !is_given {
+        return held;
+    }
+    let named = response.metadata().model().or(request.settings().model.as_deref());
+    let price = || limits.price(named.unwrap_or_default(), usage);
+    // The price is somebody else's function, and the call must be charged.
+    let cost = catch_unwind(AssertUnwindSafe(price)).ok().flatten();
+    Amounts { tokens: usage.total(), cost: cost.unwrap_or(held.cost), ..held }
+}
+
+/// Makes a request the last one.
+fn conclude(request: &mut ModelRequest, exceeded: Exceeded) {
+    request.tools_mut().clear();
+    let settings = request.settings_mut();
+    (settings.tool_choice, settings.parallel_tool_calls) = (None, None);
+    request.add_instructions(&format!(
+        "The budget of {} is used up. Conclude now: answer with what you know, without any tool.",
+        exceeded.limit
+    ));
+}

@@ -1,0 +1,324 @@
+//! Guardrails: a check before, beside or after a model call decides whether it counts.
+//!
+//! ```text
+//! Guardrail: Layer<S>    where S: Service<ModelRequest, Response = ModelResponse>
+//! check:     async fn(ModelRequest) -> Verdict or Result<Verdict, E>
+//! ```
+//!
+//! | | the model is called | until the verdict |
+//! |---|---|---|
+//! | [`before`](Guardrail::before) | once the check has passed | nothing else happens |
+//! | [`beside`](Guardrail::beside) | at the same time | no delta is seen, no tool runs; when it trips the call is dropped |
+//! | [`after`](Guardrail::after) | first | no delta is seen, no tool runs |
+//!
+//! ```
+//! use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Verdict};
+//! use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+//!
+//! async fn on_topic(request: ModelRequest) -> Verdict {
+//!     let is_poem = request.messages().iter().any(|message| message.text().contains("poem"));
+//!     if is_poem { Verdict::trip("no poems here") } else { Verdict::Pass }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! # let model = tower::service_fn(|_: ModelRequest| async {
+//! #     Ok::<_, BoxError>(ModelResponse::from_text("Roses are red."))
+//! # });
+//! let guardrail = Guardrail::beside(on_topic).with_on_trip(OnTrip::answer("I only do sums."));
+//! let agent = Agent::builder(model).model_layer(guardrail).build()?;
+//!
+//! assert_eq!(agent.run("Write a poem.").await?.text(), "I only do sums.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # It fails closed
+//!
+//! A check that fails, panics or [takes too long](Guardrail::with_timeout) trips. An abort, an
+//! interrupt or an end of the invocation that a check fails with keeps its meaning: a check may so
+//! ask somebody. And whatever the model's own call comes to, a failure included, the verdict is
+//! waited for and comes first.
+//!
+//! # Where it stands
+//!
+//! It checks every model call, those after tools included; a check that is about the beginning
+//! alone looks at [`iteration`](crate::RunContext::iteration). Layers and callbacks inside see the
+//! request and the answer before the verdict. A retry outside checks again; one inside does not.
+//! While a check is made the call holds its place in a concurrency limit. A check that asks a model
+//! behind the same limit may wait for ever, so give it one of its own.
+
+mod gate;
+mod verdict;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt};
+use tower_layer::Layer;
+
+pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
+
+use self::gate::Gate;
+use crate::call::Origin;
+use crate::callback::{Next, WrapService, wrap_model};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ModelRequest, ModelResponse};
+use crate::request::Request;
+use crate::stream::{Delta, map_fn};
+
+/// A check of model calls, and what comes of it. Cloning is cheap.
+///
+/// See the [module](self) for what happens when.
+#[derive(Clone)]
+#[must_use = "a guardrail does nothing until it is layered"]
+pub struct Guardrail {
+    check: Check,
+    name: Cow<'static, str>,
+    timeout: Option<Duration>,
+    on_trip: OnTrip,
+}
+
+type Checking = BoxFuture<'static, Result<Verdict>>;
+
+#[derive(Clone)]
+enum Check {
+    Before(Arc<dyn Fn(ModelRequest) -> Checking + Send + Sync>),
+    Beside(Arc<dyn Fn(ModelRequest) -> Checking + Send + Sync>),
+    After(Arc<dyn Fn(ModelRequest, ModelResponse) -> Checking + Send + Sync>),
+}
+
+impl Guardrail {
+    /// Checks the request, and calls the model only if it passes.
+    ///
+    /// The check may be anything: a function, a call of another model, a run of another agent. It
+    /// is given the request without its sink, so that nothing of it is seen.
+    pub fn before<F, O>(check: F) -> Self
+    where
+        F: Fn(ModelRequest) -> O + Send + Sync + 'static,
+        O: Future<Output: IntoVerdict> + Send + 'static,
+    {
+        Self::new(Check::Before(Arc::new(move |request| checking(check(request)))))
+    }
+
+    /// Checks the request while the model answers it, so that a check that passes costs no time.
+    /// When it trips, the model's call is dropped; the provider may have done some of the work.
+    pub fn beside<F, O>(check: F) -> Self
+    where
+        F: Fn(ModelRequest) -> O + Send + Sync + 'static,
+        O: Future<Output: IntoVerdict> + Send + 'static,
+    {
+        Self::new(Check::Beside(Arc::new(move |request| checking(check(request)))))
+    }
+
+    /// Checks the answer. Of a streamed one nothing is seen until the whole has passed; the run
+    /// then shows it at once. A [`channel`](crate::stream::channel) of one's own shows nothing.
+    ///
+    /// ```
+    /// use tower_agent::middleware::guardrail::{Guardrail, Verdict};
+    /// use tower_agent::model::FinishReason;
+    ///
+    /// let complete = Guardrail::after(|_, response| async move {
+    ///     match response.finish_reason() {
+    ///         FinishReason::Length => Verdict::trip("the answer was cut off"),
+    ///         _ => Verdict::Pass,
+    ///     }
+    /// });
+    /// # drop(complete);
+    /// ```
+    pub fn after<F, O>(check: F) -> Self
+    where
+        F: Fn(ModelRequest, ModelResponse) -> O + Send + Sync + 'static,
+        O: Future<Output: IntoVerdict> + Send + 'static,
+    {
+        let check = move |request, response| checking(check(request, response));
+        Self::new(Check::After(Arc::new(check)))
+    }
+
+    fn new(check: Check) -> Self {
+        Self { check, name: "guardrail".into(), timeout: None, on_trip: OnTrip::Fail }
+    }
+
+    /// The same guardrail with a name, for errors.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The same guardrail, whose check trips if it takes longer than this. Without one it may
+    /// take as long as the run.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same guardrail with what happens when it trips: the call
+    /// [fails](OnTrip::Fail) unless told.
+    pub fn with_on_trip(mut self, on_trip: OnTrip) -> Self {
+        self.on_trip = on_trip;
+        self
+    }
+
+    /// What it is called in errors.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long the check may take.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// What happens when it trips.
+    #[must_use]
+    pub fn on_trip(&self) -> &OnTrip {
+        &self.on_trip
+    }
+
+    async fn run(
+        self,
+        mut request: ModelRequest,
+        mut next: Next<ModelRequest>,
+    ) -> Result<ModelResponse> {
+        let checked = request.clone().with_delta_sender(None);
+        match self.check.clone() {
+            Check::Before(check) => match self.tripped(move || check(checked)).await {
+                None => next.run(request).await,
+                Some(trip) => trip.map(|answer| in_place_of(None, answer, &request)),
+            },
+            Check::Beside(check) => {
+                let (key, gate) = Gate::new();
+                let asked = checked.clone();
+                request.enter_band();
+                request.map_deltas(move || gate.clone());
+                let mut call = pin!(next.run(request));
+                let mut answer = None;
+                let mut verdict = pin!(self.tripped(move || check(checked)));
+                // The check first: where both are done at once, nothing gets out.
+                let trip = poll_fn(|cx| {
+                    if let Poll::Ready(trip) = verdict.as_mut().poll(cx) {
+                        return Poll::Ready(trip);
+                    }
+                    if answer.is_none()
+                        && let Poll::Ready(result) = call.as_mut().poll(cx)
+                    {
+                        if let Err(ending) = &result
+                            && ending.is_ending()
+                        {
+                            return Poll::Ready(Some(Err(ending.clone())));
+                        }
+                        answer = Some(result);
+                    }
+                    Poll::Pending
+                });
+                if let Some(trip) = trip.await {
+                    return trip.map(|answer| in_place_of(None, answer, &asked));
+                }
+                key.open();
+                match answer {
+                    Some(result) => result,
+                    None => call.await,
+                }
+            }
+            Check::After(check) => {
+                // What was not seen is shown as a whole once it is the answer.
+                request.enter_band();
+                request.map_deltas(|| map_fn(|_| None::<Delta>));
+                let response = next.run(request).await?;
+                let (asked, given) = (checked.clone(), response.clone());
+                match self.tripped(move || check(checked, given)).await {
+                    None => Ok(response),
+                    Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &asked)),
+                }
+            }
+        }
+    }
+
+    /// Runs a check; if it trips, what the call comes to.
+    async fn tripped<F>(&self, check: F) -> Option<Result<ModelResponse>>
+    where
+        F: FnOnce() -> Checking + Send,
+    {
+        let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
+        let verdict = match self.timeout {
+            None => check.await,
+            Some(limit) => match tokio::time::timeout(limit, check).await {
+                Ok(verdict) => verdict,
+                Err(_) => Ok(Ok(Verdict::trip(format!("the check took longer than {limit:?}")))),
+            },
+        };
+        let reason = match verdict {
+            Ok(Ok(Verdict::Pass)) => return None,
+            Ok(Ok(Verdict::Trip(reason))) => reason,
+            Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
+            Ok(Err(error)) => format!("the check gave no verdict: {error}").into(),
+            Err(_) => "the check panicked".into(),
+        };
+        let tripped = Tripped { guardrail: self.name.clone(), reason };
+        let message = tripped.to_string();
+        Some(match &self.on_trip {
+            OnTrip::Fail => Err(Error::new(ErrorKind::Callback, message).with_source(tripped)),
+            OnTrip::Abort => Err(Error::abort(message).with_source(tripped)),
+            OnTrip::Answer(response) => Ok(*response.clone()),
+        })
+    }
+}
+
+/// The answer of a guardrail that has tripped. What the model has used stays used: whoever counts
+/// reads it off the response.
+fn in_place_of(
+    replaced: Option<&ModelResponse>,
+    mut answer: ModelResponse,
+    request: &ModelRequest,
+) -> ModelResponse {
+    let origin = if replaced.is_some() { Origin::After } else { Origin::Before };
+    // What it stopped is not run.
+    if answer.message().tool_calls().next().is_none() {
+        answer = answer.without_tool_calls();
+    }
+    request.mark(&mut answer, replaced, origin);
+    match replaced {
+        Some(replaced) => {
+            answer.with_usage(replaced.usage()).with_metadata(replaced.metadata().clone())
+        }
+        None => answer,
+    }
+}
+
+fn checking(check: impl Future<Output: IntoVerdict> + Send + 'static) -> Checking {
+    Box::pin(check.map(IntoVerdict::into_verdict))
+}
+
+impl<S> Layer<S> for Guardrail {
+    type Service = WrapService<S, ModelRequest>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let guardrail = self.clone();
+        let run = move |request, next| guardrail.clone().run(request, next);
+        wrap_model(run).named(self.name.clone()).layer(inner)
+    }
+}
+
+impl fmt::Debug for Guardrail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let when = match self.check {
+            Check::Before(_) => "before",
+            Check::Beside(_) => "beside",
+            Check::After(_) => "after",
+        };
+        f.debug_struct("Guardrail")
+            .field("name", &self.name)
+            .field("when", &when)
+            .field("timeout", &self.timeout)
+            .field("on_trip", &self.on_trip)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::hide::{self, Change};
+use super::mapper::RedactMapper;
+use super::vault::Vault;
+use super::{Hider, Redact, UnknownPlaceholder};
+use crate::callback::{Action, Bundle, Callback, Recovery};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Messages, Part, Role};
+use crate::model::{ModelRequest, ModelResponse};
+use crate::request::Request;
+use crate::run::{AgentRequest, AgentResponse};
+use crate::tool::{ToolDeclaration, ToolRequest, ToolResponse};
+
+impl Redact {
+    fn in_run(&self, context: &RunContext) -> Result<Hider> {
+        let vault = match self.is_numbered() {
+            true => Some(Vault::of(context)?),
+            false => None,
+        };
+        Ok(Hider { redact: self.clone(), vault })
+    }
+
+    /// Fails for a placeholder that nothing stands behind; and puts back what stands behind the
+    /// others, for a tool that is to have it.
+    fn restore(&self, request: &mut ToolRequest) -> Result<()> {
+        let vault = Vault::of(request.context())?;
+        let unknown = RefCell::new(None);
+        let restored = hide::value(request.arguments(), &|text| {
+            vault.restore(self.rules.kinds(), text).unwrap_or_else(|placeholder| {
+                unknown.borrow_mut().get_or_insert(placeholder);
+                None
+            })
+        });
+        if let Some(placeholder) = unknown.into_inner() {
+            let unknown = UnknownPlaceholder { placeholder };
+            let error = Error::new(ErrorKind::InvalidArguments, unknown.to_string());
+            return Err(error.with_source(unknown));
+        }
+        let is_restored = self.restore_when.as_ref().is_some_and(|when| when(request));
+        if let Some(restored) = restored.filter(|_| is_restored) {
+            *request.arguments_mut() = restored;
+        }
+        Ok(())
+    }
+}
+
+impl Hider {
+    fn messages(&self, messages: &mut Messages, tools: &[Arc<ToolDeclaration>]) {
+        for index in 0..messages.len() {
+            let hidden = messages
+                .get(index)
+                .filter(|message| message.role() != Role::System)
+                .and_then(|message| hide::message(message, &self.change(tools)));
+            if let (Some(hidden), Some(message)) = (hidden, messages.get_mut(index)) {
+                *message = hidden;
+            }
+        }
+    }
+
+    /// Hides every text, and the names of tools that are none of these.
+    fn change<'a>(&'a self, tools: &'a [Arc<ToolDeclaration>]) -> Change<'a> {
+        Change {
+            text: Box::new(|text| self.text(text)),
+            name: Box::new(|name| self.tool_name(tools, name)),
+        }
+    }
+
+    /// Keeps away from the placeholders that stand in a conversation.
+    fn reserve(&self, messages: &Messages) {
+        let Some(vault) = &self.vault else { return };
+        let reserve = |text: &str| {
+            vault.reserve(self.redact.rules.kinds(), text);
+            None
+        };
+        let look = Change { text: Box::new(reserve), name: Box::new(|_| None) };
+        for message in messages {
+            // Nothing is changed: it only looks at every text.
+            drop(hide::message(message, &look));
+        }
+    }
+
+    fn recovery<T>(&self, error: &Error) -> Recovery<T> {
+        self.error(error).map_or(Recovery::Propagate, Recovery::Fail)
+    }
+}
+
+/// The first call of a run that resumes may be one of a tool, of which nobody asks a model.
+#[diagnostic::do_not_recommend]
+impl Callback<AgentRequest> for Redact {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        self.in_run(request.context())?.reserve(request.messages());
+        Ok(Action::Continue)
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut AgentRequest,
+        error: &Error,
+    ) -> Result<Recovery<AgentResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Redact {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let hider = self.in_run(request.context())?;
+        if request.context().iteration() == 0 {
+            hider.reserve(request.messages());
+        }
+        let tools: Arc<[_]> = request.tools().into();
+        if self.has_input {
+            hider.messages(request.messages_mut(), &tools);
+        }
+        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        let hider = self.in_run(request.context())?;
+        let hidden = hide::message(response.message(), &hider.change(request.tools()));
+        Ok(hidden.map_or(Action::Continue, |message| {
+            let mut response = response.clone();
+            *response.message_mut() = message;
+            Action::Respond(response)
+        }))
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Redact {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        if self.is_numbered() {
+            self.restore(request)?;
+        }
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        let hider = self.in_run(request.context())?;
+        let mut hidden = None;
+        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
+            *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
+        }
+        // What the model is shown is the value, unless it is something else.
+        let shown = response.parts();
+        if shown != [Part::from(response.value())]
+            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
+        {
+            hidden = Some(hidden.unwrap_or_else(|| response.clone()).shown(shown));
+        }
+        Ok(hidden.map_or(Action::Continue, Action::Respond))
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ToolRequest,
+        error: &Error,
+    ) -> Result<Recovery<ToolResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+/// The half of a bundle that stands where it is registered: it hides what goes in from everything
+/// inside, and what callbacks and layers have added from everything outside.
+struct Outside(Redact);
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Outside {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let hider = self.0.in_run(request.context())?;
+        if request.context().iteration() == 0 {
+            hider.reserve(request.messages());
+        }
+        if self.0.has_input {
+            let tools: Arc<[_]> = request.tools().into();
+            hider.messages(request.messages_mut(), &tools);
+        }
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "Redact".into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Outside {
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ToolRequest,
+        error: &Error,
+    ) -> Result<Recovery<ToolResponse>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "Redact".into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+impl From<Redact> for Bundle {
+    fn from(redact: Redact) -> Self {
+        Self::new()
+            .on_agent(redact.clone())
+            .on_model(Outside(redact.clone()))
+            .on_tool(Outside(redact.clone()))
+            .inmost_model(redact.clone())
+            .inmost_tool(redact)
+    }
+}

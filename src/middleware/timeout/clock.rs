@@ -1,0 +1,151 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::layer::Limits;
+use crate::error::{CallSite, Error, ErrorKind, Result};
+use crate::model::ModelRequest;
+use crate::request::Request;
+use crate::stream::{Delta, Mapper, ReaderWait};
+
+/// Time that counts: without that spent waiting for the reader.
+#[derive(Debug)]
+struct Stopwatch {
+    start: Instant,
+    wait: ReaderWait,
+}
+
+impl Stopwatch {
+    fn start<R: Request>(request: &R) -> Self {
+        Self { start: Instant::now(), wait: request.reader_wait() }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed().saturating_sub(self.wait.elapsed())
+    }
+}
+
+/// What has come of a streamed answer.
+#[derive(Debug)]
+pub(super) struct Deltas {
+    stopwatch: Stopwatch,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    Nothing,
+    /// The last sign of life, on the stopwatch.
+    Delta(Duration),
+    Done,
+}
+
+impl Deltas {
+    fn note(&self, progress: Progress) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
+
+    fn alive(&self) {
+        self.note(Progress::Delta(self.stopwatch.elapsed()));
+    }
+
+    fn progress(&self) -> Progress {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An attempt begins. If it is not the first, that is a sign of life.
+    fn begin(&self) {
+        if !matches!(self.progress(), Progress::Nothing) {
+            self.alive();
+        }
+    }
+}
+
+/// Has the deltas of a call seen, if it is streamed, before those around this layer change them.
+pub(super) fn watch(request: &mut ModelRequest) -> Option<Arc<Deltas>> {
+    request.delta_sender()?;
+    let stopwatch = Stopwatch::start(request);
+    let deltas = Arc::new(Deltas { stopwatch, progress: Mutex::new(Progress::Nothing) });
+    request.enter_band();
+    let seen = deltas.clone();
+    request.map_deltas(move || {
+        seen.begin();
+        Seen(seen.clone())
+    });
+    Some(deltas)
+}
+
+struct Seen(Arc<Deltas>);
+
+impl Mapper for Seen {
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        self.0.alive();
+        out.push(delta);
+        Ok(())
+    }
+
+    fn flush(&mut self, _: &mut Vec<Delta>) -> Result<()> {
+        self.0.note(Progress::Done);
+        Ok(())
+    }
+}
+
+/// The limits of one call, and what has gone of them.
+#[derive(Debug)]
+pub(super) struct Clock {
+    site: CallSite,
+    stopwatch: Stopwatch,
+    whole: Duration,
+    first_delta: Option<Duration>,
+    idle: Option<Duration>,
+    deltas: Option<Arc<Deltas>>,
+}
+
+impl Clock {
+    pub(super) fn start<R: Request>(request: &mut R, limits: &Limits<R>) -> Self {
+        Self {
+            site: CallSite::of(request),
+            whole: limits.whole(request),
+            first_delta: limits.first_delta,
+            idle: limits.idle,
+            deltas: limits.watch.and_then(|watch| watch(request)),
+            stopwatch: Stopwatch::start(request),
+        }
+    }
+
+    /// How long until a limit may be reached.
+    pub(super) fn left(&self) -> Result<Duration> {
+        let mut left = self.within(self.whole, self.stopwatch.elapsed(), |limit| {
+            format!("no answer within {limit:?}, the limit of the whole call")
+        })?;
+        let Some(deltas) = &self.deltas else { return Ok(left) };
+        let now = deltas.stopwatch.elapsed();
+        match (deltas.progress(), self.first_delta, self.idle) {
+            (Progress::Nothing, Some(limit), _) => {
+                left = left.min(self.within(limit, now, |limit| {
+                    format!("no delta within {limit:?}, the limit of the first delta")
+                })?);
+            }
+            (Progress::Delta(last), _, Some(limit)) => {
+                left = left.min(self.within(limit, now.saturating_sub(last), |limit| {
+                    format!("no delta for {limit:?}, the limit between deltas")
+                })?);
+            }
+            _ => {}
+        }
+        // A delta may come from another task, which does not wake this one.
+        Ok(self.idle.map_or(left, |idle| left.min(idle)))
+    }
+
+    fn within(
+        &self,
+        limit: Duration,
+        elapsed: Duration,
+        message: impl FnOnce(Duration) -> String,
+    ) -> Result<Duration> {
+        limit.checked_sub(elapsed).filter(|left| !left.is_zero()).ok_or_else(|| {
+            Error::new(ErrorKind::Timeout, message(limit)).with_call(self.site.clone())
+        })
+    }
+}

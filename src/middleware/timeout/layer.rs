@@ -1,0 +1,111 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_layer::Layer;
+
+use super::CallTimeout;
+use super::clock::{self, Deltas};
+use crate::callback::layer_names_tools;
+use crate::model::ModelRequest;
+use crate::request::Request;
+use crate::tool::ToolRequest;
+
+/// Fails a call that takes too long; [`CallTimeout`] is the service. Which call `R` is follows from
+/// where the layer is used.
+#[must_use = "a layer does nothing until it is layered"]
+pub struct CallTimeoutLayer<R> {
+    limits: Limits<R>,
+}
+
+pub(super) struct Limits<R> {
+    whole: Duration,
+    by_name: Arc<HashMap<Arc<str>, Duration>>,
+    pub(super) first_delta: Option<Duration>,
+    pub(super) idle: Option<Duration>,
+    /// Has the call's deltas seen, if it has any.
+    pub(super) watch: Option<Watch<R>>,
+}
+
+type Watch<R> = fn(&mut R) -> Option<Arc<Deltas>>;
+
+impl<R: Request> CallTimeoutLayer<R> {
+    /// A call may take so long, from the moment it is made to its answer.
+    pub fn new(limit: Duration) -> Self {
+        let (by_name, first_delta, idle, watch) = Default::default();
+        Self { limits: Limits { whole: limit, by_name, first_delta, idle, watch } }
+    }
+}
+
+impl CallTimeoutLayer<ModelRequest> {
+    /// The first delta of a streamed answer may take so long, from the moment the call is made.
+    /// As long as the whole unless told.
+    pub fn with_first_delta(mut self, limit: Duration) -> Self {
+        self.limits.first_delta = Some(limit);
+        self.limits.watch = Some(clock::watch);
+        self
+    }
+
+    /// Each delta of a streamed answer may take so long after the one before, and so may its end
+    /// after the last. As long as the whole unless told.
+    pub fn with_idle(mut self, limit: Duration) -> Self {
+        self.limits.idle = Some(limit);
+        self.limits.watch = Some(clock::watch);
+        self
+    }
+}
+
+impl CallTimeoutLayer<ToolRequest> {
+    /// Calls of the tool `name` may take so long, in the place of the limit for all. Building an
+    /// agent that has no such tool fails.
+    pub fn with_limit_of(mut self, name: impl Into<Arc<str>>, limit: Duration) -> Self {
+        Arc::make_mut(&mut self.limits.by_name).insert(name.into(), limit);
+        self
+    }
+}
+
+impl<R: Request> Limits<R> {
+    pub(super) fn whole(&self, request: &R) -> Duration {
+        let own = request.name().and_then(|name| self.by_name.get(name));
+        own.copied().unwrap_or(self.whole)
+    }
+}
+
+impl<S, R> Layer<S> for CallTimeoutLayer<R> {
+    type Service = CallTimeout<S, R>;
+
+    fn layer(&self, inner: S) -> CallTimeout<S, R> {
+        layer_names_tools("CallTimeoutLayer", self.limits.by_name.keys().cloned());
+        CallTimeout::new(inner, self.limits.clone())
+    }
+}
+
+impl<R> Clone for CallTimeoutLayer<R> {
+    fn clone(&self) -> Self {
+        Self { limits: self.limits.clone() }
+    }
+}
+
+impl<R> fmt::Debug for CallTimeoutLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallTimeoutLayer").field("limits", &self.limits).finish()
+    }
+}
+
+impl<R> Clone for Limits<R> {
+    fn clone(&self) -> Self {
+        Self { by_name: self.by_name.clone(), ..*self }
+    }
+}
+
+impl<R> fmt::Debug for Limits<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits")
+            .field("whole", &self.whole)
+            .field("by_name", &self.by_name)
+            .field("first_delta", &self.first_delta)
+            .field("idle", &self.idle)
+            .finish()
+    }
+}

@@ -1,0 +1,68 @@
+//! Fails a call that takes too long.
+//!
+//! ```text
+//! CallTimeoutLayer<R>: Layer<S>    where S: Service<R, Response = R::Response>
+//! ```
+//!
+//! | limit | counts | for |
+//! |---|---|---|
+//! | [`new`](CallTimeoutLayer::new) | from the call to its answer | every call |
+//! | [`with_limit_of`](CallTimeoutLayer::with_limit_of) | the same, for one tool | tools |
+//! | [`with_first_delta`](CallTimeoutLayer::with_first_delta) | from the call to the first delta | streamed model calls |
+//! | [`with_idle`](CallTimeoutLayer::with_idle) | from one delta to the next, or to the end of the stream | streamed model calls |
+//!
+//! The last two do nothing for a call that nobody watches. They see what passes this layer: what a
+//! callback registered inside it holds back has not come yet, so register the layer last. A model
+//! that does not stream a call that is watched must have answered by the time of the first delta.
+//!
+//! Time spent waiting for whoever reads the stream does not count, unlike with
+//! [`tower::timeout`]. Time that a callback's [mapper](crate::stream::Mapper) makes the model wait
+//! does.
+//!
+//! The error is a [`Timeout`](crate::ErrorKind::Timeout), which is retryable; what the call was
+//! doing is dropped.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use tower_agent::middleware::timeout::CallTimeoutLayer;
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::{Agent, BoxError, Tool};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), BoxError> {
+//! # let model = ScriptedModel::new([Turn::pending()]);
+//! let agent = Agent::builder(model)
+//!     .tool(Tool::function("search", "Searches the web.", |words: String| words))
+//!     .model_layer(
+//!         CallTimeoutLayer::new(Duration::from_secs(120))
+//!             .with_first_delta(Duration::from_secs(30))
+//!             .with_idle(Duration::from_secs(30)),
+//!     )
+//!     .tool_layer(
+//!         CallTimeoutLayer::new(Duration::from_secs(60))
+//!             .with_limit_of("search", Duration::from_secs(300)),
+//!     )
+//!     .agent_layer(CallTimeoutLayer::new(Duration::from_secs(600)))
+//!     .build()?;
+//!
+//! let error = agent.run("hello").await.unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "model call of agent `agent`: timed out: no answer within 120s, the limit of the whole call"
+//! );
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod layer;
+mod service;
+
+pub use self::layer::CallTimeoutLayer;
+pub use self::service::CallTimeout;
+
+/// Futures of the layer in this module.
+pub mod future {
+    pub use super::service::ResponseFuture;
+}

@@ -1,0 +1,328 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::Checkpoint;
+use crate::call::Origin;
+use crate::context::{RunContext, State, Suspended};
+use crate::error::Interrupt;
+use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
+
+/// What an agent answers: what it said, what that took, and why it ended. Cloning is O(1).
+///
+/// ```
+/// use tower_agent::{AgentResponse, EndReason, Message};
+///
+/// let response = AgentResponse::new([Message::assistant("21.5 °C")]);
+/// assert_eq!(response.text(), "21.5 °C");
+/// assert_eq!(response.end_reason(), &EndReason::Completed);
+/// ```
+#[derive(Clone, Debug)]
+pub struct AgentResponse {
+    messages: Messages,
+    new_from: usize,
+    usage: Usage,
+    iterations: u32,
+    end_reason: EndReason,
+    state: State,
+    kept: Option<Arc<Kept>>,
+    origin: Origin,
+    /// Made by a callback, and not yet placed in a conversation.
+    is_bare: bool,
+}
+
+/// What a response's checkpoint has beside the messages.
+struct Kept {
+    suspended: Suspended,
+    private_state: State,
+    turn: u64,
+}
+
+impl fmt::Debug for Kept {
+    /// Leaves out the private state.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("turn", &self.turn).finish_non_exhaustive()
+    }
+}
+
+/// Why an agent ended.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// The model gave its answer.
+    Completed,
+    /// `stop_when` said so; or of a team, `until` or [an escalation](crate::RunContext::escalate).
+    StopCondition,
+    /// A callback called [`Error::end_invocation`](crate::Error::end_invocation).
+    EndedByCallback,
+    /// It waits for these; a run [resumes](super::AgentRequest::resume) it.
+    Interrupted(Arc<[Interrupt]>),
+    /// It made as many model calls as it may.
+    IterationLimit,
+}
+
+impl EndReason {
+    /// Of an agent that something in it has ended.
+    pub(crate) fn in_run(context: &RunContext) -> Self {
+        match context.interrupts() {
+            interrupts if interrupts.is_empty() => Self::EndedByCallback,
+            interrupts => Self::Interrupted(interrupts.into()),
+        }
+    }
+}
+
+impl AgentResponse {
+    /// An answer made of these new messages.
+    ///
+    /// Given by a callback or a layer, it is placed in the run, whose state and usage it carries:
+    /// from `before_agent` after the request's messages, from `after_agent` in the place of the
+    /// last thing that the agent said.
+    #[must_use]
+    pub fn new(messages: impl Into<Messages>) -> Self {
+        Self {
+            messages: messages.into(),
+            new_from: 0,
+            usage: Usage::default(),
+            iterations: 0,
+            end_reason: EndReason::Completed,
+            state: State::default(),
+            kept: None,
+            origin: Origin::default(),
+            is_bare: true,
+        }
+    }
+
+    /// The last thing that the model, or a callback in its place, said. `None` if it said nothing.
+    #[must_use]
+    pub fn message(&self) -> Option<&Message> {
+        self.new_messages().rev().find(|message| message.role() == Role::Assistant)
+    }
+
+    /// The text of [`message`](Self::message); empty if there is none.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.message().map(Message::text).unwrap_or_default()
+    }
+
+    /// Everything that was said in this run, first to last: the model's turns and the tools'.
+    #[must_use]
+    pub fn new_messages(&self) -> Iter<'_> {
+        self.messages.range(self.new_from)
+    }
+
+    /// The whole conversation: the request's messages, then the new ones. Pass it on as the next
+    /// request's [history](super::AgentRequest::with_history).
+    #[must_use]
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// Returns the tool calls that wait for an answer, as [`Messages::open_calls`] does. Answer
+    /// them by [`AgentRequest::with_answer`](super::AgentRequest::with_answer).
+    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.messages.open_calls()
+    }
+
+    /// The tokens it took, sub-agents and failed attempts included.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// How many model calls the agent made; a retry inside the stack counts once.
+    #[must_use]
+    pub fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Why it ended.
+    #[must_use]
+    pub fn end_reason(&self) -> &EndReason {
+        &self.end_reason
+    }
+
+    /// What it waits for, if it was interrupted.
+    #[must_use]
+    pub fn interrupts(&self) -> &[Interrupt] {
+        match &self.end_reason {
+            EndReason::Interrupted(interrupts) => interrupts,
+            _ => &[],
+        }
+    }
+
+    /// All that the conversation needs to [go on](super::AgentRequest::resume), whatever has ended
+    /// this run: keep it in the place of the one that the run was given.
+    ///
+    /// ```
+    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent::{Agent, AgentRequest};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let model = ScriptedModel::always(Turn::from_text("Hello."));
+    /// # let agent = Agent::builder(model).build()?;
+    /// let first = agent.run("Hi.").await?;
+    /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
+    /// let second = agent.run(request).await?;
+    /// assert_eq!((second.messages().len(), second.checkpoint().turn), (4, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        let mut checkpoint = Checkpoint::new(self.messages.clone());
+        checkpoint.interrupts = self.interrupts().to_vec();
+        if let Some(kept) = &self.kept {
+            checkpoint.turn = kept.turn;
+            checkpoint.suspended = kept.suspended.clone();
+            checkpoint.private_state = kept.private_state.snapshot();
+        }
+        checkpoint
+    }
+
+    /// The session's state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Where the answer came from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The same answer with another last message in place of what the model said.
+    #[must_use]
+    pub fn with_message(mut self, message: Message) -> Self {
+        let last = (self.new_from..self.messages.len())
+            .rev()
+            .find(|&index| self.messages[index].role() == Role::Assistant);
+        match last.and_then(|index| self.messages.get_mut(index)) {
+            Some(old) => *old = message,
+            None => self.messages.push(message),
+        }
+        self
+    }
+
+    /// An agent's own answer: a whole conversation, of which it said what follows `new_from`.
+    pub(crate) fn since(mut self, new_from: usize) -> Self {
+        (self.new_from, self.is_bare) = (new_from, false);
+        self
+    }
+
+    /// Places a callback's answer after the conversation that was asked about, in its run.
+    pub(super) fn continue_from(&mut self, asked: &Messages, context: &RunContext) {
+        if std::mem::take(&mut self.is_bare) {
+            let said = std::mem::replace(&mut self.messages, asked.clone());
+            self.new_from = asked.len();
+            self.messages.extend(said.iter().cloned());
+            self.carry(context);
+        }
+    }
+
+    /// Places a callback's answer where the agent's last words were, or all that it said. A turn
+    /// whose calls wait stays, without its words.
+    pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
+        let waits = replaced.waiting_turn();
+        if std::mem::take(&mut self.is_bare) {
+            let given = std::mem::take(&mut self.messages);
+            let origin = self.origin;
+            *self = replaced.clone();
+            let ends_in_words =
+                self.new_messages().next_back().is_some_and(|last| last.role() == Role::Assistant);
+            let kept = match waits {
+                _ if is_all => self.new_from,
+                Some(at) => at.max(self.new_from),
+                None => self.messages.len() - usize::from(ends_in_words),
+            };
+            while self.messages.len() > kept {
+                self.messages.pop();
+            }
+            self.messages.extend(given.iter().cloned());
+            self.origin = origin;
+        }
+        if let Some(at) = waits {
+            self.keep_waiting(replaced.messages.range(at));
+        }
+    }
+
+    /// Where the turn begins that has calls without an answer, if it is in this run that it waits.
+    fn waiting_turn(&self) -> Option<usize> {
+        if self.interrupts().is_empty() {
+            return None;
+        }
+        let is_said = |&index: &usize| self.messages[index].role() != Role::Tool;
+        let last = (self.new_from..self.messages.len()).rev().find(is_said)?;
+        let answered = |id: &Arc<str>| {
+            let mut answers = self.messages.range(last).flat_map(Message::tool_results);
+            answers.any(|answer| answer.call_id == *id)
+        };
+        self.messages[last].tool_calls().any(|call| !answered(&call.id)).then_some(last)
+    }
+
+    /// Ends with a turn that waits, unless it does so already: the last words take the place of
+    /// that turn's own, so that a reader who has seen it sees them there.
+    fn keep_waiting(&mut self, mut turn: Iter<'_>) {
+        let Some(asks) = turn.next().filter(|_| self.waiting_turn().is_none()) else { return };
+        let is_of_turn = |message: &Message| {
+            let mut answers = message.tool_results();
+            answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
+        };
+        while self.new_messages().next_back().is_some_and(is_of_turn) {
+            self.messages.pop();
+        }
+        let mut asks = asks.clone();
+        asks.parts_mut().retain(|part| matches!(part, Part::ToolCall(_)));
+        let is_words =
+            |last: &&Message| last.role() == Role::Assistant && last.tool_calls().next().is_none();
+        if let Some(words) = self.new_messages().next_back().filter(is_words) {
+            asks.parts_mut().splice(0..0, words.parts().iter().cloned());
+            self.messages.pop();
+        }
+        self.messages.push(asks);
+        self.messages.extend(turn.cloned());
+    }
+
+    /// The same answer with its run's state, and the tokens that the agent has used in it.
+    pub(crate) fn in_run(mut self, context: &RunContext) -> Self {
+        self.carry(context);
+        self
+    }
+
+    fn carry(&mut self, context: &RunContext) {
+        self.usage = context.agent_usage();
+        self.state = context.state().clone();
+        self.keep(context);
+    }
+
+    /// The same answer with what its run has kept.
+    pub(crate) fn kept_by(mut self, context: &RunContext) -> Self {
+        self.keep(context);
+        self
+    }
+
+    fn keep(&mut self, context: &RunContext) {
+        let private_state = match context.is_outermost() {
+            true => context.private_state().clone(),
+            false => State::default(),
+        };
+        self.kept = Some(Arc::new(Kept {
+            suspended: context.record().save().suspended,
+            private_state,
+            turn: context.record().turn(),
+        }));
+    }
+
+    pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {
+        self.iterations = iterations;
+        self
+    }
+
+    pub(crate) fn with_end_reason(mut self, end_reason: EndReason) -> Self {
+        self.end_reason = end_reason;
+        self
+    }
+
+    pub(super) fn set_origin(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+}

@@ -1,0 +1,47 @@
+use tower::Service;
+
+use super::{AgentRequest, AgentResponse};
+use crate::boxed::BoxCallService;
+use crate::error::BoxError;
+
+/// An agent: any `tower::Service<AgentRequest>` that answers with an [`AgentResponse`], whose
+/// error becomes a [`BoxError`], and that can be cloned, sent and shared.
+///
+/// It is implemented for every such service; nothing implements it by hand. A function that takes
+/// one may put it under any layer of tower's, `Buffer` included.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an agent service",
+    label = "not a `Service<AgentRequest, Response = AgentResponse>` that is `Clone + Send + Sync + 'static`",
+    note = "an agent is `Service<AgentRequest, Response = AgentResponse, Error: Into<BoxError> + Send + Sync>` with a `Send + 'static` future, and `Clone + Send + Sync + 'static` itself",
+    note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
+    note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
+)]
+pub trait AgentService:
+    Service<
+        AgentRequest,
+        Response = AgentResponse,
+        Error: Into<BoxError> + Send + Sync,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+#[diagnostic::do_not_recommend]
+impl<S> AgentService for S where
+    S: Service<
+            AgentRequest,
+            Response = AgentResponse,
+            Error: Into<BoxError> + Send + Sync,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Any agent, with its type erased.
+pub type BoxAgent = BoxCallService<AgentRequest>;

@@ -1,0 +1,151 @@
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Delta;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
+
+/// What the deltas of an attempt add up to so far.
+#[derive(Debug, Default)]
+pub(super) struct MessageBuilder {
+    pieces: Vec<Piece>,
+    /// The ids of the tool calls.
+    calls: HashSet<Arc<str>>,
+    /// Where the last tool call of each index stands.
+    places: HashMap<usize, usize>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Reasoning(String),
+    ToolCall { index: usize, id: Arc<str>, name: Arc<str>, arguments: String },
+}
+
+impl MessageBuilder {
+    #[inline]
+    pub(super) fn push(&mut self, delta: &Delta) -> Result<()> {
+        match delta {
+            Delta::Text(more) => match self.pieces.last_mut() {
+                Some(Piece::Text(text)) => text.push_str(more),
+                _ => self.pieces.push(Piece::Text(more.clone())),
+            },
+            Delta::Reasoning(more) => match self.pieces.last_mut() {
+                Some(Piece::Reasoning(text)) => text.push_str(more),
+                _ => self.pieces.push(Piece::Reasoning(more.clone())),
+            },
+            Delta::ToolCall { index, id, name } => {
+                let (index, id, name) = (*index, id.clone(), name.clone());
+                // The last, where two begin with one index.
+                self.places.insert(index, self.pieces.len());
+                self.calls.insert(id.clone());
+                let arguments = String::new();
+                self.pieces.push(Piece::ToolCall { index, id, name, arguments });
+            }
+            Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
+        }
+        Ok(())
+    }
+
+    fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
+        let place = self.places.get(&wanted).and_then(|&place| self.pieces.get_mut(place));
+        match place {
+            Some(Piece::ToolCall { arguments, .. }) => Ok(arguments),
+            _ => {
+                let message = format!("arguments for tool call {wanted}, which has not begun");
+                Err(Error::new(ErrorKind::Protocol, message))
+            }
+        }
+    }
+
+    /// Whether a tool call has this id.
+    pub(super) fn has_call(&self, id: &str) -> bool {
+        self.calls.contains(id)
+    }
+
+    /// The same in as few deltas as will do.
+    pub(super) fn deltas(&self) -> Vec<Delta> {
+        let mut deltas = Vec::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => deltas.push(Delta::Text(text.clone())),
+                Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
+                Piece::ToolCall { index, id, name, arguments } => {
+                    let (index, id, name) = (*index, id.clone(), name.clone());
+                    deltas.push(Delta::ToolCall { index, id, name });
+                    deltas.push(Delta::Arguments { index, json: arguments.clone() });
+                }
+            }
+        }
+        deltas
+    }
+
+    pub(super) fn into_message(self) -> Message {
+        Message::new(Role::Assistant, self.pieces.into_iter().map(Part::from))
+    }
+}
+
+impl From<Piece> for Part {
+    fn from(piece: Piece) -> Self {
+        match piece {
+            Piece::Text(text) => Self::Text(Text { text, ..Text::default() }),
+            Piece::Reasoning(text) => Self::Reasoning(Reasoning { text, ..Reasoning::default() }),
+            Piece::ToolCall { id, name, arguments, .. } => {
+                Self::ToolCall(ToolCall::from_text(id, name, &arguments))
+            }
+        }
+    }
+}
+
+/// The deltas of a message that was not streamed.
+pub(super) fn deltas(message: &Message) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    for (index, part) in message.parts().iter().enumerate() {
+        match part {
+            Part::Text(text) => deltas.push(Delta::Text(text.text.clone())),
+            Part::Reasoning(reasoning) => deltas.push(Delta::Reasoning(reasoning.text.clone())),
+            Part::ToolCall(call) => {
+                let (id, name) = (call.id.clone(), call.name.clone());
+                deltas.push(Delta::ToolCall { index, id, name });
+                deltas.push(Delta::Arguments { index, json: call.arguments_text() });
+            }
+            _ => {}
+        }
+    }
+    deltas
+}
+
+/// Whether two messages look the same to whoever sees their deltas.
+pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
+    if one.shares_parts_with(other) {
+        return true;
+    }
+    fn words(message: &Message) -> impl Iterator<Item = u8> {
+        message.parts().iter().filter_map(Part::as_text).flat_map(str::bytes)
+    }
+    fn thoughts(message: &Message) -> impl Iterator<Item = u8> {
+        message.parts().iter().filter_map(as_thought).flat_map(str::bytes)
+    }
+    fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Value)> {
+        message.tool_calls().map(|call| (&*call.id, &*call.name, &*call.arguments))
+    }
+    words(one).eq(words(other)) && thoughts(one).eq(thoughts(other)) && calls(one).eq(calls(other))
+}
+
+/// Whether there is anything to see in a message.
+pub(super) fn is_visible(message: &Message) -> bool {
+    message.parts().iter().any(|part| match part {
+        Part::Text(text) => !text.text.is_empty(),
+        Part::ToolCall(_) => true,
+        part => as_thought(part).is_some_and(|thought| !thought.is_empty()),
+    })
+}
+
+fn as_thought(part: &Part) -> Option<&str> {
+    match part {
+        Part::Reasoning(reasoning) => Some(&reasoning.text),
+        _ => None,
+    }
+}
