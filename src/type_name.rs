@@ -29,6 +29,8 @@ pub(crate) fn services_inside(name: &'static str) -> Vec<&'static str> {
     const AROUND_FIRST: [&str; 17] = [
         "AndThen",
         "AsyncFilter",
+        "CallRetry",
+        "CallTimeout",
         "CallbackService",
         "ConcurrencyLimit",
         "Filter",

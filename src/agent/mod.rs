@@ -22,6 +22,7 @@
 //! All of it is one run: one id, one state, one token, and usage that counts for every agent on
 //! the path.
 
+#[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod agent;
 mod as_tool;
 mod build_error;
