@@ -26,7 +26,7 @@ pub(crate) fn layers(name: &'static str) -> Vec<&'static str> {
 /// The services that a service stands around, where that can be told: a layer's one, or those that
 /// a `Fallback` chooses from.
 pub(crate) fn services_inside(name: &'static str) -> Vec<&'static str> {
-    const AROUND_FIRST: [&str; 17] = [
+    const AROUND_FIRST: [&str; 19] = [
         "AndThen",
         "AsyncFilter",
         "CallRetry",
