@@ -3,14 +3,11 @@
 #[path = "../benches/support/allocations.rs"]
 #[allow(unreachable_pub, reason = "shared with the benches")]
 mod allocations;
-#[path = "../benches/support/work.rs"]
+#[path = "../benches/support/counted.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the benches")]
-mod work;
+mod counted;
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use futures::StreamExt;
 use serde_json::json;
@@ -29,14 +26,7 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use self::allocations::Allocations;
-
-/// Runs a future that never waits.
-fn finish<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+use self::counted::work::{self, finish};
 
 #[test]
 fn cloning_a_request_allocates_nothing() {
@@ -172,6 +162,23 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
     assert!(all > 15, "{all} events");
     for after in 0..=all + 1 {
         assert_eq!(allocations::left(|| serve(after)), 0, "dropped after {after} of {all} events");
+    }
+}
+
+/// The rest of what the counts say stands in `benches/counts.rs`, which needs valgrind.
+#[test]
+fn nothing_allocates_more_than_was_written_down() {
+    let expected = counted::expected();
+    for row in counted::ROWS {
+        let mut run = (row.make)();
+        run();
+        let counted = allocations::of(run).count as f64 / row.per_run as f64;
+        let expected = expected[row.name].allocations;
+        assert!(
+            counted <= expected * (1.0 + counted::MARGIN),
+            "{}: {counted} allocations, and {expected} in benches/counts.json",
+            row.name,
+        );
     }
 }
 

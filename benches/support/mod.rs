@@ -8,25 +8,13 @@
 pub mod allocations;
 pub mod work;
 
-use std::future::Future;
 use std::hint::black_box;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use self::allocations::Allocations;
+pub use self::work::finish;
 
 const TURN: Duration = Duration::from_millis(1);
-
-/// Runs a future to its end. Nothing in the benches waits for the world.
-pub fn finish<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-    }
-}
 
 /// Things to compare.
 #[derive(Default)]

@@ -1,8 +1,11 @@
 //! The workload: a model that asks for a sum a number of times and then answers.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use tower::service_fn;
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::model::ModelService;
@@ -11,6 +14,14 @@ use tower_agent::{
     Usage,
 };
 
+/// Runs a future that waits for nothing.
+pub fn finish<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
 /// The arguments of the tool.
 #[derive(Deserialize, JsonSchema)]
 pub struct Add {
@@ -18,11 +29,13 @@ pub struct Add {
     pub b: i64,
 }
 
-/// What the model says to a conversation that began with one message.
+/// What the model says to a conversation that began with one message. As from a provider, the
+/// arguments are text.
 pub fn answer(messages: &Messages, sums: usize) -> ModelResponse {
     let turn = messages.len() / 2;
     let message = if turn < sums {
-        let call = ToolCall::new(format!("call_{turn}"), "add", json!({ "a": turn, "b": 1 }));
+        let arguments = format!(r#"{{"a":{turn},"b":1}}"#);
+        let call = ToolCall::from_text(format!("call_{turn}"), "add", &arguments);
         Message::new(Role::Assistant, [Part::from(call)])
     } else {
         Message::assistant("done")

@@ -1,0 +1,180 @@
+//! Instructions and allocations, counted by valgrind. From run to run of one build the instructions
+//! differ by less than 0.1 %, and the allocations not at all.
+//!
+//! ```sh
+//! cargo bench --bench counts                # shows them beside benches/counts.json
+//! cargo bench --bench counts -- --check     # fails where one grew by more than 3 %
+//! cargo bench --bench counts -- --write     # renews the file
+//! ```
+//!
+//! The bench runs itself under callgrind, for two numbers of runs; the difference is that of the
+//! runs alone, without the start of the program and what is made once. Its own part is
+//! `--row <name> <runs>`, which can also be given to a profiler.
+
+#[path = "support/counted.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared")]
+mod counted;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+use tower_agent::BoxError;
+
+use self::counted::{CLOSURES, Count, FILE, MARGIN, ROWS, Row};
+
+/// The two numbers of runs. Before them, one that warms up.
+const RUNS: [usize; 2] = [10, 60];
+
+fn main() -> Result<ExitCode, BoxError> {
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    if let [flag, name, runs] = &arguments[..]
+        && flag == "--row"
+    {
+        work_for(name, runs.parse()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let asked = |flag| arguments.iter().any(|argument| argument == flag);
+    let mut counts = BTreeMap::new();
+    for row in ROWS {
+        counts.insert(row.name, count(row)?);
+    }
+    let [ten, twenty] = CLOSURES.map(|name| counts[name]);
+    let each = |ten, twenty| (twenty - ten) / (20.0 * 39.0);
+    let instructions = each(ten.instructions, twenty.instructions);
+    let allocations = each(ten.allocations, twenty.allocations);
+    counts.insert(counted::CLOSURE, rounded(instructions, allocations));
+    if asked("--write") {
+        fs::write(FILE, written(&counts)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let grew = compare(&counts);
+    Ok(if asked("--check") && grew { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Does the work of a row so many times, and once before.
+fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
+    let row = ROWS.iter().find(|row| row.name == name).ok_or("there is no such row")?;
+    let mut run = (row.make)();
+    (0..=runs).for_each(|_| run());
+    Ok(())
+}
+
+/// What a row takes, once.
+fn count(row: &Row) -> Result<Count, BoxError> {
+    let [fewer, more] = RUNS;
+    let (fewer_counted, more_counted) = (callgrind(row.name, fewer)?, callgrind(row.name, more)?);
+    let each = |fewer_counted: u64, more_counted: u64| {
+        (more_counted - fewer_counted) as f64 / ((more - fewer) * row.per_run) as f64
+    };
+    Ok(rounded(
+        each(fewer_counted.instructions, more_counted.instructions),
+        each(fewer_counted.allocations, more_counted.allocations),
+    ))
+}
+
+fn rounded(instructions: f64, allocations: f64) -> Count {
+    Count { instructions: instructions.round(), allocations: (allocations * 100.0).round() / 100.0 }
+}
+
+#[derive(Default)]
+struct Profile {
+    instructions: u64,
+    allocations: u64,
+}
+
+fn callgrind(name: &str, runs: usize) -> Result<Profile, BoxError> {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("counts.callgrind");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--quiet"])
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(env::current_exe()?)
+        .args(["--row", name, &runs.to_string()])
+        .output()
+        .map_err(|error| format!("valgrind is needed, and does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Profile::read(&fs::read_to_string(file)?)
+}
+
+impl Profile {
+    /// Reads callgrind's format: the total of instructions, and how often the allocator is called.
+    fn read(text: &str) -> Result<Self, BoxError> {
+        let mut profile = Self::default();
+        let mut names = HashMap::new();
+        let mut allocates = false;
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(['=', ':']) else { continue };
+            match key {
+                "totals" => profile.instructions = value.trim().parse()?,
+                // A name is written in full where it comes up first, and later by its number.
+                "fn" | "cfn" => {
+                    let (number, name) = value.split_once(' ').unwrap_or((value, ""));
+                    let is_allocator = names.entry(number).or_insert_with(|| is_allocator(name));
+                    allocates = *is_allocator;
+                }
+                "calls" if allocates => {
+                    let times = value.split(' ').next().unwrap_or_default();
+                    profile.allocations += times.parse::<u64>()?;
+                }
+                _ => {}
+            }
+        }
+        if profile.instructions == 0 {
+            Err("no total in what callgrind wrote".into())
+        } else {
+            Ok(profile)
+        }
+    }
+}
+
+fn is_allocator(function: &str) -> bool {
+    ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"].contains(&function)
+}
+
+/// Shows the counts beside those of the file; whether one grew.
+fn compare(counts: &BTreeMap<&str, Count>) -> bool {
+    let expected = counted::expected();
+    let (mut grew, mut fell) = (false, false);
+    println!("| | instructions | | allocations | |");
+    println!("|---|--:|--:|--:|--:|");
+    for name in ROWS.iter().map(|row| row.name).chain([counted::CLOSURE]) {
+        let (count, before) = (counts[name], expected.get(name));
+        let mut change = |count: f64, before: Option<f64>| {
+            let Some(before) = before else {
+                grew = true;
+                return "new".to_owned();
+            };
+            let change = count - before;
+            grew |= change > before * MARGIN;
+            fell |= -change > before * MARGIN;
+            if change == 0.0 { String::new() } else { format!("{:+.1} %", 100.0 * change / before) }
+        };
+        let instructions = change(count.instructions, before.map(|before| before.instructions));
+        let allocations = change(count.allocations, before.map(|before| before.allocations));
+        let Count { instructions: counted, allocations: allocated } = count;
+        println!("| {name} | {counted} | {instructions} | {allocated} | {allocations} |");
+    }
+    if grew {
+        println!("\nA count grew by more than {} %. Make it smaller, or say why.", 100.0 * MARGIN);
+    }
+    if grew || fell {
+        println!("\nWhat changed for good: cargo bench --bench counts -- --write");
+    }
+    grew
+}
+
+/// The counts as the file has them, a line each.
+fn written(counts: &BTreeMap<&str, Count>) -> Result<String, BoxError> {
+    let names = ROWS.iter().map(|row| row.name).chain([counted::CLOSURE]);
+    let lines: Result<Vec<_>, BoxError> = names
+        .map(|name| Ok(format!("    {}: {}", serde_json::to_string(name)?, line(counts[name]))))
+        .collect();
+    Ok(format!("{{\n{}\n}}\n", lines?.join(",\n")))
+}
+
+fn line(Count { instructions, allocations }: Count) -> String {
+    format!(r#"{{ "instructions": {instructions}, "allocations": {allocations} }}"#)
+}

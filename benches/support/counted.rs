@@ -1,0 +1,157 @@
+//! What is counted: its instructions in `benches/counts.rs`, its allocations there and in
+//! `tests/allocations.rs`.
+
+#[path = "by_hand.rs"]
+mod by_hand;
+#[path = "deltas.rs"]
+mod deltas;
+#[path = "work.rs"]
+pub mod work;
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+
+use futures::StreamExt;
+use serde::Deserialize;
+use tower_agent::agui::AgUi;
+use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
+use tower_agent::{Action, AgentBuilder, AgentRequest, Callback, Request, Result};
+
+use self::by_hand::Loop;
+use self::deltas::{DELTAS, WORD};
+use self::work::finish;
+
+/// Tool calls a run; one more of the model.
+const SUMS: usize = 19;
+
+/// One thing that is counted.
+pub struct Row {
+    pub name: &'static str,
+    /// How often it does in a run what is counted.
+    pub per_run: usize,
+    /// Makes it, and gives a run of it.
+    pub make: fn() -> Box<dyn FnMut()>,
+}
+
+/// What is counted, in the order in which it is shown.
+pub const ROWS: &[Row] = &[
+    run("by hand", || by_hand(0)),
+    run("agent", || agent(work::agent(SUMS))),
+    run("by hand, 10 boxed callbacks of 2 hooks", || by_hand(10)),
+    run("agent, 10 callbacks of 2 async hooks", || agent(hooked(10))),
+    run(CLOSURES[0], || agent(closures(10))),
+    run(CLOSURES[1], || agent(closures(20))),
+    run("agent, watched", watched),
+    delta("delta, made and written by `serde_json` alone", written_alone),
+    delta("delta of a run, not translated", || streamed(0)),
+    delta("delta of a run, to AG-UI", || served(0)),
+    delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
+];
+
+/// The rows whose difference is that of 20 closures around each of 39 calls.
+pub const CLOSURES: [&str; 2] = ["agent, 10 + 10 sync closures", "agent, 20 + 20 sync closures"];
+
+/// The row of that difference.
+pub const CLOSURE: &str = "a sync closure";
+
+const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
+    Row { name, per_run: 1, make }
+}
+
+const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
+    Row { name, per_run: DELTAS, make }
+}
+
+/// What a row took when it was last written down.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Count {
+    pub instructions: f64,
+    pub allocations: f64,
+}
+
+/// What stands in `benches/counts.json`, by the name of the row.
+pub fn expected() -> BTreeMap<String, Count> {
+    serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap()
+}
+
+pub const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts.json");
+
+/// How much more than expected a count may be, and how much less before it is written down anew.
+pub const MARGIN: f64 = 0.03;
+
+fn by_hand(hooks: usize) -> Box<dyn FnMut()> {
+    let by_hand = Loop::new(SUMS, hooks);
+    Box::new(move || {
+        let (messages, tokens) = finish(by_hand.run("Count to 19.")).unwrap();
+        assert_eq!((messages.len(), tokens), (2 * SUMS + 2, 2200));
+    })
+}
+
+fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {
+    let agent = builder.build().unwrap();
+    Box::new(move || {
+        let response = finish(agent.run(AgentRequest::new("Count to 19."))).unwrap();
+        assert_eq!((response.messages().len(), response.usage().total()), (2 * SUMS + 2, 2200));
+    })
+}
+
+/// Async in both phases, and in need of its arguments.
+struct Hooks;
+
+impl<R: Request> Callback<R> for Hooks {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        std::future::ready(()).await;
+        black_box(request);
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
+        std::future::ready(()).await;
+        black_box((request, response));
+        Ok(Action::Continue)
+    }
+}
+
+fn hooked(callbacks: usize) -> AgentBuilder {
+    (0..callbacks).fold(work::agent(SUMS), |builder, _| builder.on_model(Hooks).on_tool(Hooks))
+}
+
+/// So many closures before each call, and as many after it.
+fn closures(pairs: usize) -> AgentBuilder {
+    (0..pairs).fold(work::agent(SUMS), |builder, _| {
+        builder
+            .on_model(before_model(|_| {}))
+            .on_model(after_model(|_, _| {}))
+            .on_tool(before_tool(|_| {}))
+            .on_tool(after_tool(|_, _| {}))
+    })
+}
+
+fn watched() -> Box<dyn FnMut()> {
+    let agent = work::agent(SUMS).build().unwrap();
+    Box::new(move || {
+        let events = finish(agent.stream("Count to 19.").count());
+        assert!(events > 2 * SUMS, "{events} events");
+    })
+}
+
+fn written_alone() -> Box<dyn FnMut()> {
+    Box::new(deltas::written_alone)
+}
+
+fn streamed(mappers: usize) -> Box<dyn FnMut()> {
+    let agent = deltas::agent(DELTAS, mappers).build().unwrap();
+    Box::new(move || {
+        let events = finish(agent.stream("Talk.").count());
+        assert!(events > DELTAS, "{events} events");
+    })
+}
+
+fn served(mappers: usize) -> Box<dyn FnMut()> {
+    let server = AgUi::new(deltas::agent(DELTAS, mappers).build().unwrap());
+    let mut bytes = Vec::with_capacity(32 << 10);
+    Box::new(move || {
+        let sent = deltas::serve(&server, &mut bytes);
+        assert!(sent > DELTAS * WORD.len(), "{sent} bytes");
+    })
+}

@@ -1,0 +1,66 @@
+//! A model that says many words, and the way of each of them to the bytes of AG-UI.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use futures::StreamExt;
+use tower::service_fn;
+use tower_agent::agui::{AgUi, Event, Message, RunAgentInput, sse};
+use tower_agent::callback::before_model;
+use tower_agent::stream::{Delta, map_fn};
+use tower_agent::{Agent, AgentBuilder, BoxError, Error, ModelRequest, ModelResponse};
+
+use super::work::finish;
+
+/// How many words a run says that is measured by the delta.
+pub const DELTAS: usize = 1000;
+pub const WORD: &str = "a word ";
+
+/// An agent whose model says so many words, each of which goes through so many mappers.
+pub fn agent(words: usize, mappers: usize) -> AgentBuilder {
+    let model = service_fn(move |request: ModelRequest| async move {
+        let Some(sink) = request.delta_sender() else {
+            return Err(Error::from(BoxError::from("unseen")));
+        };
+        let mut attempt = sink.open();
+        for _ in 0..words {
+            attempt.send(Delta::Text(WORD.to_owned())).await?;
+        }
+        Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
+    });
+    let mapper = || before_model(|request| request.map_deltas(|| map_fn(Some)));
+    (0..mappers).fold(Agent::builder(model), |builder, _| builder.on_model(mapper()))
+}
+
+/// The least that could be done: the events of a run made, and written as JSON.
+pub fn written_alone() {
+    let message = Arc::<str>::from("4b2f1c1e-0000-4000-8000-000000000000-0");
+    for _ in 0..DELTAS {
+        let event = Event::text_content(message.clone(), WORD);
+        black_box(serde_json::to_string(&event).unwrap());
+    }
+}
+
+/// Reads a run to its end; how many bytes a front end is sent.
+pub fn serve(server: &AgUi, bytes: &mut Vec<u8>) -> usize {
+    finish(async {
+        let mut run = server.run(input()).await.unwrap();
+        let (mut writer, mut sent) = (sse::Writer::new(), 0);
+        while let Some(event) = run.next().await {
+            writer.write(&event, bytes).unwrap();
+            if bytes.len() > 16 << 10 {
+                sent += bytes.len();
+                bytes.clear();
+            }
+        }
+        sent + bytes.len()
+    })
+}
+
+/// Each in a thread of its own.
+pub fn input() -> RunAgentInput {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    let thread = format!("thread {}", THREADS.fetch_add(1, Relaxed));
+    RunAgentInput::new(thread, "run", [Message::user("m1", "Talk.")])
+}
