@@ -1,5 +1,6 @@
 //! Instructions and allocations, counted by valgrind. From run to run of one build the instructions
-//! differ by less than 0.1 %, and the allocations not at all.
+//! differ by less than 0.1 %, and the allocations not at all. Another compiler gives other counts,
+//! and so does an incremental build: where those are the custom, set `CARGO_INCREMENTAL=0`.
 //!
 //! ```sh
 //! cargo bench --bench counts                # shows them beside benches/counts.json
