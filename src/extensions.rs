@@ -1,9 +1,11 @@
 //! Typed data that travels with one call.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+use crate::any_value::AnyValue;
 
 /// A map from type to value, private to one call.
 ///
@@ -23,13 +25,7 @@ use std::sync::Arc;
 /// assert!(extensions.is_empty());
 /// ```
 #[derive(Clone, Default)]
-pub struct Extensions(Option<Arc<HashMap<TypeId, Entry>>>);
-
-#[derive(Clone)]
-struct Entry {
-    name: &'static str,
-    value: Arc<dyn Any + Send + Sync>,
-}
+pub struct Extensions(Option<Arc<HashMap<TypeId, AnyValue>>>);
 
 impl Extensions {
     /// An empty map; it allocates on the first insert.
@@ -40,16 +36,14 @@ impl Extensions {
 
     /// Stores `value` under its type and returns what was there.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<Arc<T>> {
-        let entry = Entry { name: type_name::<T>(), value: Arc::new(value) };
-        Arc::make_mut(self.0.get_or_insert_default())
-            .insert(TypeId::of::<T>(), entry)
-            .and_then(|old| old.value.downcast().ok())
+        let map = Arc::make_mut(self.0.get_or_insert_default());
+        map.insert(TypeId::of::<T>(), AnyValue::new(value))?.downcast()
     }
 
     /// The value of type `T`.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.0.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
+        self.0.as_ref()?.get(&TypeId::of::<T>())?.downcast_ref()
     }
 
     /// Takes the value of type `T` out.
@@ -58,7 +52,7 @@ impl Extensions {
         if !map.contains_key(&TypeId::of::<T>()) {
             return None;
         }
-        Arc::make_mut(map).remove(&TypeId::of::<T>())?.value.downcast().ok()
+        Arc::make_mut(map).remove(&TypeId::of::<T>())?.downcast()
     }
 
     /// Whether nothing is stored.
@@ -70,6 +64,6 @@ impl Extensions {
 
 impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.iter().flat_map(|map| map.values()).map(|e| e.name)).finish()
+        f.debug_set().entries(self.0.iter().flat_map(|map| map.values())).finish()
     }
 }

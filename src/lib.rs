@@ -178,6 +178,7 @@
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+mod any_value;
 mod boxed;
 mod caught;
 mod extensions;
@@ -185,6 +186,7 @@ mod function;
 mod latched;
 mod lock;
 mod maybe_future;
+mod on_drop;
 mod panic;
 mod request;
 mod run;

@@ -49,6 +49,6 @@ fn message(payload: &(dyn Any + Send)) -> String {
     } else if let Some(text) = payload.downcast_ref::<String>() {
         text.clone()
     } else {
-        "a value that is no text".to_owned()
+        "non-string panic payload".to_owned()
     }
 }

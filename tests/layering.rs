@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// on the last floor nothing imports from a neighbour either.
 const FLOORS: [&[&str]; 6] = [
     &[
+        "any_value",
         "boxed",
         "call",
         "caught",
@@ -19,6 +20,7 @@ const FLOORS: [&[&str]; 6] = [
         "lock",
         "maybe_future",
         "message",
+        "on_drop",
         "panic",
         "request",
         "stream",

@@ -17,6 +17,7 @@ use crate::callback::{Bundle, InTree};
 use crate::context::{self, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ModelService;
+use crate::on_drop::OnDrop;
 use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
 use crate::stream::{EventEmitter, EventKind};
@@ -243,14 +244,13 @@ async fn run(
     checked: Result<()>,
 ) -> Result<AgentResponse> {
     let context = request.context().clone();
-    let entered = |emitter: &EventEmitter| Entered { emitter: emitter.clone(), has_left: false };
-    let entered = context.emitter().map(entered);
-    if let Some(Entered { emitter, .. }) = &entered {
+    let entered = context.emitter().map(|it| OnDrop::new(it.clone(), |it| dropped(it)));
+    if let Some(emitter) = &entered {
         emitter.tell(EventKind::AgentStarted).await;
     }
     let result = boxed(|| answer(agent, request, checked)).await;
     if let Some(entered) = entered {
-        boxed(|| entered.leave(&result)).await;
+        boxed(|| leave(entered, &result)).await;
     }
     result
 }
@@ -265,36 +265,25 @@ where
     Box::pin(make())
 }
 
-/// An agent that whoever watches has seen begin, and will see end, even if it is dropped.
-struct Entered {
-    emitter: EventEmitter,
-    has_left: bool,
+/// Shows how an agent that was seen to start has finished.
+async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>) {
+    if let Ok(response) = result {
+        emitter.answered(response.new_messages()).await;
+    }
+    emitter.disarm();
+    if result.is_err() {
+        emitter.failed();
+    }
+    let interrupts = result.as_ref().map(|it| it.interrupts().into()).unwrap_or_default();
+    let error = result.as_ref().err().cloned().map(Error::without_checkpoint);
+    emitter.tell(EventKind::AgentFinished { interrupts, error }).await;
 }
 
-impl Entered {
-    async fn leave(mut self, result: &Result<AgentResponse>) {
-        if let Ok(response) = result {
-            self.emitter.answered(response.new_messages()).await;
-        }
-        self.has_left = true;
-        if result.is_err() {
-            self.emitter.failed();
-        }
-        let interrupts = result.as_ref().map(|it| it.interrupts().into()).unwrap_or_default();
-        let error = result.as_ref().err().cloned().map(Error::without_checkpoint);
-        self.emitter.tell(EventKind::AgentFinished { interrupts, error }).await;
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if !self.has_left {
-            let error = Error::new(ErrorKind::Cancelled, "the agent's call was dropped");
-            self.emitter.failed();
-            let interrupts = Arc::default();
-            self.emitter.note(EventKind::AgentFinished { interrupts, error: Some(error) });
-        }
-    }
+/// Shows that an agent that was seen to start has been dropped.
+fn dropped(emitter: &EventEmitter) {
+    emitter.failed();
+    let error = Some(Error::new(ErrorKind::Cancelled, "the agent's call was dropped"));
+    emitter.note(EventKind::AgentFinished { interrupts: Arc::default(), error });
 }
 
 async fn answer(

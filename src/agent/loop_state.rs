@@ -24,10 +24,11 @@ use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
 use crate::model::{ModelRequest, ModelResponse, Settings};
+use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
-use crate::stream::{DeltaSender, EventEmitter, EventKind};
+use crate::stream::{EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
@@ -86,7 +87,7 @@ pub(super) struct LoopState<'a> {
     /// The context of the current turn.
     pub(super) turn: RunContext,
     /// Whoever watches was told that a turn has begun, and not that it is over.
-    step: Option<Watched>,
+    step: Option<OnDrop<(EventEmitter, u32)>>,
 }
 
 impl<'a> LoopState<'a> {
@@ -232,13 +233,17 @@ impl<'a> LoopState<'a> {
         request: ModelRequest,
     ) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
-        self.step = Some(Watched::Step { emitter: emitter.clone(), iteration });
+        self.step = Some(OnDrop::new((emitter.clone(), iteration), |(emitter, iteration)| {
+            emitter.note(EventKind::StepFinished { iteration: *iteration });
+        }));
         emitter.tell(EventKind::StepStarted { iteration }).await;
         let (sink, before) = (emitter.delta_sender(), self.turn.agent_usage());
-        let _call = Watched::Call { emitter: emitter.clone(), sink: sink.clone() };
+        let call = (emitter.clone(), sink.clone());
+        let mut call = OnDrop::new(call, |(emitter, sink)| emitter.drop_call(sink));
         let result = self.answer(request.with_delta_sender(sink.clone())).await;
         let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
         emitter.settle(&sink, answer).await;
+        call.disarm();
         let usage = Box::new(self.turn.agent_usage() - before);
         if *usage != Usage::default() {
             emitter.tell(EventKind::Usage { usage }).await;
@@ -355,30 +360,6 @@ impl<'a> LoopState<'a> {
             .with_iterations(self.iterations)
             .in_run(context)
             .with_end_reason(end)
-    }
-}
-
-/// What whoever watches is told the end of, even if it is dropped.
-enum Watched {
-    Step {
-        emitter: EventEmitter,
-        iteration: u32,
-    },
-    /// Nothing, unless it was dropped before it was settled.
-    Call {
-        emitter: EventEmitter,
-        sink: DeltaSender,
-    },
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        match self {
-            Self::Step { emitter, iteration } => {
-                emitter.note(EventKind::StepFinished { iteration: *iteration });
-            }
-            Self::Call { emitter, sink } => emitter.drop_call(sink),
-        }
     }
 }
 

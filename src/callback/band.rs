@@ -4,12 +4,13 @@ use std::future::{Future, poll_fn};
 
 use tower::Service;
 
-use super::Callbacks;
 use super::ending::CallState;
 use super::options::{CallbackSemantics, Retries};
 use super::phases::{Asked, Recovered};
+use super::{Callbacks, Outcome};
 use crate::call::{CallKind, Origin};
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
+use crate::on_drop::OnDrop;
 use crate::request::Request;
 
 /// Runs one call inside a band. `inner` has been polled ready.
@@ -24,7 +25,9 @@ where
     R: Request,
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
-    let mut call = CallState::new(request, callbacks);
+    let call = CallState::new(request, callbacks);
+    // However it ends, every callback that was entered is told so, once.
+    let mut call = OnDrop::new(call, |call| call.end(Outcome::Dropped));
     async move {
         let mut result = match call.request.context().refusal(R::CALL) {
             Some(ended) => Err(ended),
@@ -37,7 +40,11 @@ where
             }
             _ => {}
         }
-        call.end(&result);
+        call.disarm();
+        call.end(match &result {
+            Ok(response) => Outcome::Done(response),
+            Err(error) => Outcome::Failed(error),
+        });
         result
     }
 }

@@ -1,11 +1,9 @@
 use super::phases::Asked;
 use super::{Callbacks, Outcome};
-use crate::error::Result;
 use crate::panic::catch;
 use crate::request::Request;
 
-/// A call that has begun. It owns the request, and however it ends, it tells every callback that
-/// was entered so, once.
+/// A call that has begun: its request, and the callbacks that were entered.
 pub(super) struct CallState<R: Request> {
     pub(super) request: R,
     pub(super) callbacks: Callbacks<R>,
@@ -13,18 +11,12 @@ pub(super) struct CallState<R: Request> {
     /// behind them the first few guards.
     entered: usize,
     guards_entered: usize,
-    ended: bool,
 }
 
 impl<R: Request> CallState<R> {
     pub(super) fn new(request: R, callbacks: Callbacks<R>) -> Self {
         let callbacks = callbacks.in_run(request.context());
-        Self { request, callbacks, entered: 0, guards_entered: 0, ended: false }
-    }
-
-    /// A call of which only a phase is run: nobody is told of an end.
-    pub(super) fn unended(request: R, callbacks: Callbacks<R>) -> Self {
-        Self { request, callbacks, entered: 0, guards_entered: 0, ended: true }
+        Self { request, callbacks, entered: 0, guards_entered: 0 }
     }
 
     /// Whether a hook of the callback at `index` is to run; if so, it is about to.
@@ -43,28 +35,13 @@ impl<R: Request> CallState<R> {
         catch(|| self.callbacks.as_slice()[index].get().is_guard()).unwrap_or(true)
     }
 
-    pub(super) fn end(mut self, result: &Result<R::Response>) {
-        match result {
-            Ok(response) => self.tell(Outcome::Done(response)),
-            Err(error) => self.tell(Outcome::Failed(error)),
-        }
-    }
-
-    fn tell(&mut self, outcome: Outcome<'_, R::Response>) {
-        self.ended = true;
+    /// Tells every callback that was entered how the call has ended.
+    pub(super) fn end(&self, outcome: Outcome<'_, R::Response>) {
         for (index, callback) in self.callbacks.as_slice().iter().enumerate() {
             if index < self.entered || index < self.guards_entered && self.is_guard(index) {
                 // It cannot change anything, so neither can its panic.
                 drop(catch(|| callback.get().on_end(&self.request, outcome)));
             }
-        }
-    }
-}
-
-impl<R: Request> Drop for CallState<R> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.tell(Outcome::Dropped);
         }
     }
 }

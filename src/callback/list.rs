@@ -201,7 +201,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// That of a hook, which names it.
     pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
-        let mut call = CallState::unended(request.clone(), self.clone());
+        let mut call = CallState::new(request.clone(), self.clone());
         let response = call.before(Asked::All).await;
         request.clone_from(&call.request);
         response
@@ -213,7 +213,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// That of a hook, which names it.
     pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
-        let mut call = CallState::unended(request.clone(), self.clone());
+        let mut call = CallState::new(request.clone(), self.clone());
         call.after(&mut response, Asked::All).await?;
         Ok(response)
     }
@@ -225,7 +225,7 @@ impl<R: Request> Callbacks<R> {
         if error.is_ending() {
             return Recovery::Fail(error);
         }
-        let mut call = CallState::unended(request.clone(), self.clone());
+        let mut call = CallState::new(request.clone(), self.clone());
         let recovered = call.on_error(error, true).await;
         request.clone_from(&call.request);
         match recovered {

@@ -1,8 +1,9 @@
-use std::any::{Any, type_name};
+use std::any::type_name;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use crate::any_value::AnyValue;
 use crate::error::{BoxError, Error};
 use crate::lock::lock;
 
@@ -23,23 +24,7 @@ use crate::lock::lock;
 /// assert!(context.values().remove("started"));
 /// ```
 #[derive(Default)]
-pub struct Values(Mutex<Option<HashMap<String, Entry>>>);
-
-#[derive(Clone)]
-struct Entry {
-    name: &'static str,
-    value: Arc<dyn Any + Send + Sync>,
-}
-
-impl Entry {
-    fn new<T: Default + Send + Sync + 'static>() -> Self {
-        Self { name: type_name::<T>(), value: Arc::new(T::default()) }
-    }
-
-    fn is_no<T>(&self, key: &str) -> ValueTypeError {
-        ValueTypeError { key: key.to_owned(), expected: type_name::<T>(), found: self.name }
-    }
-}
+pub struct Values(Mutex<Option<HashMap<String, AnyValue>>>);
 
 /// The value under a key has another type than the one asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +39,12 @@ pub struct ValueTypeError {
     pub found: &'static str,
 }
 
+impl ValueTypeError {
+    fn new<T>(key: &str, found: &'static str) -> Self {
+        Self { key: key.to_owned(), expected: type_name::<T>(), found }
+    }
+}
+
 impl From<ValueTypeError> for Error {
     fn from(error: ValueTypeError) -> Self {
         Self::from(BoxError::from(error))
@@ -63,8 +54,8 @@ impl From<ValueTypeError> for Error {
 impl Values {
     /// Stores `value` under `key`, in place of what was there.
     pub fn set<T: Send + Sync + 'static>(&self, key: impl Into<String>, value: T) {
-        let entry = Entry { name: type_name::<T>(), value: Arc::new(value) };
-        lock(&self.0).get_or_insert_default().insert(key.into(), entry);
+        let value = AnyValue::new(value);
+        lock(&self.0).get_or_insert_default().insert(key.into(), value);
     }
 
     /// The value under `key`, if there is one.
@@ -76,9 +67,10 @@ impl Values {
         &self,
         key: &str,
     ) -> Result<Option<Arc<T>>, ValueTypeError> {
-        let entry = lock(&self.0).as_ref().and_then(|map| map.get(key)).cloned();
-        let Some(entry) = entry else { return Ok(None) };
-        entry.value.clone().downcast().map(Some).map_err(|_| entry.is_no::<T>(key))
+        let value = lock(&self.0).as_ref().and_then(|map| map.get(key)).cloned();
+        let Some(value) = value else { return Ok(None) };
+        let found = value.type_name();
+        value.downcast().map(Some).ok_or_else(|| ValueTypeError::new::<T>(key, found))
     }
 
     /// Changes the value under `key`, beginning with the default where there is none, and returns
@@ -107,14 +99,14 @@ impl Values {
         T: Clone + Default + Send + Sync + 'static,
     {
         let mut values = lock(&self.0);
-        let entry =
-            values.get_or_insert_default().entry(key.to_owned()).or_insert_with(Entry::new::<T>);
-        let mut value = match entry.value.downcast_ref::<T>() {
-            Some(value) => value.clone(),
-            None => return Err(entry.is_no::<T>(key)),
+        let entry = values.get_or_insert_default().entry(key.to_owned());
+        let entry = entry.or_insert_with(|| AnyValue::new(T::default()));
+        let Some(value) = entry.downcast_ref::<T>() else {
+            return Err(ValueTypeError::new::<T>(key, entry.type_name()));
         };
+        let mut value = value.clone();
         let result = change(&mut value);
-        entry.value = Arc::new(value);
+        *entry = AnyValue::new(value);
         Ok(result)
     }
 
@@ -127,7 +119,6 @@ impl Values {
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = lock(&self.0);
-        let entries = values.iter().flatten().map(|(key, entry)| (key, entry.name));
-        f.debug_map().entries(entries).finish()
+        f.debug_map().entries(values.iter().flatten()).finish()
     }
 }

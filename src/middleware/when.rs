@@ -1,9 +1,8 @@
-use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::panic::catch;
 
 /// After which errors a guard acts: a function of its user.
 #[derive(Clone)]
@@ -16,17 +15,11 @@ impl When {
 
     /// Whether it is one of them. Fails where the function panics.
     pub(super) fn holds(&self, error: &Error) -> Result<bool> {
-        // It only reads what it borrows.
-        catch_unwind(AssertUnwindSafe(|| (self.0)(error))).map_err(|panic| {
-            let message = format!("the predicate panicked: {}", words(&*panic));
+        catch(|| (self.0)(error)).map_err(|panic| {
+            let message = format!("the predicate panicked: {panic}");
             Error::new(ErrorKind::Callback, message).with_source(error.clone())
         })
     }
-}
-
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
 }
 
 impl fmt::Debug for When {

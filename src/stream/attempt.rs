@@ -9,13 +9,14 @@ use super::message_builder::MessageBuilder;
 use super::{Delta, DeltaSender};
 use crate::error::Result;
 use crate::message::{Message, is_call_id};
+use crate::on_drop::OnDrop;
 
 /// One attempt at a streamed answer: it passes deltas on and keeps the whole.
 ///
 /// Dropping it before it has [finished](Self::finish) says that the attempt has failed.
 pub struct Attempt {
     said: MessageBuilder,
-    reader: Option<Reader>,
+    reader: Option<OnDrop<Reader>>,
 }
 
 /// Whoever sees the attempt, and how.
@@ -27,7 +28,6 @@ struct Reader {
     mappers: Result<Mappers>,
     /// What the mappers let through, if there are any.
     seen: MessageBuilder,
-    is_done: bool,
 }
 
 /// The whole of a streamed answer. A [`ModelResponse`](crate::ModelResponse) is made from it, so
@@ -43,10 +43,10 @@ pub struct Streamed {
 
 impl Attempt {
     pub(super) fn new(sink: DeltaSender) -> Self {
-        let (seen, is_done) = Default::default();
         let mappers = Mappers::new(sink.frames.as_ref());
         let number = sink.call.look(Call::open);
-        let reader = Reader { sink, number, mappers, seen, is_done };
+        let reader = Reader { sink, number, mappers, seen: MessageBuilder::default() };
+        let reader = OnDrop::new(reader, |it| it.sink.call.look(|call| call.abandon(it.number)));
         Self { said: MessageBuilder::default(), reader: Some(reader) }
     }
 
@@ -94,7 +94,11 @@ impl Attempt {
         let Some(reader) = &mut self.reader else {
             return Ok(Streamed { message: said.into_message(), attempt: None });
         };
-        let message = reader.finish(said).await?;
+        let (message, has_room) = reader.finish(said).await?;
+        reader.disarm();
+        if !has_room {
+            reader.sink.emitter.room().await?;
+        }
         Ok(Streamed { message, attempt: Some(reader.number) })
     }
 }
@@ -149,7 +153,7 @@ impl Reader {
         }
     }
 
-    async fn finish(&mut self, said: MessageBuilder) -> Result<Message> {
+    async fn finish(&mut self, said: MessageBuilder) -> Result<(Message, bool)> {
         let said = said.into_message();
         let mappers = self.mappers()?;
         let sent = if mappers.is_empty() {
@@ -163,19 +167,7 @@ impl Reader {
         let number = self.number;
         let finish = |call: &mut Call, out: &mut EventBatch<'_>| call.finish(number, sent, out);
         let ((), has_room) = self.sink.emitter.push_of(&self.sink.call, finish)?;
-        self.is_done = true;
-        if !has_room {
-            self.sink.emitter.room().await?;
-        }
-        Ok(said)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.sink.call.look(|call| call.abandon(self.number));
-        }
+        Ok((said, has_room))
     }
 }
 

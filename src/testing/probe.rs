@@ -8,6 +8,7 @@ use tower::Service;
 use tower_layer::Layer;
 
 use crate::lock::lock;
+use crate::on_drop::OnDrop;
 
 /// Watches how a service is driven: whether each call was preceded by readiness, how many calls
 /// run at once, and which were dropped. Clones share the counts.
@@ -180,31 +181,15 @@ where
         drop(state);
         self.ready = false;
         self.polls_left = self.pending_polls;
-        let running = Running { shared: self.shared.clone(), done: false };
+        let running = OnDrop::new(self.shared.clone(), |shared| end(shared, true));
         ProbeFuture { future: self.inner.call(request), running }
     }
 }
 
-#[derive(Debug)]
-struct Running {
-    shared: Arc<Mutex<State>>,
-    done: bool,
-}
-
-impl Running {
-    fn end(&mut self, cancelled: bool) {
-        if !std::mem::replace(&mut self.done, true) {
-            let mut state = lock(&self.shared);
-            state.in_flight -= 1;
-            state.cancelled += usize::from(cancelled);
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end(true);
-    }
+fn end(shared: &Mutex<State>, cancelled: bool) {
+    let mut state = lock(shared);
+    state.in_flight -= 1;
+    state.cancelled += usize::from(cancelled);
 }
 
 pin_project! {
@@ -213,7 +198,7 @@ pin_project! {
     pub struct ProbeFuture<F> {
         #[pin]
         future: F,
-        running: Running,
+        running: OnDrop<Arc<Mutex<State>>>,
     }
 }
 
@@ -223,7 +208,8 @@ impl<F: Future> Future for ProbeFuture<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let output = ready!(this.future.poll(cx));
-        this.running.end(false);
+        this.running.disarm();
+        end(this.running, false);
         Poll::Ready(output)
     }
 }

@@ -1,11 +1,12 @@
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::limits::{Exceeded, Limit, Limits, money, nanos};
+use crate::lock::lock;
 
 /// What was spent against limits, and what calls in flight have reserved. Clones are one account.
 ///
@@ -164,9 +165,8 @@ impl Account {
         Spent { model_calls, tool_calls, tokens, cost, time }
     }
 
-    /// Nothing leaves it half changed.
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.ledger)
     }
 }
 
@@ -235,7 +235,7 @@ impl Reservation {
     }
 
     fn close(&self, spent: impl FnOnce(Amounts) -> Amounts) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = lock(&self.held).take();
         let Some(held) = held else { return false };
         let spent = spent(held);
         let mut ledger = self.account.ledger();

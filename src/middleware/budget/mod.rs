@@ -75,9 +75,8 @@ mod account;
 mod limits;
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub use self::account::{Account, Spent};
 pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
@@ -88,8 +87,10 @@ use crate::callback::{Action, Bundle, Callback, Outcome};
 use crate::context::{RunContext, ValueTypeError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extensions::Extensions;
+use crate::lock::lock;
 use crate::message::Usage;
 use crate::model::{ModelRequest, ModelResponse};
+use crate::panic::catch;
 use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
@@ -243,11 +244,11 @@ struct State {
 
 impl OfRun {
     fn exceeded(&self) -> Option<Exceeded> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).exceeded
+        lock(&self.state).exceeded
     }
 
     fn exceed(&self, exceeded: Exceeded) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.exceeded.get_or_insert(exceeded);
     }
 
@@ -255,7 +256,7 @@ impl OfRun {
     fn concludes(&self, request: &ModelRequest) -> bool {
         let context = request.context();
         let place = (context.iteration(), request.messages().len());
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         *state.concluding.entry(context.call_path()).or_insert(place) == place
     }
 }
@@ -363,7 +364,7 @@ fn spent(
     let named = response.metadata().model().or(request.settings().model.as_deref());
     let price = || limits.price(named.unwrap_or_default(), usage);
     // The price is somebody else's function, and the call must be charged.
-    let cost = catch_unwind(AssertUnwindSafe(price)).ok().flatten();
+    let cost = catch(price).ok().flatten();
     Amounts { tokens: usage.total(), cost: cost.unwrap_or(held.cost), ..held }
 }
 

@@ -54,13 +54,12 @@ mod verdict;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::BoxFuture;
 use tower_layer::Layer;
 
 pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
@@ -70,6 +69,7 @@ use crate::call::Origin;
 use crate::callback::{Next, WrapService, wrap_model};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ModelRequest, ModelResponse};
+use crate::panic::CatchPanic;
 use crate::request::Request;
 use crate::stream::{Delta, map_fn};
 
@@ -247,7 +247,7 @@ impl Guardrail {
     where
         F: FnOnce() -> Checking + Send,
     {
-        let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
+        let check = CatchPanic::new(async move { check().await });
         let verdict = match self.timeout {
             None => check.await,
             Some(limit) => match tokio::time::timeout(limit, check).await {
@@ -294,7 +294,7 @@ fn in_place_of(
 }
 
 fn checking(check: impl Future<Output: IntoVerdict> + Send + 'static) -> Checking {
-    Box::pin(check.map(IntoVerdict::into_verdict))
+    Box::pin(async move { check.await.into_verdict() })
 }
 
 impl<S> Layer<S> for Guardrail {

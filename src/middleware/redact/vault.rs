@@ -1,13 +1,14 @@
 //! What stands behind numbered placeholders.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::context::{RunContext, State};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 
 const KEY: &str = "tower_agent.guard.redact";
 
@@ -44,8 +45,7 @@ impl Vault {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here is left half done by a panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The placeholder for a text, the same each time.

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Sleep;
@@ -8,6 +8,7 @@ use tower::util::rng::{HasherRng, Rng};
 
 use super::super::when::When;
 use crate::error::{CallSite, Error, Result};
+use crate::lock::lock;
 use crate::request::Request;
 
 /// What to do about a failure. Each call has a clone of its own, which counts its attempts.
@@ -107,7 +108,7 @@ impl Policy {
         let Config { base, max, rng, .. } = &*self.config;
         let doubled = 2_u32.saturating_pow(self.made.saturating_sub(1));
         let most = base.saturating_mul(doubled).min(*max);
-        let part = rng.lock().unwrap_or_else(PoisonError::into_inner).next_f64();
+        let part = lock(rng).next_f64();
         Duration::try_from_secs_f64(most.as_secs_f64() * part).map_or(most, |wait| wait.min(most))
     }
 

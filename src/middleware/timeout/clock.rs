@@ -1,10 +1,11 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::layer::Limits;
 use crate::error::{CallSite, Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::ModelRequest;
 use crate::request::Request;
 use crate::stream::{Delta, Mapper, ReaderWait};
@@ -43,7 +44,7 @@ enum Progress {
 
 impl Deltas {
     fn note(&self, progress: Progress) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        *lock(&self.progress) = progress;
     }
 
     fn alive(&self) {
@@ -51,7 +52,7 @@ impl Deltas {
     }
 
     fn progress(&self) -> Progress {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.progress)
     }
 
     /// An attempt begins. If it is not the first, that is a sign of life.
