@@ -96,6 +96,6 @@ fn imports_point_up_only() {
         }
     }
     // The test has read something.
-    assert!(seen.contains(&("runner".to_owned(), "callback".to_owned())));
+    assert!(seen.contains(&("agent".to_owned(), "callback".to_owned())));
     assert!(seen.contains(&("callback".to_owned(), "error".to_owned())));
 }
