@@ -1,0 +1,17 @@
+//! An agent as a whole: its loop, its teams, its data and its stream.
+
+mod agent_loop;
+mod agents_as_tools;
+mod data;
+mod endings;
+mod endings_kept;
+mod known_failures;
+mod semantics;
+mod stack;
+mod streams;
+#[path = "../support/mod.rs"]
+mod support;
+mod team_endings;
+mod teams;
+mod testing;
+mod vocabulary;

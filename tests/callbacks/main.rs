@@ -1,0 +1,13 @@
+//! Callbacks: their hooks and order, and what users of other frameworks expect of them.
+
+mod adk_elixir;
+mod adk_python;
+mod bundles;
+mod forms;
+mod guard_order;
+mod hook_matrix;
+mod ordering;
+mod potato;
+#[path = "../support/mod.rs"]
+mod support;
+mod trpc;

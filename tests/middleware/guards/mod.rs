@@ -1,0 +1,73 @@
+//! Ready-made guards, and the resuming of runs that they interrupt.
+
+mod approval;
+mod budget;
+mod fallback;
+mod guardrail;
+mod redact;
+mod resuming;
+mod retry;
+mod timeout;
+mod watch;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tower_agent::message::Messages;
+use tower_agent::{AgentResponse, Checkpoint, Message, Role, Tool};
+
+/// What tools were given, in order. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(crate) fn note(&self, note: impl ToString) {
+        self.0.lock().unwrap().push(note.to_string());
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// A tool that notes its name and its arguments, and answers that it is done.
+    pub(crate) fn tool(&self, name: &'static str) -> Tool {
+        let log = self.clone();
+        Tool::function(name, "", move |arguments: Value| {
+            log.note(format!("{name} {arguments}"));
+            format!("{name} done")
+        })
+    }
+}
+
+/// What another process finds of an interrupted run.
+pub(crate) fn saved(response: &AgentResponse) -> Checkpoint {
+    let saved = serde_json::to_string(&response.checkpoint()).unwrap();
+    serde_json::from_str(&saved).unwrap()
+}
+
+pub(crate) fn ids(response: &AgentResponse) -> Vec<String> {
+    response.interrupts().iter().map(|pending| pending.id.clone()).collect()
+}
+
+/// What the tools answered in this run.
+pub(crate) fn results(response: &AgentResponse) -> Vec<String> {
+    let results = response.new_messages().flat_map(Message::tool_results);
+    results.map(|result| result.text()).collect()
+}
+
+/// Asserts what providers ask of a transcript: answers follow the calls, and none is missing.
+#[track_caller]
+pub(crate) fn assert_answered(messages: &Messages) {
+    let all: Vec<_> = messages.iter().collect();
+    for (index, message) in all.iter().enumerate() {
+        let after = all[index + 1..].iter().take_while(|message| message.role() == Role::Tool);
+        let mut answered: Vec<_> =
+            after.flat_map(|m| m.tool_results()).map(|r| &*r.call_id).collect();
+        let mut asked: Vec<_> = message.tool_calls().map(|call| &*call.id).collect();
+        if message.role() == Role::Assistant {
+            answered.sort();
+            asked.sort();
+            assert_eq!(asked, answered, "after message {index} of {messages:?}");
+        }
+    }
+}

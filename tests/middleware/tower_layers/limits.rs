@@ -1,0 +1,152 @@
+//! Limits of concurrency and rate, and shedding.
+
+use futures::future::join_all;
+use tokio::time::Instant;
+use tower::ServiceBuilder;
+use tower::buffer::BufferLayer;
+use tower::limit::{ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer, RateLimitLayer};
+use tower::load_shed::LoadShedLayer;
+use tower_agent::stream::Event;
+use tower_agent::testing::{ProbeLayer, Turn};
+use tower_agent::{ErrorKind, RunStream};
+
+use crate::tower_layers::{WAYS, around_each, check, read, reads_words, run, secs};
+
+fn answers(count: usize) -> Vec<Turn> {
+    vec![Turn::from_text("a long answer, many words").with_latency(secs(1)); count]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_concurrency_limit_makes_calls_wait() {
+    for streamed in WAYS {
+        let probe = ProbeLayer::new();
+        let layer =
+            || ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(1)).layer(probe.clone());
+        for (place, agent) in around_each!(answers(3), layer().into_inner()) {
+            let start = Instant::now();
+            for response in join_all((0..3).map(|_| run(&agent, streamed))).await {
+                assert_eq!(response.unwrap().text(), "a long answer, many words", "{place}");
+            }
+            assert_eq!(start.elapsed(), secs(3), "{place}");
+        }
+        assert_eq!((probe.max_in_flight(), probe.violations()), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_one_holds_its_permit_until_a_stream_has_ended() {
+    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
+    for (place, agent) in around_each!(turns(), ConcurrencyLimitLayer::new(1)) {
+        let [mut first, mut second] = [(); 2].map(|()| RunStream::new(agent.clone(), "?".into()));
+        let (mut seen, mut waits) = (Vec::<Event>::new(), Vec::<Event>::new());
+        assert!(reads_words(&mut first, &mut seen), "{place}");
+        assert!(!reads_words(&mut second, &mut waits), "{place}");
+        while reads_words(&mut first, &mut seen) {
+            // What is behind a full queue is not at its end.
+        }
+        let response = check(&seen, first.response().await).unwrap();
+        assert_eq!(response.text(), "a long answer, many words", "{place}");
+        assert!(reads_words(&mut second, &mut waits), "{place}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_dropped_gives_its_permit_back() {
+    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
+    for (place, agent) in around_each!(turns(), ConcurrencyLimitLayer::new(1)) {
+        let mut first = RunStream::new(agent.clone(), "?".into());
+        assert!(reads_words(&mut first, &mut Vec::new()), "{place}");
+        drop(first);
+        assert_eq!(run(&agent, true).await.unwrap().text(), "another", "{place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_global_limit_is_shared_by_whoever_has_a_clone_of_the_layer() {
+    for streamed in WAYS {
+        let layer = GlobalConcurrencyLimitLayer::new(2);
+        let agents = around_each!(answers(1), layer.clone());
+        let start = Instant::now();
+        let runs = agents.iter().map(|(_, agent)| run(agent, streamed));
+        assert!(join_all(runs).await.iter().all(Result::is_ok));
+        // Five calls, two at a time.
+        assert_eq!(start.elapsed(), secs(3));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_in_a_buffer_spaces_calls_out() {
+    for streamed in WAYS {
+        let quick = || vec![Turn::from_text("quick"); 5];
+        for (place, agent) in around_each!(
+            quick(),
+            ServiceBuilder::new()
+                .layer(BufferLayer::<Call>::new(8))
+                .rate_limit(2, secs(10))
+                .into_inner()
+        ) {
+            let start = Instant::now();
+            let responses = join_all((0..5).map(|_| run(&agent, streamed))).await;
+            assert!(responses.iter().all(Result::is_ok), "{place}: {responses:?}");
+            assert_eq!(start.elapsed(), secs(20), "{place}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shedding_inside_the_buffer_refuses_what_is_above_the_rate() {
+    for streamed in WAYS {
+        let quick = || vec![Turn::from_text("quick"); 2];
+        for (place, agent) in around_each!(
+            quick(),
+            ServiceBuilder::new()
+                .layer(BufferLayer::<Call>::new(8))
+                .layer(LoadShedLayer::new())
+                .layer(RateLimitLayer::new(1, secs(10)))
+                .into_inner()
+        ) {
+            assert!(run(&agent, streamed).await.is_ok(), "{place}");
+            let error = run(&agent, streamed).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Overloaded, "{place}");
+            tokio::time::sleep(secs(10)).await;
+            assert!(run(&agent, streamed).await.is_ok(), "{place}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shedding_refuses_what_a_limit_would_let_wait() {
+    for streamed in WAYS {
+        let layer = || ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner();
+        for (place, agent) in around_each!(answers(2), layer()) {
+            let (one, other) = tokio::join!(run(&agent, streamed), run(&agent, streamed));
+            assert!(one.is_ok(), "{place}");
+            let error = other.unwrap_err();
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Overloaded, true));
+            assert!(run(&agent, streamed).await.is_ok(), "{place}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shedding_alone_never_sheds_since_a_model_a_tool_and_an_agent_are_ready() {
+    for streamed in WAYS {
+        for (place, agent) in around_each!(answers(5), LoadShedLayer::new()) {
+            let responses = join_all((0..5).map(|_| run(&agent, streamed))).await;
+            assert!(responses.iter().all(Result::is_ok), "{place}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_read_holds_up_those_behind_it() {
+    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
+    let layer = || ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner();
+    for (place, agent) in around_each!(turns(), layer()) {
+        let mut unread = RunStream::new(agent.clone(), "?".into());
+        assert!(reads_words(&mut unread, &mut Vec::new()), "{place}");
+        tokio::time::sleep(secs(3600)).await;
+        let error = read(RunStream::new(agent.clone(), "?".into())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Overloaded, "{place}");
+    }
+}
