@@ -136,7 +136,6 @@ fn a_step_costs_the_same_early_and_late() {
         ((longer.count - shorter.count) as f64 / 100.0, (longer.bytes - shorter.bytes) / 100)
     };
     let (early, late) = (step(10), step(1000));
-    // The history is a tree: it may be a level deeper.
     assert!((late.0 - early.0).abs() < 4.0, "allocations a step: {early:?}, then {late:?}");
     assert!(late.1 < early.1 * 5 / 4, "bytes a step: {early:?}, then {late:?}");
 }

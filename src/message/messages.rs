@@ -1,15 +1,21 @@
 use std::fmt;
 use std::ops::Index;
+use std::slice;
+use std::sync::Arc;
 
-use rpds::VectorSync;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Message;
 
+/// How many messages stand in one piece of memory.
+const CHUNK: usize = 32;
+
+type Chunk = Arc<Vec<Message>>;
+
 /// The messages of a conversation, first to last.
 ///
-/// A persistent list: cloning is O(1), and appending to one that others share copies a few nodes
-/// of a shallow tree, never the messages.
+/// Cloning is O(1): clones share what they hold. Appending happens in place, or copies the handles
+/// of the last few messages where another clone holds them too; the messages are never copied.
 ///
 /// ```
 /// use tower_agent::Message;
@@ -21,9 +27,13 @@ use super::Message;
 /// assert_eq!((shared.len(), longer.len()), (1000, 1001));
 /// assert_eq!(longer[1000].text(), "done");
 /// ```
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Messages(VectorSync<Message>);
+#[derive(Clone, Default)]
+pub struct Messages {
+    /// All but the last chunk, of `CHUNK` messages each.
+    full: Option<Arc<Vec<Chunk>>>,
+    /// The last chunk. It is not empty while there are messages.
+    tail: Option<Chunk>,
+}
 
 impl Messages {
     /// No messages.
@@ -34,43 +44,82 @@ impl Messages {
 
     /// Appends a message.
     pub fn push(&mut self, message: Message) {
-        self.0.push_back_mut(message);
+        match &mut self.tail {
+            Some(tail) if tail.len() < CHUNK => append(tail, message),
+            tail => {
+                if let Some(chunk) = tail.replace(Arc::new(vec![message])) {
+                    append(self.full.get_or_insert_default(), chunk);
+                }
+            }
+        }
     }
 
     /// Takes the last message off.
     pub fn pop(&mut self) -> Option<Message> {
-        let last = self.0.last().cloned();
-        self.0.drop_last_mut();
-        last
+        let last = self.last().cloned()?;
+        self.truncate(self.len() - 1);
+        Some(last)
+    }
+
+    /// Drops all but the first `len` messages.
+    pub fn truncate(&mut self, len: usize) {
+        if len >= self.len() {
+            return;
+        }
+        let chunks = len.div_ceil(CHUNK);
+        if chunks <= self.full().len() {
+            // One of the full chunks is the last now.
+            let full = self.full.as_mut().map(Arc::make_mut);
+            self.tail = full.and_then(|full| full.drain(chunks.saturating_sub(1)..).next());
+        }
+        let Some(tail) = self.tail.as_mut().filter(|_| len > 0) else {
+            *self = Self::default();
+            return;
+        };
+        let left = len - (chunks - 1) * CHUNK;
+        match Arc::get_mut(tail) {
+            Some(own) => own.truncate(left),
+            None => *tail = Arc::new(tail[..left].to_vec()),
+        }
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.full().len() * CHUNK + self.tail().len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.tail.is_none()
     }
 
     /// The message at `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Message> {
-        self.0.get(index)
+        match self.full().get(index / CHUNK) {
+            Some(chunk) => chunk.get(index % CHUNK),
+            None => self.tail().get(index - self.full().len() * CHUNK),
+        }
     }
 
     /// The message at `index`, to change. Others that share the list keep the old one.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut Message> {
-        self.0.get_mut(index)
+        if index >= self.len() {
+            return None;
+        }
+        let chunk = match index / CHUNK {
+            at if at < self.full().len() => Arc::make_mut(self.full.as_mut()?).get_mut(at)?,
+            _ => self.tail.as_mut()?,
+        };
+        Arc::make_mut(chunk).get_mut(index % CHUNK)
     }
 
     /// The last message.
     #[must_use]
     pub fn last(&self) -> Option<&Message> {
-        self.0.last()
+        self.tail().last()
     }
 
     /// All of them, first to last.
@@ -82,7 +131,50 @@ impl Messages {
     /// Those from `start` on.
     #[must_use]
     pub fn range(&self, start: usize) -> Iter<'_> {
-        Iter { messages: self, front: start.min(self.len()), back: self.len() }
+        let (full, tail) = (self.full(), self.tail());
+        let len = self.len().saturating_sub(start);
+        match full.get(start / CHUNK..) {
+            Some([first, rest @ ..]) => Iter {
+                front: first[start % CHUNK..].iter(),
+                chunks: rest.iter(),
+                back: tail.iter(),
+                len,
+            },
+            _ => Iter {
+                front: [].iter(),
+                chunks: [].iter(),
+                back: tail[tail.len() - len..].iter(),
+                len,
+            },
+        }
+    }
+
+    fn full(&self) -> &[Chunk] {
+        self.full.as_ref().map_or(&[], |full| full)
+    }
+
+    fn tail(&self) -> &[Message] {
+        self.tail.as_ref().map_or(&[], |tail| tail)
+    }
+}
+
+/// In place, or to a copy with room for more where another holds the list too.
+fn append<T: Clone>(list: &mut Arc<Vec<T>>, item: T) {
+    if let Some(own) = Arc::get_mut(list) {
+        return own.push(item);
+    }
+    let mut own = Vec::with_capacity((list.len() + 1).next_power_of_two().max(4));
+    own.extend_from_slice(list);
+    own.push(item);
+    *list = Arc::new(own);
+}
+
+impl PartialEq for Messages {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Chunk, &Chunk)| Arc::ptr_eq(one, other) || one == other;
+        self.len() == other.len()
+            && self.full().iter().zip(other.full()).all(same)
+            && self.tail.iter().zip(&other.tail).all(same)
     }
 }
 
@@ -90,7 +182,10 @@ impl Index<usize> for Messages {
     type Output = Message;
 
     fn index(&self, index: usize) -> &Message {
-        &self.0[index]
+        match self.full().get(index / CHUNK) {
+            Some(chunk) => &chunk[index % CHUNK],
+            None => &self.tail()[index - self.full().len() * CHUNK],
+        }
     }
 }
 
@@ -116,7 +211,22 @@ impl<const N: usize> From<[Message; N]> for Messages {
 
 impl From<Vec<Message>> for Messages {
     fn from(messages: Vec<Message>) -> Self {
-        messages.into_iter().collect()
+        if messages.is_empty() || messages.len() > CHUNK {
+            return messages.into_iter().collect();
+        }
+        Self { full: None, tail: Some(Arc::new(messages)) }
+    }
+}
+
+impl Serialize for Messages {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Messages {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
     }
 }
 
@@ -136,38 +246,54 @@ impl fmt::Debug for Messages {
 }
 
 /// Walks over messages, from either end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Iter<'a> {
-    messages: &'a Messages,
-    front: usize,
-    back: usize,
+    front: slice::Iter<'a, Message>,
+    chunks: slice::Iter<'a, Chunk>,
+    back: slice::Iter<'a, Message>,
+    len: usize,
 }
 
 impl<'a> Iterator for Iter<'a> {
     type Item = &'a Message;
 
     fn next(&mut self) -> Option<&'a Message> {
-        if self.front == self.back {
-            return None;
+        self.len = self.len.saturating_sub(1);
+        loop {
+            if let Some(message) = self.front.next() {
+                return Some(message);
+            }
+            match self.chunks.next() {
+                Some(chunk) => self.front = chunk.iter(),
+                None => return self.back.next(),
+            }
         }
-        self.front += 1;
-        self.messages.get(self.front - 1)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.back - self.front;
-        (left, Some(left))
+        (self.len, Some(self.len))
     }
 }
 
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.front == self.back {
-            return None;
+        self.len = self.len.saturating_sub(1);
+        loop {
+            if let Some(message) = self.back.next_back() {
+                return Some(message);
+            }
+            match self.chunks.next_back() {
+                Some(chunk) => self.back = chunk.iter(),
+                None => return self.front.next_back(),
+            }
         }
-        self.back -= 1;
-        self.messages.get(self.back)
     }
 }
 
 impl ExactSizeIterator for Iter<'_> {}
+
+impl fmt::Debug for Iter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}

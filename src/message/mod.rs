@@ -4,10 +4,12 @@ mod messages;
 mod metadata;
 mod open_calls;
 mod part;
+mod parts;
 mod provider_data;
 mod tool_call;
 mod usage;
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::messages::{Iter, Messages};
 pub use self::metadata::Metadata;
 pub use self::part::{Image, ImageSource, Part, Reasoning, Text};
+use self::parts::Parts;
 pub use self::provider_data::ProviderData;
 pub(crate) use self::tool_call::is_call_id;
 pub use self::tool_call::{ToolCall, ToolResult};
@@ -46,10 +49,14 @@ pub enum Role {
 /// assert_eq!(message.text(), "What is on this picture?");
 /// assert_eq!(message.parts().len(), 2);
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Message {
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Message(Arc<Content>);
+
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+struct Content {
     role: Role,
-    parts: Arc<Vec<Part>>,
+    parts: Parts,
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     provider: ProviderData,
 }
@@ -58,11 +65,8 @@ impl Message {
     /// A message of these parts.
     #[must_use]
     pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
-        Self {
-            role,
-            parts: Arc::new(parts.into_iter().collect()),
-            provider: ProviderData::default(),
-        }
+        let (parts, provider) = (parts.into_iter().collect(), ProviderData::default());
+        Self(Arc::new(Content { role, parts, provider }))
     }
 
     /// Instructions, as text.
@@ -99,34 +103,34 @@ impl Message {
     /// Who says it.
     #[must_use]
     pub fn role(&self) -> Role {
-        self.role
+        self.0.role
     }
 
     /// What it is made of.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
-        &self.parts
+        self.0.parts.as_slice()
     }
 
     /// What it is made of, to change. Copies the parts if another clone shares them.
     pub fn parts_mut(&mut self) -> &mut Vec<Part> {
-        Arc::make_mut(&mut self.parts)
+        Arc::make_mut(&mut self.0).parts.as_mut_vec()
     }
 
-    /// Whether it is made of the very parts of the other.
-    pub(crate) fn shares_parts_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.parts, &other.parts)
+    /// Whether they are clones of one another that nobody has changed since.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// All its text parts, joined.
     #[must_use]
     pub fn text(&self) -> String {
-        self.parts.iter().filter_map(Part::as_text).collect()
+        self.parts().iter().filter_map(Part::as_text).collect()
     }
 
     /// The tool calls it asks for, in order.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.parts.iter().filter_map(|part| match part {
+        self.parts().iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
             _ => None,
         })
@@ -134,7 +138,7 @@ impl Message {
 
     /// The tool results it carries, in order.
     pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
-        self.parts.iter().filter_map(|part| match part {
+        self.parts().iter().filter_map(|part| match part {
             Part::ToolResult(result) => Some(result),
             _ => None,
         })
@@ -143,12 +147,27 @@ impl Message {
     /// What a provider added and must get back.
     #[must_use]
     pub fn provider(&self) -> &ProviderData {
-        &self.provider
+        &self.0.provider
     }
 
     /// What a provider added and must get back, to change.
     pub fn provider_mut(&mut self) -> &mut ProviderData {
-        &mut self.provider
+        &mut Arc::make_mut(&mut self.0).provider
+    }
+}
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_clone_of(other) || self.0 == other.0
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Content { role, parts, provider } = &*self.0;
+        let mut message = f.debug_struct("Message");
+        message.field("role", role).field("parts", &parts.as_slice());
+        message.field("provider", provider).finish()
     }
 }
 

@@ -119,7 +119,7 @@ pub(super) fn deltas(message: &Message) -> Vec<Delta> {
 
 /// Whether two messages look the same to whoever sees their deltas.
 pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
-    if one.shares_parts_with(other) {
+    if one.is_clone_of(other) {
         return true;
     }
     fn words(message: &Message) -> impl Iterator<Item = u8> {

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,6 +16,8 @@ use tower_agent::{
     BoxError, Effect, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
     RunContext, Settings, State, Tool, ToolRequest, ToolSet,
 };
+
+use crate::support::property::cases;
 
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
@@ -140,6 +143,89 @@ fn a_shared_history_stays_as_it_is() {
     let tail: Vec<_> = mine.range(998).rev().map(Message::text).collect();
     assert_eq!(tail, ["mine", "999", "998"]);
     assert_eq!(mine.range(5000).len(), 0);
+}
+
+/// One change of a list; numbers are taken modulo its length.
+#[derive(Clone, Debug)]
+enum Edit {
+    Push(usize),
+    Pop,
+    Truncate(usize),
+    Change(usize),
+    /// Another clone is kept, or dropped.
+    Share,
+    Release,
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let edit = prop_oneof![
+        8 => (1_usize..40).prop_map(Edit::Push),
+        4 => Just(Edit::Pop),
+        2 => any::<usize>().prop_map(Edit::Truncate),
+        2 => any::<usize>().prop_map(Edit::Change),
+        3 => Just(Edit::Share),
+        1 => Just(Edit::Release),
+    ];
+    proptest::collection::vec(edit, 0..40)
+}
+
+fn same(list: &Messages, model: &[Message], from: usize) -> Result<(), TestCaseError> {
+    prop_assert_eq!((list.len(), list.is_empty()), (model.len(), model.is_empty()));
+    prop_assert_eq!(list.last(), model.last());
+    prop_assert!(list.iter().eq(model));
+    prop_assert!(list.iter().rev().eq(model.iter().rev()));
+    let from = from % (model.len() + 1);
+    let (mut ours, mut theirs) = (list.range(from), model[from..].iter());
+    // From both ends, until they meet.
+    while let Some(message) = theirs.next() {
+        prop_assert_eq!(ours.len(), theirs.len() + 1);
+        prop_assert_eq!(ours.next(), Some(message));
+        prop_assert_eq!(ours.next_back(), theirs.next_back());
+    }
+    prop_assert_eq!((ours.next(), ours.next_back(), ours.len()), (None, None, 0));
+    prop_assert!(list.get(from) == model.get(from) && list.get(model.len()).is_none());
+    prop_assert_eq!(list, &Messages::from(model.to_vec()));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn a_list_of_messages_is_a_list_whoever_shares_it(edits in edits(), from: usize) {
+        let (mut list, mut model, mut shared) = (Messages::new(), Vec::new(), Vec::new());
+        for (step, edit) in edits.into_iter().enumerate() {
+            let said = |n: usize| Message::user(format!("{step}.{n}"));
+            match edit {
+                Edit::Push(count) => {
+                    model.extend((0..count).map(said));
+                    list.extend((0..count).map(said));
+                }
+                Edit::Pop => prop_assert_eq!(list.pop(), model.pop()),
+                Edit::Truncate(length) => {
+                    let length = length % (model.len() + 2);
+                    model.truncate(length);
+                    list.truncate(length);
+                }
+                Edit::Change(at) => {
+                    let at = at % (model.len() + 1);
+                    prop_assert_eq!(list.get_mut(at).is_some(), at < model.len());
+                    if at < model.len() {
+                        *list.get_mut(at).unwrap() = said(at);
+                        model[at] = said(at);
+                    }
+                }
+                Edit::Share => shared.push((list.clone(), model.clone())),
+                Edit::Release => drop(shared.pop()),
+            }
+            same(&list, &model, from)?;
+        }
+        for (list, model) in &shared {
+            same(list, model, from)?;
+        }
+        let saved = serde_json::to_string(&list).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Messages>(&saved).unwrap(), list);
+    }
 }
 
 #[test]

@@ -262,7 +262,7 @@ impl Keeper {
         let old = std::mem::take(&mut thread.head);
         let is = |index: usize, message: &Message| {
             let entry = thread.entry(index).and_then(|entry| entry.message.as_ref());
-            entry.is_some_and(|it| it.shares_parts_with(message) || it == message)
+            entry.is_some_and(|it| it.is_clone_of(message) || it == message)
         };
         // Where each stands among those that were known, if it does.
         let mut from = 0;

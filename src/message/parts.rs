@@ -1,0 +1,56 @@
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Part;
+
+/// The parts of a message. Nearly all messages have one: it stands where the message does, without
+/// an allocation of its own.
+#[derive(Clone)]
+pub(super) struct Parts {
+    /// All there is, if there is one.
+    one: Option<Part>,
+    many: Vec<Part>,
+}
+
+impl Parts {
+    pub(super) fn as_slice(&self) -> &[Part] {
+        match &self.one {
+            Some(part) => std::slice::from_ref(part),
+            None => &self.many,
+        }
+    }
+
+    pub(super) fn as_mut_vec(&mut self) -> &mut Vec<Part> {
+        self.many.extend(self.one.take());
+        &mut self.many
+    }
+}
+
+impl FromIterator<Part> for Parts {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        let mut parts = parts.into_iter();
+        match (parts.next(), parts.next()) {
+            (one, None) => Self { one, many: Vec::new() },
+            (first, second) => {
+                Self { one: None, many: first.into_iter().chain(second).chain(parts).collect() }
+            }
+        }
+    }
+}
+
+impl PartialEq for Parts {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Serialize for Parts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_slice().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Parts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from_iter)
+    }
+}
