@@ -1,21 +1,20 @@
-//! Guards: ready-made callbacks, layers and services that keep a run within bounds.
+//! Middleware: ready-made callbacks, layers and services for production.
 //!
-//! | when | take |
+//! | when | use |
 //! |---|---|
 //! | a provider fails now and then | [`retry`] |
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
-//! | a call hangs, or drips | [`timeout`] |
-//! | a run must not cost more than this | [`budget`] |
-//! | an address or a key must not be seen | [`redact`] |
-//! | a person must agree before a tool runs | [`approval`] |
-//! | a model must not be asked this, or must not say that | [`guardrail`] |
+//! | a call hangs or stalls | [`timeout`] |
+//! | a run must not exceed a cost | [`budget`] |
+//! | personal data or keys must not be exposed | [`redact`] |
+//! | a person must approve a tool call | [`approval`] |
+//! | model input or output must be checked | [`guardrail`] |
 //!
-//! [The guide](crate::guide::guards) says more of what to take for what, in which order, and how
-//! to write a guard. They are made of nothing but the crate's public API, so each is an example as
-//! well, and one of your own can do all that these do. When in doubt a guard fails closed: the
-//! call is not made. [`Callback::is_guard`](crate::Callback::is_guard) has it asked whatever
-//! another callback decided, and whatever the agent's
-//! [semantics](crate::AgentBuilder::semantics).
+//! [The guide](crate::guide::guards) says which to use for which problem, in which order, and how
+//! to write your own. All of them use only the crate's public API, so each also serves as an
+//! example. When in doubt a guard fails closed: the call does not run. A callback whose
+//! [`is_guard`](crate::Callback::is_guard) returns `true` runs whatever another callback decided,
+//! and under every [semantics](crate::AgentBuilder::semantics).
 //!
 //! ```
 //! use std::time::Duration;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;
 
-/// After which errors a guard acts: a function of its user.
+/// The predicate that selects the errors a middleware acts on.
 #[derive(Clone)]
 pub(super) struct When(Arc<dyn Fn(&Error) -> bool + Send + Sync>);
 
@@ -13,7 +13,7 @@ impl When {
         Self(Arc::new(when))
     }
 
-    /// Whether it is one of them. Fails where the function panics.
+    /// Returns whether the predicate holds. Fails if it panics.
     pub(super) fn holds(&self, error: &Error) -> Result<bool> {
         catch(|| (self.0)(error)).map_err(|panic| {
             let message = format!("the predicate panicked: {panic}");

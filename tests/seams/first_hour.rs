@@ -130,11 +130,11 @@ async fn a_retry_that_does_not_call_a_tool_again_says_why() {
     let error = call(pay.clone()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded);
     let told = error.to_string();
-    assert!(told.contains("tool call `pay`") && told.contains("1 attempt made"), "{told}");
-    assert!(told.contains("not made again: its effect is `Mutating`"), "{told}");
+    assert!(told.contains("tool call `pay`") && told.contains("after 1 attempt"), "{told}");
+    assert!(told.contains("not retried: the tool's effect is `Mutating`"), "{told}");
 
     let error = call(pay.effect(Effect::Idempotent)).await.unwrap_err();
-    assert_eq!(error.message(), "busy (3 attempts made)");
+    assert_eq!(error.message(), "busy (after 3 attempts)");
 }
 
 /// What the model was told of the last tool call.

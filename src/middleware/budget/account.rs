@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::limits::{Exceeded, Limit, Limits, money, nanos};
 use crate::lock::lock;
 
-/// What was spent against limits, and what calls in flight have reserved. Clones are one account.
+/// Records what was spent against limits, and what running calls have reserved. Clones share one
+/// account.
 ///
 /// ```
 /// use tower_agent::middleware::budget::{Account, Limit, Limits};
@@ -41,23 +42,23 @@ impl Ledger {
     }
 }
 
-/// What calls have spent, or hold.
+/// Amounts that calls have used or reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Spent {
-    /// Model calls that were let through, failed ones included.
+    /// Number of model calls that were allowed, failed ones included.
     pub model_calls: u64,
-    /// Tool calls that were let through, failed ones included.
+    /// Number of tool calls that were allowed, failed ones included.
     pub tool_calls: u64,
-    /// Tokens, read and written together.
+    /// Input and output tokens.
     pub tokens: u64,
-    /// Money, in the price function's currency.
+    /// Cost, in the currency of the price function.
     pub cost: f64,
     /// Time since the first call.
     pub time: Duration,
 }
 
-/// The same in whole units, which add up again.
+/// [`Spent`] in whole units, so that sums are exact.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Amounts {
     pub(super) model_calls: u64,
@@ -67,46 +68,46 @@ pub(super) struct Amounts {
 }
 
 impl Account {
-    /// An account of which nothing is spent. Its time begins with the first call.
+    /// Creates an empty account. Its time starts with the first call.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (ledger, begun) = (Mutex::default(), OnceLock::new());
         Self(Arc::new(Inner { limits, ledger, begun }))
     }
 
-    /// What may be spent.
+    /// Returns the limits of the account.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// What calls that are over have spent.
+    /// Returns what finished calls have used.
     #[must_use]
     pub fn used(&self) -> Spent {
         self.spent(self.ledger().used)
     }
 
-    /// What calls in flight have reserved.
+    /// Returns what running calls have reserved.
     #[must_use]
     pub fn reserved(&self) -> Spent {
         Spent { time: Duration::ZERO, ..self.spent(self.ledger().reserved) }
     }
 
-    /// Each limit with what is left of it: neither used nor reserved.
+    /// Returns each limit with the amount that is neither used nor reserved.
     #[must_use]
     pub fn left(&self) -> Vec<Limit> {
         let time = self.time();
-        // Both at once: what a call gives back meanwhile is in the one or in the other.
+        // Read under one lock: a call that finishes meanwhile is counted once.
         let taken = self.ledger().taken();
         let left = |limit: Limit| limit.of(limit.units().saturating_sub(taken.of(limit, time)));
         self.0.limits.each().map(left).collect()
     }
 
-    /// Time begins, unless it has.
+    /// Starts the clock, if it has not started.
     pub(super) fn begin(&self) {
         self.0.begun.get_or_init(Instant::now);
     }
 
-    /// Takes what a call may spend, if there is room for it.
+    /// Reserves what a call may use, if the limits allow it.
     pub(super) fn reserve(&self, wanted: Amounts) -> Result<Reservation, Exceeded> {
         self.begin();
         let time = self.time();
@@ -123,7 +124,7 @@ impl Account {
         }
     }
 
-    /// Takes what a call may spend, room or not.
+    /// Reserves what a call may use, even beyond the limits.
     pub(super) fn reserve_beyond(&self, wanted: Amounts) -> Reservation {
         self.begin();
         self.hold(&mut self.ledger(), wanted)
@@ -134,7 +135,7 @@ impl Account {
         Reservation { account: self.clone(), held: Mutex::new(Some(wanted)) }
     }
 
-    /// Says of which limits the share is used of which somebody wants to know, once.
+    /// Reports, once for each limit, that the configured fraction of it is used.
     fn warn(&self) {
         let Some((share, warn)) = self.0.limits.warning() else { return };
         let time = self.time();
@@ -149,12 +150,12 @@ impl Account {
         }
         drop(ledger);
         for (limit, used) in reached {
-            tracing::warn!(%limit, used, "a budget is nearly used up");
+            tracing::warn!(%limit, used, "budget nearly exhausted");
             warn(limit, used);
         }
     }
 
-    /// In nanoseconds.
+    /// Returns the time used, in nanoseconds.
     fn time(&self) -> u64 {
         self.0.begun.get().map_or(0, |begun| nanos(begun.elapsed()))
     }
@@ -210,26 +211,26 @@ impl SubAssign for Amounts {
     }
 }
 
-/// What one call holds, until it is over.
+/// What one call has reserved, until the call ends.
 pub(super) struct Reservation {
     account: Account,
     held: Mutex<Option<Amounts>>,
 }
 
 impl Reservation {
-    /// The call has been made, and has spent what `spent` makes of what it held.
+    /// Records what a finished call has used, computed by `spent` from what it reserved.
     pub(super) fn settle(&self, spent: impl FnOnce(Amounts) -> Amounts) {
         if self.close(spent) {
             self.account.warn();
         }
     }
 
-    /// The call has not been made.
+    /// Gives back everything: the call did not run.
     pub(super) fn release(&self) {
         self.close(|_| Amounts::default());
     }
 
-    /// The call has been made, and came to nothing.
+    /// Records a call that ran and failed.
     pub(super) fn fail(&self) {
         self.settle(Amounts::without_tokens);
     }
@@ -253,7 +254,7 @@ impl Amounts {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // Nobody is called from here: it may be a panic that drops it.
+        // Calls no user code: a panic may be what drops this.
         self.close(Amounts::without_tokens);
     }
 }

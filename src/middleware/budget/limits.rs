@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 use crate::message::Usage;
 
-/// What may be spent, and what happens beyond it. Nothing is limited unless said.
+/// Limits on what may be spent, and what happens beyond them. By default nothing is limited.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,63 +39,63 @@ pub struct Limits {
 type Price = dyn Fn(&str, Usage) -> f64 + Send + Sync;
 type Warn = dyn Fn(Limit, f64) + Send + Sync;
 
-/// One limit, with its value.
+/// One limit and its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// So many model calls.
+    /// Number of model calls.
     ModelCalls(u64),
-    /// So many tool calls.
+    /// Number of tool calls.
     ToolCalls(u64),
-    /// So many tokens, read and written together.
+    /// Number of input and output tokens.
     Tokens(u64),
-    /// So much money, in the price function's currency. Counted in billionths.
+    /// Cost, in the currency of the price function. Counted in billionths.
     Cost(f64),
-    /// So long.
+    /// Time since the first call.
     Time(Duration),
 }
 
-/// What happens to a call that the budget has no room for.
+/// What happens to a call that would exceed the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExceeding {
-    /// It fails with an error of kind [`BudgetExceeded`](ErrorKind::BudgetExceeded). After a tool
-    /// call has, so does every model call of the run: a model that was told of the one may not go
-    /// on.
+    /// Fails the call with an error of kind [`BudgetExceeded`](ErrorKind::BudgetExceeded). After a
+    /// tool call has failed this way, every later model call of the run fails too, so that the
+    /// model cannot continue after reading of the refusal.
     #[default]
     Fail,
-    /// The agent finishes. A tool call is answered with a refusal that the model reads; the next
-    /// model call is made with no tools on offer, and told to conclude. There is one such call for
-    /// an agent's call, beyond the limit, and counted; so is each other attempt at it that a retry
-    /// outside makes. A further one fails.
+    /// Lets the agent conclude. A tool call gets a refusal as its result, for the model to read.
+    /// The next model call is sent without tools and with an instruction to conclude. Each call of
+    /// an agent may make one such model call beyond the limit; it is counted, and so is every retry
+    /// of it. A further one fails.
     Finish,
 }
 
-/// A budget is used up. [`Error::downcast_ref`] finds it.
+/// The budget is exhausted. Found with [`Error::downcast_ref`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Exceeded {
-    /// The limit that the call would have broken.
+    /// The limit that the call would have exceeded.
     pub limit: Limit,
-    /// What the call would have taken of it: of tokens and money, what it would have
-    /// [reserved](Limits::with_reservation); of time, what had passed.
+    /// The amount that the call needed: for tokens and cost what it would have
+    /// [reserved](Limits::with_reservation), for time the time that had passed.
     pub wanted: Limit,
 }
 
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the budget of {} has no room for this call", self.limit)?;
+        write!(f, "this call would exceed the limit: {}", self.limit)?;
         match self.wanted {
-            // Of which a tool call takes none: it is used up.
+            // A tool call reserves no tokens and no cost: the limit is already reached.
             Limit::Tokens(0) | Limit::Cost(0.0) => Ok(()),
             Limit::Tokens(_) | Limit::Cost(_) => {
-                write!(f, ", which would reserve {}", self.wanted)?;
+                write!(f, "; it would reserve {}", self.wanted)?;
                 if self.wanted.units() <= self.limit.units() {
                     return Ok(());
                 }
                 f.write_str(
-                    ": more than all of it, so that no such call is ever made; set `max_tokens` in \
-                     the agent's settings or `Limits::with_reservation` lower, or raise the limit",
+                    ", more than the whole limit, so no such call can run; lower `max_tokens` in the \
+                     agent's settings or `Limits::with_reservation`, or raise the limit",
                 )
             }
             _ => Ok(()),
@@ -112,7 +112,7 @@ impl From<Exceeded> for Error {
 }
 
 impl Limits {
-    /// No limits.
+    /// Creates limits that limit nothing.
     pub fn new() -> Self {
         Self {
             model_calls: None,
@@ -126,59 +126,62 @@ impl Limits {
         }
     }
 
-    /// At most so many model calls.
+    /// Limits the number of model calls.
     pub fn with_model_calls(mut self, calls: u64) -> Self {
         self.model_calls = Some(calls);
         self
     }
 
-    /// At most so many tool calls.
+    /// Limits the number of tool calls.
     pub fn with_tool_calls(mut self, calls: u64) -> Self {
         self.tool_calls = Some(calls);
         self
     }
 
-    /// At most so many tokens, read and written together. A call is made only if there is room for
-    /// [what it reserves](Self::with_reservation): a limit below that lets none through, and the
-    /// error says so. A limit below 4096 needs `max_tokens` in the agent's
-    /// [settings](crate::Settings::max_tokens), or a lower reservation.
+    /// Limits the total number of input and output tokens. A call runs only if [what it
+    /// reserves](Self::with_reservation) is left, so a limit below one reservation blocks every
+    /// call; the error says so. For a limit below 4096, set `max_tokens` in the agent's
+    /// [settings](crate::Settings::max_tokens) or lower the reservation.
     pub fn with_tokens(mut self, tokens: u64) -> Self {
         self.tokens = Some(tokens);
         self
     }
 
-    /// At most so much money; none, where it is negative or no number. `price` is given the model
-    /// and the tokens, and says what they cost; also what those do that a call
-    /// [reserves](Self::with_reservation), as tokens that are written.
+    /// Limits the total cost. Negative or NaN means zero. `price` receives the model and the tokens
+    /// and returns their cost; it also prices [reserved](Self::with_reservation) tokens, as output
+    /// tokens.
     ///
-    /// The model is the one that the provider named in its answer, or else that of the request's
-    /// settings; it is empty where neither says. A price that is negative or no number fails a
-    /// call before it is made; after it, the call is charged what it had reserved.
+    /// The model is the one named in the provider's response, otherwise the one in the request's
+    /// settings; it is empty if neither names one. If `price` returns a negative number or NaN, the
+    /// call fails before it runs; if that happens after the call, the call is charged what it
+    /// reserved.
     pub fn with_cost(
         mut self,
         cost: f64,
         price: impl Fn(&str, Usage) -> f64 + Send + Sync + 'static,
     ) -> Self {
-        // `max` makes 0 of what is no number.
+        // `max` turns NaN into 0.
         self.cost = Some((cost.max(0.0), Arc::new(price)));
         self
     }
 
-    /// No call begins when so much time has passed, in `tokio`'s time, since the first. A call
-    /// that has begun is not cut short: that is a timeout's.
+    /// Limits the time since the first call, in `tokio`'s time. No call starts after it. A running
+    /// call is not cut short; use a [timeout](crate::middleware::timeout) for that.
     pub fn with_time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 
-    /// What a model call reserves whose request sets no `max_tokens`: 4096 tokens unless told.
+    /// Sets how many tokens a model call reserves if its request sets no `max_tokens`. Defaults to
+    /// 4096.
     pub fn with_reservation(mut self, tokens: u64) -> Self {
         self.reservation = tokens;
         self
     }
 
-    /// Calls `warn`, once for each limit, when calls that are over have used this share of it, such
-    /// as 0.8. It is given the limit and the share that is used. A `tracing` warning says the same.
+    /// Calls `warn` once for each limit, when finished calls have used the fraction `share` of it,
+    /// such as 0.8. `warn` receives the limit and the fraction used. A `tracing` warning is logged
+    /// as well.
     pub fn with_warning(
         mut self,
         share: f64,
@@ -188,13 +191,14 @@ impl Limits {
         self
     }
 
-    /// What happens to a call that there is no room for; it [fails](OnExceeding::Fail) unless told.
+    /// Sets what happens to a call that would exceed the budget. Defaults to
+    /// [`Fail`](OnExceeding::Fail).
     pub fn on_exceeding(mut self, what: OnExceeding) -> Self {
         self.on_exceeding = what;
         self
     }
 
-    /// The limits that are set.
+    /// Returns the limits that are set.
     pub fn each(&self) -> impl Iterator<Item = Limit> + use<> {
         let limits = [
             self.model_calls.map(Limit::ModelCalls),
@@ -218,7 +222,7 @@ impl Limits {
         self.warning.as_ref()
     }
 
-    /// What tokens cost, in billionths. `None` for a price that is none.
+    /// Returns the cost of tokens in billionths, or `None` if the price is invalid.
     pub(super) fn price(&self, model: &str, usage: Usage) -> Option<u64> {
         let Some((_, price)) = &self.cost else { return Some(0) };
         billionths(price(model, usage))
@@ -237,7 +241,7 @@ impl fmt::Debug for Limits {
     }
 }
 
-/// Whole numbers add up again to what was taken apart.
+/// In whole numbers, sums are exact.
 fn billionths(money: f64) -> Option<u64> {
     (money.is_finite() && money >= 0.0).then(|| (money * 1e9).round() as u64)
 }
@@ -247,7 +251,7 @@ pub(super) fn money(billionths: u64) -> f64 {
 }
 
 impl Limit {
-    /// In whole units: calls, tokens, billionths, nanoseconds.
+    /// Returns the value in whole units: calls, tokens, billionths, nanoseconds.
     pub(super) fn units(self) -> u64 {
         match self {
             Self::ModelCalls(units) | Self::ToolCalls(units) | Self::Tokens(units) => units,
@@ -256,7 +260,7 @@ impl Limit {
         }
     }
 
-    /// The same limit with another value.
+    /// Returns a limit of this kind with another value.
     pub(super) fn of(self, units: u64) -> Self {
         match self {
             Self::ModelCalls(_) => Self::ModelCalls(units),

@@ -1,23 +1,23 @@
-//! Limits on what runs may spend: model calls, tool calls, tokens, money, time.
+//! Limits what runs may spend: model calls, tool calls, tokens, cost, time.
 //!
 //! ```text
 //! Budget: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
 //! ```
 //!
-//! A call reserves what it may spend before it is made, and is not made when there is no room for
-//! that; so calls side by side cannot overspend together. When it is over it gives back what it
-//! has not used:
+//! Before a call runs, it reserves what it may spend; if the remaining budget is too small, the
+//! call does not run. Parallel calls therefore cannot overspend together. When a call ends, it
+//! gives back what it did not use:
 //!
 //! | the call | is charged |
 //! |---|---|
-//! | answers | itself, and the tokens that the response says; what it had reserved, where it says none |
-//! | fails or is dropped | itself, and no tokens |
-//! | waits for somebody | nothing: it has not been made |
+//! | succeeds | one call, and the tokens that the response reports; if it reports none, the tokens reserved |
+//! | fails or is dropped | one call, and no tokens |
+//! | is interrupted | nothing: it has not run |
 //!
-//! A call that a callback fails after the model has answered has failed: a budget that is to charge
-//! it stands inside of that callback's band. Calls are counted exactly. Tokens and money may end
-//! above the limit by as much as calls in flight have used beyond what they had reserved: the
-//! request's `max_tokens`, or [a default](Limits::with_reservation) where it sets none.
+//! A call that a callback fails after the model has responded counts as failed; to charge its
+//! tokens, register the budget inside that callback's band. Calls are counted exactly. Tokens and
+//! cost may exceed the limit by as much as running calls use beyond their reservation: the
+//! request's `max_tokens`, or [a default](Limits::with_reservation) if it sets none.
 //!
 //! ```
 //! use serde_json::json;
@@ -40,13 +40,14 @@
 //! # }
 //! ```
 //!
-//! # Where it stands
+//! # Where to register it
 //!
-//! It counts what passes it. Outside of a retry it counts the call once, however often it is tried;
-//! [inside](crate::AgentBuilder::model_layer) of it, every attempt. Given to
-//! [`global`](crate::AgentBuilder::global) it stands around the whole tree of agents; given to an
-//! agent alone, around that agent's own calls. Where two agents have clones of one budget, they
-//! share it. As a layer it is a band of its own; to count every attempt at each of two models:
+//! A budget counts the calls that pass it. Outside a retry it counts a call once, however many
+//! attempts it takes; [inside](crate::AgentBuilder::model_layer) the retry it counts every attempt.
+//! Registered with [`global`](crate::AgentBuilder::global) it covers the whole tree of agents;
+//! registered on one agent it covers only that agent's own calls. Two agents with clones of one
+//! budget share it. As a layer, a budget is a band of its own. To count every attempt of each of
+//! two models:
 //!
 //! ```
 //! use tower::ServiceBuilder;
@@ -65,11 +66,11 @@
 //! # drop(counted(tower::service_fn(model), tower::service_fn(model)));
 //! ```
 //!
-//! # How far it reaches
+//! # What shares a budget
 //!
-//! A [new](Budget::new) budget is for one run, sub-agents included: each run begins with all of it.
-//! One [of an account](Budget::of) is for everything that is charged to that account, run after
-//! run. A run that resumes is a run of its own.
+//! A budget made by [`new`](Budget::new) is for one run, sub-agents included: each run starts with
+//! the full amount. A budget made by [`of`](Budget::of) is shared by everything charged to that
+//! account, across runs. A resumed run counts as a new run.
 
 mod account;
 mod limits;
@@ -95,10 +96,10 @@ use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 
-/// Keeps calls within limits. See the [module](self). Clones are one budget.
+/// Keeps calls within limits. See the [module](self). Clones share one budget.
 ///
-/// It is a [`Bundle`] for a whole agent or tree; alone, it is a callback for model calls or for
-/// tool calls.
+/// As a [`Bundle`] it covers a whole agent or tree; used alone it is a callback for model calls or
+/// for tool calls.
 ///
 /// ```
 /// use tower_agent::middleware::budget::{Account, Budget, Limits};
@@ -122,7 +123,7 @@ pub struct Budget(Arc<Config>);
 
 #[derive(Debug)]
 struct Config {
-    /// Where a run keeps its part.
+    /// The key under which each run stores its part.
     key: String,
     scope: Scope,
 }
@@ -134,13 +135,13 @@ enum Scope {
 }
 
 impl Budget {
-    /// A budget for each run.
+    /// Creates a budget that each run has for itself.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self::in_scope(Scope::Run(limits))
     }
 
-    /// A budget for everything that is charged to `account`.
+    /// Creates a budget for everything that is charged to `account`.
     #[must_use]
     pub fn of(account: Account) -> Self {
         Self::in_scope(Scope::Account(account))
@@ -152,7 +153,7 @@ impl Budget {
         Self(Arc::new(Config { key: format!("tower_agent::middleware::budget/{number}"), scope }))
     }
 
-    /// What a run is charged to, for a callback of the run to look at.
+    /// Returns the account that a run is charged to, for example for a callback to read.
     ///
     /// ```
     /// use tower_agent::middleware::budget::{Budget, Limits};
@@ -173,7 +174,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// When somebody else keeps a value under this budget's key.
+    /// Fails if a value of another type is stored under this budget's key.
     pub fn account(&self, context: &RunContext) -> Result<Account, ValueTypeError> {
         Ok(self.of_run(context)?.account.clone())
     }
@@ -191,7 +192,7 @@ impl Budget {
         })
     }
 
-    /// Keeps a call's reservation with it.
+    /// Stores a call's reservation with the call.
     fn keep(&self, extensions: &mut Extensions, reservation: Reservation) {
         let mut kept = extensions.get::<Kept>().cloned().unwrap_or_default();
         kept.0.retain(|(budget, _)| !Arc::ptr_eq(&budget.0, &self.0));
@@ -205,7 +206,7 @@ impl Budget {
             .map(|(_, reservation)| &**reservation)
     }
 
-    /// Closes the books on a call. `spent` is what an answered one has spent of what it held.
+    /// Settles a call. `spent` computes what a successful call has used of its reservation.
     fn close<T>(
         &self,
         extensions: &Extensions,
@@ -227,7 +228,7 @@ impl Budget {
 #[derive(Clone, Default)]
 struct Kept(Vec<(Budget, Arc<Reservation>)>);
 
-/// A budget's part of one run.
+/// The state of a budget in one run.
 #[derive(Debug)]
 struct OfRun {
     account: Account,
@@ -236,9 +237,9 @@ struct OfRun {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What a tool call was refused for: the model hears of it, and the run is over.
+    /// Why a tool call was refused: the model has read it, so the run must end.
     exceeded: Option<Exceeded>,
-    /// The one call that each agent concludes with: the agent's call, and how far it had come.
+    /// The one concluding call of each agent: the agent's call, and its number of messages.
     concluding: HashMap<String, (u32, usize)>,
 }
 
@@ -252,7 +253,7 @@ impl OfRun {
         state.exceeded.get_or_insert(exceeded);
     }
 
-    /// Whether this is the call that its agent may conclude with, or another attempt at it.
+    /// Returns whether this is its agent's concluding call, or another attempt at it.
     fn concludes(&self, request: &ModelRequest) -> bool {
         let context = request.context();
         let place = (context.iteration(), request.messages().len());
@@ -316,7 +317,9 @@ impl Callback<ToolRequest> for Budget {
                 if !run.account.limits().finishes() {
                     return Err(exceeded.into());
                 }
-                return Ok(Action::Respond(ToolResponse::error(format!("not run: {exceeded}"))));
+                return Ok(Action::Respond(ToolResponse::error(format!(
+                    "tool call blocked: {exceeded}"
+                ))));
             }
         }
         Ok(Action::Continue)
@@ -337,19 +340,21 @@ impl From<Budget> for Bundle {
     }
 }
 
-/// What a model call may spend.
+/// Returns what a model call may spend.
 fn wanted(limits: &Limits, request: &ModelRequest) -> Result<Amounts> {
     let settings = request.settings();
     let tokens = settings.max_tokens.map_or(limits.reservation(), u64::from);
     let model = settings.model.as_deref().unwrap_or_default();
     let cost = limits.price(model, Usage::new(0, tokens)).ok_or_else(|| {
-        let message = format!("the price of {tokens} tokens of model `{model}` is no number");
+        let message = format!(
+            "the price function returned no valid price for {tokens} tokens of model `{model}`"
+        );
         Error::new(ErrorKind::Callback, message)
     })?;
     Ok(Amounts { model_calls: 1, tokens, cost, ..Amounts::default() })
 }
 
-/// What a model call that held so much has spent.
+/// Returns what a model call with the reservation `held` has spent.
 fn spent(
     limits: &Limits,
     request: &ModelRequest,
@@ -363,18 +368,18 @@ fn spent(
     }
     let named = response.metadata().model().or(request.settings().model.as_deref());
     let price = || limits.price(named.unwrap_or_default(), usage);
-    // The price is somebody else's function, and the call must be charged.
+    // The price function is user code and may panic; the call must be charged even then.
     let cost = catch(price).ok().flatten();
     Amounts { tokens: usage.total(), cost: cost.unwrap_or(held.cost), ..held }
 }
 
-/// Makes a request the last one.
+/// Makes a request the run's last: no tools, and an instruction to conclude.
 fn conclude(request: &mut ModelRequest, exceeded: Exceeded) {
     request.tools_mut().clear();
     let settings = request.settings_mut();
     (settings.tool_choice, settings.parallel_tool_calls) = (None, None);
     request.add_instructions(&format!(
-        "The budget of {} is used up. Conclude now: answer with what you know, without any tool.",
+        "The budget of {} is exhausted. Conclude now: answer with what you know, without calling any tool.",
         exceeded.limit
     ));
 }

@@ -1,26 +1,25 @@
-//! Asks another model when one has failed.
+//! Calls another model when one has failed.
 //!
 //! ```text
 //! Fallback<S>: Service<ModelRequest>    where S: ModelService
 //! ```
 //!
-//! A fallback is a model: it stands where an agent's model stands, so that what is registered on
-//! the agent stands around all of its models, and tokens are counted whichever has answered. What
-//! is meant for one model alone is layered on that one: a retry, a timeout, and with
-//! [`before_model`](crate::callback::before_model) whatever its requests need.
+//! A fallback is itself a model. Put it where an agent's model goes: callbacks and layers of the
+//! agent then wrap all of its models, and tokens are counted whichever model responded. Wrap a
+//! single model in what is meant for that model alone: a retry, a timeout, or a
+//! [`before_model`](crate::callback::before_model) that adapts its requests.
 //!
-//! Each model gets the request as it came. To the others than the first goes no
-//! [`model`](crate::Settings::model) and no [`extra`](crate::Settings::extra) setting, which are
-//! the first one's own; each chooses its own model. What a provider has left in the messages stays
-//! where it is: it is kept by provider, and no other reads it.
+//! Each model receives the original request. All but the first receive it without its
+//! [`model`](crate::Settings::model) and [`extra`](crate::Settings::extra) settings, which are
+//! meant for the first; each of the others uses its own model. Provider data in the messages is
+//! kept: it is stored per provider, and other providers ignore it.
 //!
-//! The next model is asked after an error of a [retryable](crate::ErrorKind::is_retryable) kind,
-//! a panic of the model among them,
-//! whether or not a retry of the same model would have helped, and when the conversation was too
-//! long; [`fall_back_if`](Fallback::fall_back_if) says otherwise. Never after an ending, and not
-//! once something of the answer has been seen, unless
-//! [`restart_streams`](Fallback::restart_streams) says so; the stream then announces by itself
-//! that what was seen is void.
+//! The next model is called after an error of a [retryable](crate::ErrorKind::is_retryable) kind
+//! (whether or not retrying the same model would have helped; panics included), and when the
+//! conversation is too long for the model. [`fall_back_if`](Fallback::fall_back_if) replaces this
+//! rule. There is no fallback after an abort, an interrupt or an end of the invocation, and none
+//! after output was streamed unless [`restart_streams`](Fallback::restart_streams) is set; the
+//! stream then emits [`AttemptDiscarded`](crate::stream::EventKind::AttemptDiscarded).
 //!
 //! ```
 //! use tower_agent::middleware::fallback::{Fallback, ModelsFailed};

@@ -16,10 +16,11 @@ use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use crate::request::Request;
 
-/// Models that are asked one after another until one answers.
+/// Calls models in order until one responds.
 ///
-/// It is ready when the first model is; the others are waited for when they are asked. `O` lists
-/// their types, for [`explain`](crate::Agent::explain) and for the warnings of `build`.
+/// The service is ready when the first model is; the readiness of each other model is awaited
+/// before it is called. `O` lists their types, for [`explain`](crate::Agent::explain) and for the
+/// warnings of `build`.
 pub struct Fallback<S, O = ()> {
     first: Caught<S>,
     plan: Arc<Plan>,
@@ -34,7 +35,7 @@ struct Plan {
 }
 
 impl<S> Fallback<S> {
-    /// Asks `model` first.
+    /// Creates a fallback whose first model is `model`.
     #[must_use]
     pub fn new(model: S) -> Self {
         let when = When::new(|error| {
@@ -50,14 +51,14 @@ impl<S> Fallback<S> {
 }
 
 impl<S, O> Fallback<S, O> {
-    /// Asks `model` if those before it have failed.
+    /// Adds a model to call if all models before it have failed.
     #[must_use]
     pub fn or<M: ModelService>(mut self, model: M) -> Fallback<S, (O, M)> {
         self.plan().others.push(BoxModel::new(Caught::new(model)));
         Fallback { first: self.first, plan: self.plan, others: PhantomData }
     }
 
-    /// Asks these models, one after another, if those before them have failed.
+    /// Adds several models, to call in order if all models before them have failed.
     #[must_use]
     pub fn or_each<M: ModelService>(
         mut self,
@@ -69,7 +70,8 @@ impl<S, O> Fallback<S, O> {
         Fallback { first: self.first, plan: self.plan, others: PhantomData }
     }
 
-    /// After which errors to ask the next model. It is not asked about endings.
+    /// Sets the errors after which the next model is called. `predicate` is never called for an
+    /// abort, an interrupt or an end of the invocation.
     #[must_use]
     pub fn fall_back_if(
         mut self,
@@ -79,8 +81,8 @@ impl<S, O> Fallback<S, O> {
         self
     }
 
-    /// Whether to ask the next model when something of the answer has been seen; the stream then
-    /// says that it is void. Not unless told.
+    /// Sets whether to fall back after output was streamed; the stream then emits
+    /// [`AttemptDiscarded`](crate::stream::EventKind::AttemptDiscarded). Defaults to `false`.
     #[must_use]
     pub fn restart_streams(mut self, restart: bool) -> Self {
         self.plan().restart_streams = restart;
@@ -165,7 +167,7 @@ where
     }
 }
 
-/// What is asked, and what has come of it so far.
+/// The progress of one call through the models.
 struct Asked {
     request: ModelRequest,
     plan: Arc<Plan>,
@@ -173,7 +175,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The next model's answer, or the error that goes up.
+    /// Returns the call of the next model, or the error for the caller.
     fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
         let Plan { others, when, restart_streams } = &*self.plan;
         if error.is_ending() || self.request.context().aborted().is_some() {
@@ -184,18 +186,18 @@ impl Asked {
         let next = others.get(self.errors.len()).filter(|_| !is_over);
         let Some(model) = next else { return Err(self.failed(error, "")) };
         if is_seen {
-            let why = "; no other model is asked: part of the answer has been seen";
+            let why = "; not falling back: output was already streamed";
             return Err(self.failed(error, why));
         }
         self.errors.push(error.clone());
         let (call, asked, of) = (CallSite::of(&self.request), self.errors.len(), others.len() + 1);
         let kind = error.kind();
-        // Not the error itself: what it says may be hidden further out.
-        tracing::warn!(%call, asked, of, %kind, "another model is asked");
+        // Not the error itself: an outer layer may redact its text.
+        tracing::warn!(%call, asked, of, %kind, "falling back to next model");
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 
-    /// The error that goes up when the last model asked has failed with `error`.
+    /// Returns the error for the caller when the last model called has failed with `error`.
     fn failed(&mut self, error: Error, why: &str) -> Error {
         if self.errors.is_empty() {
             return match why {
@@ -218,7 +220,7 @@ impl Asked {
     }
 }
 
-/// The request without what was meant for the first model alone.
+/// Returns the request without the settings meant for the first model.
 fn for_another(request: &ModelRequest) -> ModelRequest {
     let mut request = request.clone();
     let settings = request.settings();
@@ -230,14 +232,14 @@ fn for_another(request: &ModelRequest) -> ModelRequest {
     request
 }
 
-/// How each model has failed: the source of the error of a [`Fallback`] that asked several.
+/// The errors of all models: the source of the error of a [`Fallback`] that called several.
 #[derive(Clone, Debug)]
 pub struct ModelsFailed {
     errors: Vec<Error>,
 }
 
 impl ModelsFailed {
-    /// One error for each model that was asked, in their order.
+    /// Returns one error for each model called, in order.
     #[must_use]
     pub fn errors(&self) -> &[Error] {
         &self.errors

@@ -8,7 +8,7 @@ use super::CallRetry;
 use super::policy::Policy;
 use crate::error::Error;
 
-/// Makes a failed call again; [`CallRetry`] is the service. Clones share their budget.
+/// Retries failed calls; [`CallRetry`] is the service. Clones share one retry budget.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,50 +28,52 @@ pub struct CallRetryLayer {
 }
 
 impl CallRetryLayer {
-    /// Three attempts in all, at errors that are [retryable](Error::is_retryable).
+    /// Creates a layer that makes up to three attempts, at [retryable](Error::is_retryable) errors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many attempts may be made, the first included: 3 unless told, 1 at least.
+    /// Sets the maximum number of attempts, the first included. Defaults to 3; at least 1.
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.policy.config().attempts = attempts;
         self
     }
 
-    /// How long to wait before an attempt: a random time from nothing up to `base`, which doubles
-    /// with each attempt up to `max`. 500 ms and 30 s unless told.
+    /// Sets the backoff: before each attempt the layer waits a random time between zero and an
+    /// upper bound. The bound starts at `base` and doubles with each attempt up to `max`. Defaults
+    /// to 500 ms and 30 s.
     pub fn with_backoff(mut self, base: Duration, max: Duration) -> Self {
         let config = self.policy.config();
         (config.base, config.max) = (base, max);
         self
     }
 
-    /// The longest wait that a server may [ask for](Error::retry_after): 60 s unless told. If it
-    /// asks for more, no other attempt is made.
+    /// Sets the longest [`retry_after`](Error::retry_after) that is honoured. If a server asks for
+    /// a longer wait, the call is not retried. Defaults to 60 s.
     pub fn with_max_retry_after(mut self, max: Duration) -> Self {
         self.policy.config().max_retry_after = max;
         self
     }
 
-    /// What keeps the retries of all calls together within bounds: a
-    /// [`TpsBudget`](tower::retry::budget::TpsBudget) of 3 a second and one for every five
-    /// successes, counted over 10 s, unless told.
+    /// Sets the budget that limits the retries of all calls together. Defaults to a
+    /// [`TpsBudget`](tower::retry::budget::TpsBudget) of 3 retries a second plus one for every five
+    /// successes, counted over 10 s.
     pub fn with_budget(mut self, budget: impl Budget + Send + Sync + 'static) -> Self {
         self.policy.set_budget(budget);
         self
     }
 
-    /// Where the backoff's random numbers come from; for a test that must know them.
+    /// Sets the source of the backoff's random numbers, for tests that need known values.
     pub fn with_rng(mut self, rng: impl Rng + Send + 'static) -> Self {
         self.policy.set_rng(rng);
         self
     }
 
-    /// After which errors to make the call again: retryable ones unless told. It is not asked
-    /// about endings.
+    /// Sets which errors are retried. Defaults to those that are [retryable](Error::is_retryable).
+    /// `predicate` is never called for an abort, an interrupt or an end of the invocation.
     ///
-    /// A tool's own failure is of a type that nobody else knows, so say here which to try again:
+    /// A tool's own error type is unknown to this crate, so list here the errors that are worth a
+    /// retry:
     ///
     /// ```
     /// use std::io;
@@ -107,8 +109,8 @@ impl CallRetryLayer {
         self
     }
 
-    /// Whether to make a call again of which something has been seen; the stream then says that
-    /// it is void. Not unless told.
+    /// Sets whether to retry a call after output was streamed; the stream then emits
+    /// [`AttemptDiscarded`](crate::stream::EventKind::AttemptDiscarded). Defaults to `false`.
     pub fn restart_streams(mut self, restart: bool) -> Self {
         self.policy.config().restart_streams = restart;
         self

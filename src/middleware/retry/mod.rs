@@ -1,30 +1,31 @@
-//! Makes a failed call again, after a while.
+//! Retries failed calls, with backoff.
 //!
 //! ```text
 //! CallRetryLayer: Layer<S>    where S: Service<R, Response = R::Response> + Clone
 //! ```
 //!
-//! It is [`tower::retry`] with a policy that knows what a call of an agent is:
+//! This is [`tower::retry`] with a policy for the calls of an agent:
 //!
 //! - An abort, an interrupt and an end of the invocation are never retried.
-//! - A streamed answer is retried only while nothing of it has been seen, unless
-//!   [`restart_streams`](CallRetryLayer::restart_streams) says otherwise; the stream then announces
-//!   by itself that the first attempt is void. An agent whose run is watched counts as seen.
-//! - A tool is called again only if it is declared [`Pure`](crate::Effect::Pure) or
-//!   [`Idempotent`](crate::Effect::Idempotent): by [`Tool::effect`](crate::Tool::effect), since it
-//!   is `Mutating` by default. [`build`](crate::AgentBuilder::build) warns of a retry that helps no
-//!   tool. And not for every failure: one that it has of a
-//!   type of its own is a [`Tool`](crate::ErrorKind::Tool) error, which is not retryable unless
-//!   [`retry_if`](CallRetryLayer::retry_if) says so. An agent that is called again runs its tools
-//!   again, whatever they are: there, let the retry stand around the model and the tools instead
-//!   unless that does no harm.
-//! - A wait that the server asks for stands in the place of the backoff. If it is longer than
-//!   [`with_max_retry_after`](CallRetryLayer::with_max_retry_after), the error goes up at once.
-//! - A budget that all calls through one layer share keeps retries from flooding a provider that
-//!   is down.
+//! - A streamed call is retried only while no output was streamed, unless
+//!   [`restart_streams`](CallRetryLayer::restart_streams) is set; the stream then emits
+//!   [`AttemptDiscarded`](crate::stream::EventKind::AttemptDiscarded) for the failed attempt. An
+//!   agent call whose run is streamed counts as having output.
+//! - A tool is retried only if its [effect](crate::Tool::effect) is declared
+//!   [`Pure`](crate::Effect::Pure) or [`Idempotent`](crate::Effect::Idempotent); the default is
+//!   `Mutating`. [`build`](crate::AgentBuilder::build) warns about a retry layer around tools none
+//!   of which can be retried.
+//! - An error type of a tool's own has the kind [`Tool`](crate::ErrorKind::Tool), which is not
+//!   retryable. Use [`retry_if`](CallRetryLayer::retry_if) to retry it.
+//! - Retrying an agent call runs its tools again, whatever their effects. Put the retry around the
+//!   model and the tools instead, unless repeating them is harmless.
+//! - If the server asks for a wait, that wait replaces the backoff. If the wait is longer than
+//!   [`with_max_retry_after`](CallRetryLayer::with_max_retry_after), the error is returned at once.
+//! - All calls through one layer share a retry budget, which keeps retries from flooding a provider
+//!   that is down.
 //!
-//! The error that goes up in the end says how many attempts were made, and why no other was. What
-//! stands inside the layer sees each attempt, what stands outside sees one call.
+//! The error that is finally returned says how many attempts were made and why there was no other.
+//! Layers inside this one see each attempt; layers outside see one call.
 //!
 //! ```
 //! use tower_agent::middleware::retry::CallRetryLayer;

@@ -11,7 +11,7 @@ use crate::error::{CallSite, Error, Result};
 use crate::lock::lock;
 use crate::request::Request;
 
-/// What to do about a failure. Each call has a clone of its own, which counts its attempts.
+/// Decides about retries. Each call has its own clone, which counts its attempts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
     config: Arc<Config>,
@@ -27,7 +27,7 @@ pub(super) struct Config {
     pub(super) restart_streams: bool,
     when: When,
     budget: Arc<dyn Budget + Send + Sync>,
-    /// One for all calls: those that fail together must not wait alike.
+    /// Shared by all calls, so that calls that fail together wait for different times.
     rng: Arc<Mutex<dyn Rng + Send>>,
 }
 
@@ -46,13 +46,13 @@ impl Default for Config {
     }
 }
 
-/// Why no other attempt is made.
+/// Why a call is not retried.
 enum Stop {
-    /// The failure is none of this layer's business.
+    /// The policy does not apply to this failure.
     Untouched,
-    /// It is not one to try again after.
+    /// The error is not retryable.
     Final,
-    /// It is, but there is this against it.
+    /// The error is retryable, but something prevents a retry.
     Because(String),
 }
 
@@ -73,7 +73,7 @@ impl Policy {
         self.config().when = When::new(when);
     }
 
-    /// How long to wait before the next attempt, if there is to be one.
+    /// Returns the wait before the next attempt, or why there is none.
     fn wait<R: Request>(&self, request: &R, error: &Error) -> Result<Result<Duration, Stop>> {
         let Config { attempts, max_retry_after, restart_streams, when, budget, .. } = &*self.config;
         if error.is_ending() || request.context().aborted().is_some() {
@@ -86,24 +86,26 @@ impl Policy {
             _ if !request.is_repeatable() => {
                 tracing::warn!(
                     call = %CallSite::of(request),
-                    "a call is not made again, since its tool's effect is `Mutating`, the default; \
+                    "not retrying tool call: the tool's effect is `Mutating` (the default); \
                      declare `.effect(Effect::Idempotent)` if a second call does no harm"
                 );
-                "its effect is `Mutating`".to_owned()
+                "the tool's effect is `Mutating`".to_owned()
             }
             _ if request.is_committed() && !restart_streams => {
-                "part of the answer has been seen".to_owned()
+                "output was already streamed".to_owned()
             }
             Some(after) if after > *max_retry_after => {
-                format!("the server asks to wait {after:?}, and {max_retry_after:?} is the most")
+                format!(
+                    "the server asked to wait {after:?}, more than the maximum of {max_retry_after:?}"
+                )
             }
-            _ if !budget.withdraw() => "the budget for retries is spent".to_owned(),
+            _ if !budget.withdraw() => "the retry budget is exhausted".to_owned(),
             after => return Ok(Ok(after.unwrap_or_else(|| self.backoff()))),
         };
         Ok(Err(Stop::Because(against)))
     }
 
-    /// A random part of a time that doubles with each attempt.
+    /// Returns a random part of a time that doubles with each attempt.
     fn backoff(&self) -> Duration {
         let Config { base, max, rng, .. } = &*self.config;
         let doubled = 2_u32.saturating_pow(self.made.saturating_sub(1));
@@ -112,16 +114,16 @@ impl Policy {
         Duration::try_from_secs_f64(most.as_secs_f64() * part).map_or(most, |wait| wait.min(most))
     }
 
-    /// The error that goes up.
+    /// Returns the error for the caller.
     fn last(&self, error: &Error, stop: &Stop) -> Error {
         let (attempts, s) = (self.made, if self.made == 1 { "" } else { "s" });
         let against = match stop {
             Stop::Untouched => return error.clone(),
             Stop::Final if attempts == 1 => return error.clone(),
             Stop::Final => String::new(),
-            Stop::Because(against) => format!("; not made again: {against}"),
+            Stop::Because(against) => format!("; not retried: {against}"),
         };
-        let message = format!("{} ({attempts} attempt{s} made{against})", error.message());
+        let message = format!("{} (after {attempts} attempt{s}{against})", error.message());
         error.clone().with_message(message)
     }
 }
@@ -142,8 +144,8 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
             Ok(Ok(wait)) => {
                 let (call, made) = (CallSite::of(request), self.made);
                 let kind = error.kind();
-                // Not the error itself: what it says may be hidden further out.
-                tracing::warn!(%call, made, ?wait, %kind, "a call is made again");
+                // Not the error itself: an outer layer may redact its text.
+                tracing::warn!(%call, made, ?wait, %kind, "retrying call");
                 return Some(tokio::time::sleep(wait));
             }
             Ok(Err(stop)) => *error = self.last(error, &stop),
@@ -153,7 +155,8 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
     }
 
     fn clone_request(&mut self, request: &R) -> Option<R> {
-        // Also of one that is not repeatable: `retry` then says why no other attempt is made.
+        // Also clones requests that are not repeatable; `retry` then says why the call is not
+        // retried.
         (self.config.attempts > 1).then(|| request.clone())
     }
 }

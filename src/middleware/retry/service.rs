@@ -11,9 +11,9 @@ use super::policy::Policy;
 use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
 
-/// A service whose failed calls are made again; [`CallRetryLayer`](super::CallRetryLayer) makes it.
+/// A service that retries failed calls; created by [`CallRetryLayer`](super::CallRetryLayer).
 ///
-/// Waiting needs a `tokio` runtime with time.
+/// Backoff needs a `tokio` runtime with time enabled.
 #[derive(Clone, Debug)]
 pub struct CallRetry<S>(retry::Retry<Policy, Ours<S>>);
 
@@ -76,7 +76,7 @@ where
     }
 }
 
-/// A service whose errors are ours, for the policy to read.
+/// Converts the inner service's errors to [`Error`], for the policy to read.
 #[derive(Clone, Debug)]
 pub(super) struct Ours<S>(S);
 

@@ -10,7 +10,7 @@ use crate::model::ModelRequest;
 use crate::request::Request;
 use crate::stream::{Delta, Mapper, ReaderWait};
 
-/// Time that counts: without that spent waiting for the reader.
+/// Measures time, without the time spent waiting for the consumer.
 #[derive(Debug)]
 struct Stopwatch {
     start: Instant,
@@ -27,7 +27,7 @@ impl Stopwatch {
     }
 }
 
-/// What has come of a streamed answer.
+/// The progress of a streamed response.
 #[derive(Debug)]
 pub(super) struct Deltas {
     stopwatch: Stopwatch,
@@ -37,7 +37,7 @@ pub(super) struct Deltas {
 #[derive(Clone, Copy, Debug)]
 enum Progress {
     Nothing,
-    /// The last sign of life, on the stopwatch.
+    /// Time of the last progress, on the stopwatch.
     Delta(Duration),
     Done,
 }
@@ -55,7 +55,7 @@ impl Deltas {
         *lock(&self.progress)
     }
 
-    /// An attempt begins. If it is not the first, that is a sign of life.
+    /// Starts an attempt. Any attempt but the first counts as progress.
     fn begin(&self) {
         if !matches!(self.progress(), Progress::Nothing) {
             self.alive();
@@ -63,7 +63,7 @@ impl Deltas {
     }
 }
 
-/// Has the deltas of a call seen, if it is streamed, before those around this layer change them.
+/// Observes the deltas of a streamed call, before callbacks outside this layer change them.
 pub(super) fn watch(request: &mut ModelRequest) -> Option<Arc<Deltas>> {
     request.delta_sender()?;
     let stopwatch = Stopwatch::start(request);
@@ -92,7 +92,7 @@ impl Mapper for Seen {
     }
 }
 
-/// The limits of one call, and what has gone of them.
+/// The limits of one call and the time used so far.
 #[derive(Debug)]
 pub(super) struct Clock {
     site: CallSite,
@@ -115,22 +115,22 @@ impl Clock {
         }
     }
 
-    /// How long until a limit may be reached.
+    /// Returns the time until the next limit may be reached.
     pub(super) fn left(&self) -> Result<Duration> {
         let mut left = self.within(self.whole, self.stopwatch.elapsed(), |limit| {
-            format!("no answer within {limit:?}, the limit of the whole call")
+            format!("no response within {limit:?} (limit for the whole call)")
         })?;
         let Some(deltas) = &self.deltas else { return Ok(left) };
         let now = deltas.stopwatch.elapsed();
         match (deltas.progress(), self.first_delta, self.idle) {
             (Progress::Nothing, Some(limit), _) => {
                 left = left.min(self.within(limit, now, |limit| {
-                    format!("no delta within {limit:?}, the limit of the first delta")
+                    format!("no delta within {limit:?} (limit for the first delta)")
                 })?);
             }
             (Progress::Delta(last), _, Some(limit)) => {
                 left = left.min(self.within(limit, now.saturating_sub(last), |limit| {
-                    format!("no delta for {limit:?}, the limit between deltas")
+                    format!("no delta for {limit:?} (limit between deltas)")
                 })?);
             }
             _ => {}

@@ -12,8 +12,8 @@ use crate::model::ModelRequest;
 use crate::request::Request;
 use crate::tool::ToolRequest;
 
-/// Fails a call that takes too long; [`CallTimeout`] is the service. Which call `R` is follows from
-/// where the layer is used.
+/// Fails calls that take too long; [`CallTimeout`] is the service. The call type `R` is inferred
+/// from where the layer is used.
 #[must_use = "a layer does nothing until it is layered"]
 pub struct CallTimeoutLayer<R> {
     limits: Limits<R>,
@@ -24,14 +24,14 @@ pub(super) struct Limits<R> {
     by_name: Arc<HashMap<Arc<str>, Duration>>,
     pub(super) first_delta: Option<Duration>,
     pub(super) idle: Option<Duration>,
-    /// Has the call's deltas seen, if it has any.
+    /// Observes the call's deltas, if it has any.
     pub(super) watch: Option<Watch<R>>,
 }
 
 type Watch<R> = fn(&mut R) -> Option<Arc<Deltas>>;
 
 impl<R: Request> CallTimeoutLayer<R> {
-    /// A call may take so long, from the moment it is made to its answer.
+    /// Limits the total duration of a call.
     pub fn new(limit: Duration) -> Self {
         let (by_name, first_delta, idle, watch) = Default::default();
         Self { limits: Limits { whole: limit, by_name, first_delta, idle, watch } }
@@ -39,16 +39,16 @@ impl<R: Request> CallTimeoutLayer<R> {
 }
 
 impl CallTimeoutLayer<ModelRequest> {
-    /// The first delta of a streamed answer may take so long, from the moment the call is made.
-    /// As long as the whole unless told.
+    /// Limits the time from the start of a streamed call to its first delta. Defaults to the limit
+    /// of the whole call.
     pub fn with_first_delta(mut self, limit: Duration) -> Self {
         self.limits.first_delta = Some(limit);
         self.limits.watch = Some(clock::watch);
         self
     }
 
-    /// Each delta of a streamed answer may take so long after the one before, and so may its end
-    /// after the last. As long as the whole unless told.
+    /// Limits the time between two deltas of a streamed call, and between the last delta and the
+    /// end. Defaults to the limit of the whole call.
     pub fn with_idle(mut self, limit: Duration) -> Self {
         self.limits.idle = Some(limit);
         self.limits.watch = Some(clock::watch);
@@ -57,8 +57,8 @@ impl CallTimeoutLayer<ModelRequest> {
 }
 
 impl CallTimeoutLayer<ToolRequest> {
-    /// Calls of the tool `name` may take so long, in the place of the limit for all. Building an
-    /// agent that has no such tool fails.
+    /// Sets the limit for calls of the tool `name`, which replaces the general one.
+    /// [`build`](crate::AgentBuilder::build) fails if the agent has no such tool.
     pub fn with_limit_of(mut self, name: impl Into<Arc<str>>, limit: Duration) -> Self {
         Arc::make_mut(&mut self.limits.by_name).insert(name.into(), limit);
         self

@@ -1,26 +1,27 @@
-//! Fails a call that takes too long.
+//! Fails calls that take too long.
 //!
 //! ```text
 //! CallTimeoutLayer<R>: Layer<S>    where S: Service<R, Response = R::Response>
 //! ```
 //!
-//! | limit | counts | for |
+//! | limit | counts | applies to |
 //! |---|---|---|
-//! | [`new`](CallTimeoutLayer::new) | from the call to its answer | every call |
-//! | [`with_limit_of`](CallTimeoutLayer::with_limit_of) | the same, for one tool | tools |
+//! | [`new`](CallTimeoutLayer::new) | from the call to its response | every call |
+//! | [`with_limit_of`](CallTimeoutLayer::with_limit_of) | from the call to its response, for one tool | tools |
 //! | [`with_first_delta`](CallTimeoutLayer::with_first_delta) | from the call to the first delta | streamed model calls |
 //! | [`with_idle`](CallTimeoutLayer::with_idle) | from one delta to the next, or to the end of the stream | streamed model calls |
 //!
-//! The last two do nothing for a call that nobody watches. They see what passes this layer: what a
-//! callback registered inside it holds back has not come yet, so register the layer last. A model
-//! that does not stream a call that is watched must have answered by the time of the first delta.
+//! The last two have no effect on calls that are not streamed. They count the deltas that pass this
+//! layer: a delta that a callback inside this layer buffers has not arrived yet, so register the
+//! layer last. If a streamed call is sent to a model that does not stream, its response must arrive
+//! within the limit for the first delta.
 //!
-//! Time spent waiting for whoever reads the stream does not count, unlike with
+//! Time spent waiting for the consumer of the stream does not count, unlike with
 //! [`tower::timeout`]. Time that a callback's [mapper](crate::stream::Mapper) makes the model wait
-//! does.
+//! does count.
 //!
-//! The error is a [`Timeout`](crate::ErrorKind::Timeout), which is retryable; what the call was
-//! doing is dropped.
+//! The error has the kind [`Timeout`](crate::ErrorKind::Timeout), which is retryable. The inner
+//! call is dropped.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,7 +50,7 @@
 //! let error = agent.run("hello").await.unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),
-//!     "model call of agent `agent`: timed out: no answer within 120s, the limit of the whole call"
+//!     "model call of agent `agent`: timed out: no response within 120s (limit for the whole call)"
 //! );
 //! # Ok(())
 //! # }

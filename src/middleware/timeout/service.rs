@@ -13,12 +13,13 @@ use super::layer::Limits;
 use crate::error::{BoxError, Error, Result};
 use crate::request::Request;
 
-/// What `tokio`'s timers tell apart.
+/// The resolution of `tokio`'s timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A service whose calls may take so long; [`CallTimeoutLayer`](super::CallTimeoutLayer) makes it.
+/// A service that limits the duration of calls; created by
+/// [`CallTimeoutLayer`](super::CallTimeoutLayer).
 ///
-/// A call that has to wait needs a `tokio` runtime with time.
+/// A call that does not complete at once needs a `tokio` runtime with time enabled.
 pub struct CallTimeout<S, R> {
     inner: S,
     limits: Limits<R>,
@@ -85,8 +86,8 @@ where
         if let Poll::Ready(result) = this.future.poll(cx) {
             return Poll::Ready(result.map_err(|error| Error::from(error.into())));
         }
-        // No timer for a call that is answered at once, and no other before this one is through:
-        // limits only move away.
+        // A call that completes at once needs no timer. One timer at a time is enough: limits only
+        // move later.
         loop {
             if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
                 ready!(sleep.poll(cx));

@@ -60,7 +60,7 @@ async fn a_call_beyond_the_limit_is_not_made() {
 
     model.assert_done();
     assert_eq!(exceeded(&error), Limit::ModelCalls(3));
-    assert_eq!(error.message(), "the budget of 3 model calls has no room for this call");
+    assert_eq!(error.message(), "this call would exceed the limit: 3 model calls");
     assert_eq!(&*error.call().unwrap().agent, "looker");
     assert_eq!(log.take().len(), 3);
 }
@@ -76,9 +76,8 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
         let model = ScriptedModel::always(Turn::from_text("hi"));
         let agent = Agent::builder(model.clone()).global(Budget::new(limits)).build().unwrap();
         let error = agent.run("?").await.unwrap_err();
-        let message = format!(
-            "the budget of {limit} has no room for this call, which would reserve {wanted}"
-        );
+        let message =
+            format!("this call would exceed the limit: {limit}; it would reserve {wanted}");
         assert!(error.message().starts_with(&message), "{error}");
         assert!(error.message().contains("`max_tokens`"), "{error}");
         assert!(error.message().contains("`Limits::with_reservation`"), "{error}");
@@ -94,7 +93,7 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
         .build()
         .unwrap();
     let error = agent.run("?").await.unwrap_err();
-    assert_eq!(error.message(), "the budget of 10 tokens has no room for this call");
+    assert_eq!(error.message(), "this call would exceed the limit: 10 tokens");
 }
 
 #[tokio::test(start_paused = true)]

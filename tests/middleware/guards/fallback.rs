@@ -213,7 +213,7 @@ async fn no_other_model_goes_on_with_an_answer_that_was_seen_in_part() {
     assert_eq!(left, [""; 0]);
     assert_eq!(
         response.unwrap_err().message(),
-        "busy; no other model is asked: part of the answer has been seen"
+        "busy; not falling back: output was already streamed"
     );
     second.assert_done();
 }
@@ -312,6 +312,7 @@ async fn each_other_model_is_traced() {
 
     call(model, ModelRequest::default()).await.unwrap();
 
-    let expected = "message=another model is asked call=model call asked=1 of=3 kind=overloaded";
+    let expected =
+        "message=falling back to next model call=model call asked=1 of=3 kind=overloaded";
     assert_eq!(traces.take(), [expected]);
 }

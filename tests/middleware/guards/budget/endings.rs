@@ -125,7 +125,7 @@ async fn a_tool_call_beyond_the_limit_is_refused_and_the_agent_finishes() {
 
     let response = agent.run("?").await.unwrap();
 
-    let refusal = "not run: the budget of 2 tool calls has no room for this call";
+    let refusal = "tool call blocked: this call would exceed the limit: 2 tool calls";
     assert_eq!(results(&response), ["look done", "look done", refusal]);
     assert_concluded(&model);
     assert_eq!((log.take().len(), account.used().tool_calls), (2, 2));

@@ -72,7 +72,7 @@ async fn a_call_is_made_three_times_in_all_and_the_error_says_so() {
         .unwrap_err();
 
     model.assert_done();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "busy (3 attempts made)"));
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "busy (after 3 attempts)"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +107,7 @@ async fn an_error_that_is_not_retryable_goes_up_as_it_is() {
     assert_eq!((model.requests().len(), error.message()), (1, "bad"));
 
     let error = call(retry, ModelRequest::default()).await.unwrap_err();
-    assert_eq!((model.requests().len(), error.message()), (3, "bad (2 attempts made)"));
+    assert_eq!((model.requests().len(), error.message()), (3, "bad (after 2 attempts)"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn a_predicate_decides_in_the_place_of_the_error() {
     let error = call(retry.layer(model.clone()), ModelRequest::default()).await.unwrap_err();
 
     model.assert_done();
-    assert_eq!(error.message(), "busy (2 attempts made)");
+    assert_eq!(error.message(), "busy (after 2 attempts)");
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn the_server_says_how_long_to_wait_up_to_a_limit() {
     assert!(served.is_empty(), "{served:?}");
     assert_eq!(
         error.message(),
-        "busy (1 attempt made; not made again: the server asks to wait 61s, and 60s is the most)"
+        "busy (after 1 attempt; not retried: the server asked to wait 61s, more than the maximum of 60s)"
     );
     assert_eq!(error.retry_after(), Some(61 * SECOND));
 
@@ -215,7 +215,7 @@ async fn clones_share_a_budget_that_successes_fill() {
     model.assert_done();
     assert_eq!(
         error.message(),
-        "busy (2 attempts made; not made again: the budget for retries is spent)"
+        "busy (after 2 attempts; not retried: the retry budget is exhausted)"
     );
 }
 
@@ -289,8 +289,9 @@ async fn an_agents_tools_are_called_again_by_what_they_declare() {
     let told: Vec<_> =
         model.requests()[1].messages().range(2).map(|m| m.parts().to_vec()).collect();
     let told = format!("{told:?}");
-    assert!(told.contains("no connection: broke (3 attempts made)"), "{told}");
-    let once = "no connection: broke (1 attempt made; not made again: its effect is `Mutating`)";
+    assert!(told.contains("no connection: broke (after 3 attempts)"), "{told}");
+    let once =
+        "no connection: broke (after 1 attempt; not retried: the tool's effect is `Mutating`)";
     assert!(told.contains(once), "{told}");
 }
 
@@ -394,7 +395,7 @@ async fn each_retry_is_traced() {
     call(retry, ModelRequest::default()).await.unwrap();
 
     let expected = [1, 2].map(|made| {
-        format!("message=a call is made again call=model call made={made} wait=1s kind=overloaded")
+        format!("message=retrying call call=model call made={made} wait=1s kind=overloaded")
     });
     assert_eq!(traces.take(), expected);
 }

@@ -37,7 +37,7 @@ async fn an_answer_that_has_been_seen_in_part_is_not_begun_again() {
     assert_eq!(left, [""; 0]);
     assert_eq!(
         response.unwrap_err().message(),
-        "busy (1 attempt made; not made again: part of the answer has been seen)"
+        "busy (after 1 attempt; not retried: output was already streamed)"
     );
 }
 

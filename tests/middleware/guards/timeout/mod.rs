@@ -63,7 +63,7 @@ async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500() {
     assert_eq!(took, 50 * MILLI);
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(error.message(), "no answer within 50ms, the limit of the whole call");
+    assert_eq!(error.message(), "no response within 50ms (limit for the whole call)");
     assert_eq!(error.call().unwrap().kind, CallKind::Model);
 }
 
@@ -96,7 +96,7 @@ async fn the_first_delta_has_a_limit_of_its_own() {
 
     let (result, took) = timed(layer.clone(), talker([6 * SECOND], MILLI)).await;
     assert_eq!(took, 5 * SECOND);
-    assert_eq!(result.unwrap_err().message(), "no delta within 5s, the limit of the first delta");
+    assert_eq!(result.unwrap_err().message(), "no delta within 5s (limit for the first delta)");
 
     // What comes after the first is none of its business.
     let (result, _) = timed(layer, talker([4 * SECOND, 20 * SECOND], 20 * SECOND)).await;
@@ -117,7 +117,7 @@ async fn each_delta_and_the_end_have_to_come_soon_after_the_last() {
         let before: Duration = waits.iter().filter(|wait| **wait < 2 * SECOND).sum();
         let (result, took) = timed(layer.clone(), talker(waits, end)).await;
         assert_eq!(took, before + 2 * SECOND);
-        assert_eq!(result.unwrap_err().message(), "no delta for 2s, the limit between deltas");
+        assert_eq!(result.unwrap_err().message(), "no delta for 2s (limit between deltas)");
     }
 }
 
@@ -205,7 +205,7 @@ async fn a_gate_that_makes_the_model_wait_counts() {
 
     let (result, _) = stream(model, ModelRequest::default()).await;
 
-    assert_eq!(result.unwrap_err().message(), "no delta for 1s, the limit between deltas");
+    assert_eq!(result.unwrap_err().message(), "no delta for 1s (limit between deltas)");
     assert_eq!(start.elapsed(), 1001 * MILLI);
 }
 
@@ -302,7 +302,7 @@ async fn tools_have_one_limit_and_some_their_own() {
         .range(2)
         .flat_map(|message| message.tool_results().map(|result| result.text()).collect::<Vec<_>>())
         .collect();
-    let late = "timed out: no answer within 10s, the limit of the whole call";
+    let late = "timed out: no response within 10s (limit for the whole call)";
     assert_eq!(told, ["done", "done", late]);
 }
 
@@ -313,7 +313,7 @@ async fn the_error_names_the_tool() {
     let error = CallTimeoutLayer::new(SECOND).layer(tool).oneshot(call).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "tool call `search`: timed out: no answer within 1s, the limit of the whole call"
+        "tool call `search`: timed out: no response within 1s (limit for the whole call)"
     );
 }
 
