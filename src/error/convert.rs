@@ -1,4 +1,4 @@
-//! Other errors, as ours.
+//! Conversions of other errors.
 
 use std::error::Error as StdError;
 
@@ -8,7 +8,7 @@ use tower::timeout::error::Elapsed;
 
 use super::{BoxError, Error, ErrorKind};
 
-/// Finds our own error anywhere in the source chain, then tower's.
+/// Finds an [`Error`] anywhere in the source chain, otherwise an error of tower's.
 impl From<BoxError> for Error {
     fn from(error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -36,14 +36,14 @@ const WORKER_GONE: &str = "the worker of a `Buffer` is gone: the runtime that it
      shut down, or the service in it panicked";
 
 impl Error {
-    /// What ended the worker of a `Buffer` ends every later call, too.
+    /// Marks the error of a `Buffer` whose worker has ended: every later call fails too.
     fn or_over(self, is_over: bool) -> Self {
         if is_over { self.with_retryable(false) } else { self }
     }
 }
 
-/// The next error of a chain. An `io::Error` shows the source of the error that it wraps, and hides
-/// the error itself.
+/// Returns the next error of a chain. An `io::Error` hides the error that it wraps and shows that
+/// error's source instead.
 pub(crate) fn below<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> Option<&'a (dyn StdError + 'static)> {
@@ -75,7 +75,7 @@ impl From<&'static str> for Error {
     }
 }
 
-/// Errors of the standard library that `?` meets in hooks and tools.
+/// Errors of the standard library that hooks and tools convert with `?`.
 macro_rules! from_std {
     ($($error:ty),* $(,)?) => {$(
         impl From<$error> for Error {

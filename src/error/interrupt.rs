@@ -1,32 +1,32 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What an interrupted run waits for.
+/// A question that an interrupted run waits on.
 ///
-/// It serialises, so that the run can be resumed by another process.
+/// It serialises, so that another process can resume the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Interrupt {
-    /// Names this wait; unique among those of one run.
+    /// Identifies the interrupt; unique within a run.
     pub id: String,
-    /// Why the run waits: `tool_call`, `input_required`, `confirmation` or a word of your own.
+    /// The reason: `tool_call`, `input_required`, `confirmation` or one of your own.
     pub reason: String,
-    /// What to tell the person who is asked.
+    /// The text to show to the person who answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The tool call that waits. Filled in from the call when left empty.
+    /// The tool call that waits. Filled in from the call if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// The JSON Schema of the answer, for a front end to make a form of.
+    /// The JSON Schema of the answer, from which a front end can build a form.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub response_schema: Value,
-    /// Anything else that the one who answers needs.
+    /// Further data for answering.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
 }
 
 impl Interrupt {
-    /// A wait named `id` for `reason`.
+    /// Creates an interrupt.
     #[must_use]
     pub fn new(id: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
@@ -39,21 +39,21 @@ impl Interrupt {
         }
     }
 
-    /// The same wait with what to tell the person who is asked.
+    /// Sets the text to show to the person who answers.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
-    /// The same wait with the JSON Schema of the answer.
+    /// Sets the JSON Schema of the answer.
     #[must_use]
     pub fn with_response_schema(mut self, schema: Value) -> Self {
         self.response_schema = schema;
         self
     }
 
-    /// The same wait with data for whoever answers.
+    /// Sets further data for answering.
     #[must_use]
     pub fn with_payload(mut self, payload: Value) -> Self {
         self.payload = payload;
@@ -61,7 +61,7 @@ impl Interrupt {
     }
 }
 
-/// The answer to one [`Interrupt`], for the run that goes on.
+/// The answer to one [`Interrupt`], given to the run that resumes.
 ///
 /// ```
 /// use serde_json::json;
@@ -78,32 +78,32 @@ impl Interrupt {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resolution {
-    /// The [`Interrupt::id`] that this answers.
+    /// The [`Interrupt::id`] that this resolves.
     pub id: String,
-    /// What the answer is.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: ResolutionOutcome,
 }
 
-/// How a [`Interrupt`] was answered.
+/// How an [`Interrupt`] was resolved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", content = "payload", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ResolutionOutcome {
-    /// With this. What it must look like, whoever asked has said.
+    /// With this answer. Its form depends on the interrupt.
     Resolved(Value),
-    /// Not at all: nobody will answer.
+    /// There will be no answer.
     Cancelled,
 }
 
 impl Resolution {
-    /// The wait named `id` was answered with `payload`.
+    /// Creates a resolution of the interrupt `id` with an answer.
     #[must_use]
     pub fn resolved(id: impl Into<String>, payload: impl Into<Value>) -> Self {
         Self { id: id.into(), outcome: ResolutionOutcome::Resolved(payload.into()) }
     }
 
-    /// The wait named `id` will not be answered.
+    /// Creates a resolution that cancels the interrupt `id`.
     #[must_use]
     pub fn cancelled(id: impl Into<String>) -> Self {
         Self { id: id.into(), outcome: ResolutionOutcome::Cancelled }

@@ -1,58 +1,57 @@
 use std::fmt;
 
-/// What happened, as far as a program needs to know.
+/// The kind of an [`Error`](crate::Error), for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A callback, tool or model ended the whole run: [`Error::abort`](crate::Error::abort).
+    /// A callback, tool or model ended the whole run with [`Error::abort`](crate::Error::abort).
     Aborted,
-    /// The run waits for somebody: [`Error::interrupt`](crate::Error::interrupt).
+    /// The run waits for input: [`Error::interrupt`](crate::Error::interrupt).
     Interrupted,
-    /// A callback ended this agent: [`Error::end_invocation`](crate::Error::end_invocation).
+    /// A callback ended this agent with [`Error::end_invocation`](crate::Error::end_invocation).
     Ended,
-    /// The run's token was cancelled, or whoever read its stream went away.
+    /// The run's token was cancelled, or the consumer of its stream disconnected.
     Cancelled,
     /// The call took longer than a layer allows. The provider may have done the work.
     Timeout,
-    /// The provider answers too many calls from this key.
+    /// The provider received too many requests with this key.
     RateLimited,
-    /// The provider, or a limit of ours, takes no more calls just now.
+    /// The provider, or a local limit, accepts no more calls at the moment.
     Overloaded,
-    /// The provider does not accept the key.
+    /// The provider rejected the credentials.
     Auth,
-    /// The provider does not know the model or the address.
+    /// The provider does not know the model or the URL.
     NotFound,
-    /// The provider refuses the request as it stands.
+    /// The request is invalid.
     InvalidRequest,
-    /// The messages are longer than the model can read.
+    /// The conversation is longer than the model's context window.
     ContextLength,
-    /// The provider failed while it worked on the request.
+    /// The provider failed while processing the request.
     Provider,
-    /// The provider was not reached: nothing was sent, or the connection broke.
+    /// The provider could not be reached, or the connection broke.
     Connection,
-    /// The provider's answer does not follow its protocol.
+    /// The provider's response violates its protocol.
     Protocol,
-    /// A tool failed, or panicked.
+    /// A tool failed or panicked.
     Tool,
-    /// The model asked for a tool that does not exist.
+    /// The model called a tool that does not exist.
     UnknownTool,
-    /// The model's arguments do not fit the tool.
+    /// The arguments from the model do not match the tool's parameters.
     InvalidArguments,
-    /// The agent made as many model calls as it may.
+    /// The agent reached its limit of model calls.
     MaxIterations,
-    /// As many agents as may are at work inside one another:
-    /// [`max_nesting`](crate::AgentBuilder::max_nesting).
+    /// Too many agents are nested: see [`max_nesting`](crate::AgentBuilder::max_nesting).
     MaxNesting,
-    /// What the run, or whoever pays for it, may spend is spent.
+    /// The budget of the run or of its account is exhausted.
     BudgetExceeded,
-    /// A callback or a wrap failed, or panicked.
+    /// A callback or a wrap failed or panicked.
     Callback,
     /// Anything else; [`downcast_ref`](crate::Error::downcast_ref) finds the original.
     Other,
 }
 
 impl ErrorKind {
-    /// Whether a second attempt may succeed, as far as the kind alone tells.
+    /// Returns whether a retry may succeed, judging by the kind alone.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(
@@ -66,7 +65,7 @@ impl ErrorKind {
         )
     }
 
-    /// A word for it that never changes, for programs in other places: on a wire, in a metric.
+    /// Returns a stable name for use by other programs, such as on the wire or in a metric.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -95,17 +94,17 @@ impl ErrorKind {
         }
     }
 
-    /// What to do about it, where that is the same each time.
+    /// Returns advice on what to do, where it is always the same.
     pub(crate) const fn advice(self) -> Option<&'static str> {
         Some(match self {
             Self::Auth => "check the API key",
             Self::NotFound => "check the model's name and the base URL",
-            Self::ContextLength => "shorten the history or choose a model that reads more",
+            Self::ContextLength => {
+                "shorten the history or choose a model with a larger context window"
+            }
             Self::Connection => "check the base URL and the network",
             Self::MaxIterations => "raise `max_iterations`, or stop earlier with `stop_when`",
-            Self::MaxNesting => {
-                "raise `max_nesting` on the outermost agent, or call fewer agents in turn"
-            }
+            Self::MaxNesting => "raise `max_nesting` on the outermost agent, or nest fewer agents",
             Self::BudgetExceeded => "raise the limit, or ask for less",
             _ => return None,
         })
@@ -127,13 +126,13 @@ impl fmt::Display for ErrorKind {
             Self::InvalidRequest => "invalid request",
             Self::ContextLength => "context too long",
             Self::Provider => "provider failed",
-            Self::Connection => "no connection",
-            Self::Protocol => "protocol violated",
+            Self::Connection => "connection failed",
+            Self::Protocol => "protocol violation",
             Self::Tool => "tool failed",
             Self::UnknownTool => "unknown tool",
             Self::InvalidArguments => "invalid arguments",
             Self::MaxIterations => "too many iterations",
-            Self::MaxNesting => "too many agents inside one another",
+            Self::MaxNesting => "too many nested agents",
             Self::BudgetExceeded => "budget exceeded",
             Self::Callback => "callback failed",
             Self::Other => "failed",

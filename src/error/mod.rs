@@ -1,4 +1,4 @@
-//! The one error of every call.
+//! The error type of every call.
 
 mod convert;
 mod interrupt;
@@ -19,19 +19,19 @@ use crate::call::CallKind;
 use crate::context::Checkpoint;
 use crate::message::Metadata;
 
-/// An error of any type, as tower's own layers return it.
+/// An error of any type, as tower's layers return it.
 pub type BoxError = tower::BoxError;
 
-/// A result whose error is [`Error`] unless said otherwise.
+/// A result whose error defaults to [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed, or why a run must end.
+/// The error of a failed call, or of a run that must end.
 ///
-/// It is cheap to clone, says what happened, to which call and what to do, and keeps its type
-/// through tower's boxed errors: [`Error::from`] a [`BoxError`] finds it again anywhere in the
+/// It is cheap to clone and says what happened, to which call, and what to do. It survives boxing
+/// by tower's layers: converting a [`BoxError`] with [`Error::from`] finds it anywhere in the
 /// source chain.
 ///
-/// Three errors end more than the call they are returned from, and nothing outside can undo them:
+/// Three errors end more than the call that returned them, and nothing outside can undo them:
 /// [`abort`](Error::abort), [`interrupt`](Error::interrupt) and
 /// [`end_invocation`](Error::end_invocation).
 ///
@@ -44,8 +44,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(!error.is_retryable());
 /// ```
 ///
-/// In a hook `?` takes the usual errors of the standard library as they are, and any other once it
-/// is boxed: `load().map_err(BoxError::from)?`.
+/// In a hook, `?` converts common errors of the standard library directly, and any other error once
+/// it is boxed: `load().map_err(BoxError::from)?`.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -60,24 +60,24 @@ struct Inner {
     call: Option<CallSite>,
     raised_by: Option<RaisedBy>,
     interrupts: Option<Arc<[Interrupt]>>,
-    /// What the model reads in the place of kind and message.
+    /// The text for the model, instead of kind and message.
     model_message: Option<Cow<'static, str>>,
     checkpoint: Option<Arc<Checkpoint>>,
 }
 
 #[derive(Clone, Debug)]
 enum Cause {
-    /// `message` says more than the error below it.
+    /// `message` adds to the source's message.
     Below(Arc<dyn StdError + Send + Sync>),
-    /// `message` is that error's own: it stands in for it, so the chain does not say it twice.
+    /// `message` is the source's own; the chain leaves the source out so as not to repeat it.
     Same(Arc<dyn StdError + Send + Sync>),
 }
 
-/// The call that failed: which kind, what it called, and the agent it belongs to.
+/// The call that failed: its kind, its name, and the agent it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallSite {
-    /// Which call.
+    /// The kind of call.
     pub kind: CallKind,
     /// The tool's name, for a tool call.
     pub name: Option<Arc<str>>,
@@ -85,18 +85,18 @@ pub struct CallSite {
     pub agent: Arc<str>,
 }
 
-/// The callback, and the hook of it, that raised an error.
+/// The callback and hook that raised an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RaisedBy {
-    /// The callback's [`name`](crate::Callback::name), or the wrap's.
+    /// The [`name`](crate::Callback::name) of the callback or wrap.
     pub callback: Cow<'static, str>,
     /// The hook: `before`, `after`, `on_error` or `wrap`.
     pub hook: &'static str,
 }
 
 impl Error {
-    /// An error of `kind` with a message that says what happened.
+    /// Creates an error with a message that says what happened.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Arc::new(Inner {
@@ -114,7 +114,7 @@ impl Error {
         }))
     }
 
-    /// Ends the whole run, the tree of agents included, with this reason.
+    /// Creates an error that ends the whole run, including the whole tree of agents.
     ///
     /// No retry, fallback, `on_error` or `after` outside can undo it.
     #[must_use]
@@ -122,17 +122,17 @@ impl Error {
         Self::new(ErrorKind::Aborted, reason)
     }
 
-    /// Ends the agent `Ok`, as interrupted, with what it waits for.
+    /// Creates an error that interrupts the run: the agent returns `Ok` with this interrupt, and
+    /// its `after` is not called.
     ///
-    /// The agent's own `after` is not asked. Calls beside it in the same turn still finish and may add what they wait for; then nothing
+    /// Parallel calls of the same turn finish and may add interrupts of their own; then nothing
     /// more starts. A later run [resumes](crate::AgentRequest::resume) where this one stopped.
     #[must_use]
     pub fn interrupt(interrupts: Interrupt) -> Self {
         Self::interrupt_all([interrupts])
     }
 
-    /// Ends the agent `Ok`, as interrupted, with everything it waits for: an
-    /// [`interrupt`](Self::interrupt) with several causes.
+    /// Creates an [`interrupt`](Self::interrupt) error with several interrupts.
     ///
     /// ```
     /// use tower_agent::{Error, Interrupt};
@@ -150,75 +150,77 @@ impl Error {
         Self::new(ErrorKind::Interrupted, message).update(|e| e.interrupts = Some(interrupts))
     }
 
-    /// Ends this agent `Ok` with what it has; its `after` is not called.
+    /// Creates an error that ends this agent: it returns `Ok` with the transcript so far, and its
+    /// `after` is not called.
     #[must_use]
     pub fn end_invocation() -> Self {
         Self::new(ErrorKind::Ended, "a callback ended the invocation")
     }
 
-    /// What happened, to match on.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What happened, in words, without the call and the advice that `Display` adds.
+    /// Returns the message, without the call and the advice that `Display` adds.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Whether the same call may succeed if it is made again.
+    /// Returns whether retrying the same call may succeed.
     ///
-    /// Decided by the kind, unless whoever made the error knew better.
+    /// The kind decides, unless [`with_retryable`](Self::with_retryable) was used.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.retryable.unwrap_or_else(|| self.0.kind.is_retryable())
     }
 
-    /// Whether this is an abort, an interrupt or an end of the invocation: an ending of more than
-    /// the call, which no `on_error` sees.
+    /// Returns whether this is an abort, an interrupt or an end of the invocation. These end more
+    /// than the call, and no `on_error` sees them.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::Ended)
     }
 
-    /// How long the server asked to be left alone.
+    /// Returns how long the server asked to wait before a retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// What the provider said of its answer: status, request id, rate limits.
+    /// Returns the provider's metadata about its response: status, request id, rate limits.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
 
-    /// The call that failed.
+    /// Returns the call that failed.
     #[must_use]
     pub fn call(&self) -> Option<&CallSite> {
         self.0.call.as_ref()
     }
 
-    /// The callback that raised it, if one did.
+    /// Returns the callback that raised the error, if one did.
     #[must_use]
     pub fn raised_by(&self) -> Option<&RaisedBy> {
         self.0.raised_by.as_ref()
     }
 
-    /// What an interrupt waits for; empty for any other error.
+    /// Returns the interrupts of an [`interrupt`](Self::interrupt); empty for any other error.
     #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         self.0.interrupts.as_deref().unwrap_or_default()
     }
 
-    /// What the run that failed has done, to [go on](crate::AgentRequest::resume) from: the
-    /// conversation with every answer that a tool has given.
+    /// Returns the checkpoint of the failed run: the conversation with every tool result so far. A
+    /// caller can [resume](crate::AgentRequest::resume) from it.
     ///
-    /// An [`Agent`](crate::Agent)'s error has it. A layer around the agent that makes an error of
-    /// its own, such as a timeout, loses it; [`RunStream::checkpoint`](crate::RunStream::checkpoint)
-    /// does not. Neither `Display` nor `Debug` shows it.
+    /// Errors returned by an [`Agent`](crate::Agent) have one. A layer around the agent that
+    /// creates its own error, such as a timeout, loses it;
+    /// [`RunStream::checkpoint`](crate::RunStream::checkpoint) still has it. Neither `Display` nor
+    /// `Debug` shows it.
     ///
     /// ```
     /// use serde_json::{Value, json};
@@ -247,7 +249,7 @@ impl Error {
         self.0.checkpoint.as_deref()
     }
 
-    /// The first error of type `T` among the causes.
+    /// Returns the first error of type `T` in the source chain.
     ///
     /// ```
     /// use tower_agent::Error;
@@ -268,7 +270,7 @@ impl Error {
         None
     }
 
-    /// The same error, told in other words.
+    /// Sets the message.
     ///
     /// ```
     /// use tower_agent::{Error, ErrorKind};
@@ -289,49 +291,49 @@ impl Error {
         })
     }
 
-    /// The same error with the call that failed.
+    /// Sets the call that failed.
     #[must_use]
     pub fn with_call(self, call: CallSite) -> Self {
         self.update(|e| e.call = Some(call))
     }
 
-    /// The same error with its cause.
+    /// Sets the source.
     #[must_use]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         let source: BoxError = source.into();
         self.update(|e| e.cause = Some(Cause::Below(Arc::from(source))))
     }
 
-    /// Stands in for another error: the same words, with a kind.
+    /// Creates an error of this kind with the message of another error.
     pub(crate) fn standing_for(kind: ErrorKind, error: impl Into<BoxError>) -> Self {
         let error: BoxError = error.into();
         Self::new(kind, error.to_string()).update(|e| e.cause = Some(Cause::Same(Arc::from(error))))
     }
 
-    /// The same error, saying whether a second attempt may succeed.
+    /// Sets whether a retry may succeed.
     #[must_use]
     pub fn with_retryable(self, retryable: bool) -> Self {
         self.update(|e| e.retryable = Some(retryable))
     }
 
-    /// The same error with the wait that the server asked for.
+    /// Sets the wait that the server asked for.
     #[must_use]
     pub fn with_retry_after(self, after: Duration) -> Self {
         self.update(|e| e.retry_after = Some(after))
     }
 
-    /// The same error with what the provider said of its answer.
+    /// Sets the provider's metadata.
     #[must_use]
     pub fn with_metadata(self, metadata: Metadata) -> Self {
         self.update(|e| e.metadata = metadata)
     }
 
-    /// The same error of a run, with what that has done.
+    /// Sets the checkpoint of the failed run.
     pub(crate) fn with_checkpoint(self, checkpoint: Checkpoint) -> Self {
         self.update(|e| e.checkpoint = Some(Arc::new(checkpoint)))
     }
 
-    /// The same error, to be shown to a reader.
+    /// Removes the checkpoint, before the error is shown to a consumer.
     pub(crate) fn without_checkpoint(self) -> Self {
         match self.0.checkpoint {
             Some(_) => self.update(|e| e.checkpoint = None),
@@ -339,7 +341,7 @@ impl Error {
         }
     }
 
-    /// Names the call, unless an inner call did already.
+    /// Sets the call, unless an inner call was set already.
     pub(crate) fn in_call(self, site: impl FnOnce() -> CallSite) -> Self {
         if self.0.call.is_some() {
             return self;
@@ -347,7 +349,7 @@ impl Error {
         self.update(|e| e.call = Some(site()))
     }
 
-    /// Says where an error of no particular kind came from.
+    /// Sets the kind of an error that has none in particular.
     pub(crate) fn or_kind(self, kind: ErrorKind) -> Self {
         if self.0.kind != ErrorKind::Other {
             return self;
@@ -355,7 +357,7 @@ impl Error {
         self.update(|e| e.kind = kind)
     }
 
-    /// Names the callback and the hook, unless an inner callback did already.
+    /// Sets the callback and the hook, unless an inner callback was set already.
     pub(crate) fn by(
         self,
         callback: impl FnOnce() -> Cow<'static, str>,

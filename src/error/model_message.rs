@@ -1,12 +1,12 @@
-//! What a model reads of an error.
+//! The text of an error that the model reads.
 
 use std::borrow::Cow;
 
 use super::{Error, ErrorKind};
 
 impl Error {
-    /// Sets what the model reads of a tool's failure, in the place of the error's kind and message.
-    /// Callbacks, logs and the caller have the whole error all the same.
+    /// Sets the text that the model reads about a tool's failure, instead of the error's kind and
+    /// message. Callbacks, logs and the caller still receive the full error.
     ///
     /// ```
     /// use tower_agent::{Error, ErrorKind};
@@ -21,15 +21,15 @@ impl Error {
         self.update(|e| e.model_message = Some(message.into()))
     }
 
-    /// What the model reads of a tool's failure. `None`: the kind and the
+    /// Returns the text that the model reads about a tool's failure. `None` means the kind and the
     /// [message](Self::message).
     #[must_use]
     pub fn model_message(&self) -> Option<&str> {
         self.0.model_message.as_deref()
     }
 
-    /// What the model reads of a failure for which nothing was set. What it needs to call a tool
-    /// better, that there is no such tool or what is wrong with its arguments, it reads as it is.
+    /// Sets the text for a failure that has none. Unknown tools and invalid arguments keep their
+    /// own text, which the model needs to correct its call.
     pub(crate) fn or_model_message(self, message: Cow<'static, str>) -> Self {
         let is_for_it = matches!(self.kind(), ErrorKind::InvalidArguments | ErrorKind::UnknownTool);
         if is_for_it || self.is_ending() || self.0.model_message.is_some() {

@@ -1,4 +1,4 @@
-//! The model call.
+//! The model call: its request, its response and the service alias.
 //!
 //! ```text
 //! ModelRequest  ->  Result<ModelResponse, Error>

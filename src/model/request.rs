@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::stream::{DeltaSender, Mapper, ReaderWait};
 use crate::tool::ToolDeclaration;
 
-/// What a model is asked. Cloning is O(1).
+/// The request of a model call. Cloning is O(1).
 ///
 /// ```
 /// use tower_agent::{Message, ModelRequest};
@@ -28,18 +28,18 @@ pub struct ModelRequest {
     sink: Option<DeltaSender>,
     extensions: Extensions,
     context: RunContext,
-    /// What `after_model` responds with is all that is answered.
+    /// Whether a response from `after_model` replaces the whole response, tool calls included.
     after_replaces_all: bool,
 }
 
 impl ModelRequest {
-    /// A request in a run of its own.
+    /// Creates a request in a new run of its own.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }
     }
 
-    /// A request of a run, with nothing made only to be replaced.
+    /// Creates a request of a run without defaults that would be replaced anyway.
     pub(crate) fn in_run(
         context: RunContext,
         messages: Messages,
@@ -49,28 +49,28 @@ impl ModelRequest {
         Self { messages, tools, settings, context, ..Self::default() }
     }
 
-    /// The same request as part of a run.
+    /// Sets the run that the request belongs to.
     #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
         self
     }
 
-    /// The same request with these tools on offer.
+    /// Sets the available tools.
     #[must_use]
     pub fn with_tools(mut self, tools: Arc<Vec<Arc<ToolDeclaration>>>) -> Self {
         self.tools = tools;
         self
     }
 
-    /// The same request with these settings.
+    /// Sets the settings.
     #[must_use]
     pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
         self.settings = settings.into();
         self
     }
 
-    /// The same request, to be streamed.
+    /// Sets the sink that the deltas are streamed to.
     #[must_use]
     pub fn with_delta_sender(mut self, sink: impl Into<Option<DeltaSender>>) -> Self {
         self.sink = sink.into();
@@ -81,18 +81,18 @@ impl ModelRequest {
         self.after_replaces_all = all;
     }
 
-    /// What the model is told before the conversation: the system prompt.
+    /// Returns the system prompt.
     #[must_use]
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
     }
 
-    /// Tells the model something else before the conversation; `None` tells it nothing.
+    /// Replaces the system prompt; `None` removes it.
     pub fn set_instructions(&mut self, instructions: Option<Arc<str>>) {
         self.instructions = instructions;
     }
 
-    /// Tells the model one thing more before the conversation.
+    /// Appends a paragraph to the system prompt.
     pub fn add_instructions(&mut self, more: &str) {
         self.instructions = Some(match &self.instructions {
             Some(text) => format!("{text}\n\n{more}").into(),
@@ -100,63 +100,64 @@ impl ModelRequest {
         });
     }
 
-    /// The conversation.
+    /// Returns the conversation.
     #[must_use]
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
 
-    /// The conversation, to change for this call. The agent's transcript keeps its own.
+    /// Returns the conversation, to change it for this call. The agent's transcript is unaffected.
     pub fn messages_mut(&mut self) -> &mut Messages {
         &mut self.messages
     }
 
-    /// The tools on offer.
+    /// Returns the available tools.
     #[must_use]
     pub fn tools(&self) -> &[Arc<ToolDeclaration>] {
         &self.tools
     }
 
-    /// The tools on offer, to change for this call.
+    /// Returns the available tools, to change them for this call.
     pub fn tools_mut(&mut self) -> &mut Vec<Arc<ToolDeclaration>> {
         Arc::make_mut(&mut self.tools)
     }
 
-    /// How to answer.
+    /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// How to answer, to change for this call.
+    /// Returns the settings, to change them for this call.
     pub fn settings_mut(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
     }
 
-    /// Where to stream the answer, if somebody wants to see it while it is written.
+    /// Returns the sink to stream deltas to, if the call is streamed.
     #[must_use]
     pub fn delta_sender(&self) -> Option<&DeltaSender> {
         self.sink.as_ref()
     }
 
-    /// Sees or changes the answer's deltas before whoever watches does; `factory` makes a
-    /// [`Mapper`] for each attempt at this call. Does nothing for a call that is not streamed.
+    /// Adds a [`Mapper`] that observes or changes the deltas before the consumer sees them.
+    /// `factory` creates one for each attempt at this call. Has no effect on a call that is not
+    /// streamed.
     ///
-    /// For a `before`: mappers of the innermost band act first, those of one band in the order in
-    /// which they are given.
+    /// Meant for a `before`. Mappers of the innermost band act first; within a band they act in the
+    /// order in which they were added.
     pub fn map_deltas<M: Mapper>(&mut self, factory: impl Fn() -> M + Send + Sync + 'static) {
         if let Some(sink) = &mut self.sink {
             sink.map(factory);
         }
     }
 
-    /// Data of this call.
+    /// Returns the data attached to this call.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Data of this call, to change.
+    /// Returns the data attached to this call, to change it.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }

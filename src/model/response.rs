@@ -5,7 +5,7 @@ use crate::call::Origin;
 use crate::message::{Message, Metadata, Part, Role, ToolCall, Usage};
 use crate::stream::Streamed;
 
-/// What a model answers. Cloning is O(1).
+/// The response of a model call. Cloning is O(1).
 ///
 /// ```
 /// use tower_agent::{Message, ModelResponse, Usage};
@@ -23,10 +23,10 @@ pub struct ModelResponse {
     metadata: Metadata,
     attempt: Option<u32>,
     origin: Origin,
-    /// A callback gave it, or what it replaces, in the model's place.
+    /// A callback returned it, or the response it replaces, instead of the model.
     is_given: bool,
-    /// Made from nothing, and not yet placed: it says nothing of the tool calls of a response that
-    /// it replaces.
+    /// Created by a constructor and not yet used as a replacement: it says nothing about the tool
+    /// calls of the response it replaces.
     is_bare: bool,
 }
 
@@ -41,7 +41,8 @@ impl PartialEq for ModelResponse {
 }
 
 impl ModelResponse {
-    /// A complete answer. It finished to call tools if it calls any, and else because it was done.
+    /// Creates a complete response. The finish reason is [`ToolCalls`](FinishReason::ToolCalls) if
+    /// the message has tool calls, otherwise [`Stop`](FinishReason::Stop).
     #[must_use]
     pub fn new(message: Message) -> Self {
         let finish_reason = match message.tool_calls().next() {
@@ -60,13 +61,14 @@ impl ModelResponse {
         }
     }
 
-    /// An answer of text alone.
+    /// Creates a response of text only.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         Self::new(Message::assistant(text))
     }
 
-    /// An answer of tool calls alone, finished to have them run.
+    /// Creates a response of tool calls only, with the finish reason
+    /// [`ToolCalls`](FinishReason::ToolCalls).
     ///
     /// ```
     /// use serde_json::json;
@@ -84,11 +86,11 @@ impl ModelResponse {
         Self::new(Message::new(Role::Assistant, calls.into_iter().map(Part::ToolCall)))
     }
 
-    /// Sets the text, and keeps everything else: reasoning, tool calls, usage, finish reason and
-    /// what the provider added.
+    /// Sets the text and keeps everything else: reasoning, tool calls, usage, finish reason and
+    /// provider data.
     ///
-    /// The text stands where the first text part was, in the place of all of them. A response
-    /// without a text gets it before its first tool call.
+    /// The text replaces all text parts, at the position of the first. If there is none, it is
+    /// inserted before the first tool call.
     ///
     /// ```
     /// use serde_json::json;
@@ -120,8 +122,8 @@ impl ModelResponse {
         self
     }
 
-    /// Adds a tool call. An answer that had finished because the model was done now has to have
-    /// its tools run.
+    /// Adds a tool call. A finish reason of [`Stop`](FinishReason::Stop) becomes
+    /// [`ToolCalls`](FinishReason::ToolCalls).
     #[must_use]
     pub fn with_tool_call(mut self, call: ToolCall) -> Self {
         self.message.parts_mut().push(Part::ToolCall(call));
@@ -131,7 +133,8 @@ impl ModelResponse {
         self
     }
 
-    /// Drops the tool calls: given by an `after_model`, it leaves none of those of the model.
+    /// Removes the tool calls. If an `after_model` returns the result, the model's tool calls are
+    /// dropped as well.
     ///
     /// ```
     /// use tower_agent::{Action, ModelResponse};
@@ -156,21 +159,21 @@ impl ModelResponse {
         self
     }
 
-    /// The same answer with why it ended.
+    /// Sets the finish reason.
     #[must_use]
     pub fn with_finish_reason(mut self, reason: FinishReason) -> Self {
         self.finish_reason = reason;
         self
     }
 
-    /// The same answer with the tokens it took.
+    /// Sets the token usage.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = usage;
         self
     }
 
-    /// The same answer with what the provider said beside it.
+    /// Sets the provider's metadata.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = metadata;
@@ -183,48 +186,48 @@ impl ModelResponse {
         self.message.text()
     }
 
-    /// What was said.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// What was said, to change.
+    /// Returns the message, to change it.
     pub fn message_mut(&mut self) -> &mut Message {
         &mut self.message
     }
 
-    /// Why the answer ended.
+    /// Returns the finish reason.
     #[must_use]
     pub fn finish_reason(&self) -> &FinishReason {
         &self.finish_reason
     }
 
-    /// The tokens it took.
+    /// Returns the token usage.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// What the provider said beside it.
+    /// Returns the provider's metadata, such as headers and the request id.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The attempt whose deltas add up to this answer, if it was streamed.
+    /// Returns the number of the attempt that streamed this response, if it was streamed.
     #[must_use]
     pub fn attempt(&self) -> Option<u32> {
         self.attempt
     }
 
-    /// Where the answer came from.
+    /// Returns where the response came from.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Whether a callback gave it, or what it replaces, in the model's place.
+    /// Returns whether a callback returned it, or the response it replaces, instead of the model.
     pub(crate) fn is_given(&self) -> bool {
         self.is_given
     }
@@ -234,13 +237,14 @@ impl ModelResponse {
         self.is_given |= matches!(origin, Origin::Before | Origin::Fallback);
     }
 
-    /// It is what it is, and replaces nothing.
+    /// Marks it as complete by itself: it replaces no other response.
     pub(super) fn stand_alone(&mut self) {
         self.is_bare = false;
     }
 
-    /// It is put in the place of another. Unless `is_all`, it keeps the tool calls of that one, with
-    /// all that must go with them, if it was made from nothing and has no calls of its own.
+    /// Marks it as the replacement of `replaced`. If it was created from nothing and has no tool
+    /// calls of its own, it takes over those of `replaced` with their related parts, unless
+    /// `is_all`.
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         self.is_given |= replaced.is_given;
         let is_bare = std::mem::take(&mut self.is_bare);
@@ -267,19 +271,19 @@ impl From<Streamed> for ModelResponse {
     }
 }
 
-/// Why an answer ended.
+/// Why a model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// The model was done, or met a stop text.
+    /// The response is complete, or a stop text was reached.
     Stop,
-    /// The model waits for tools.
+    /// The model called tools.
     ToolCalls,
-    /// It reached the most tokens it may write, or can hold.
+    /// The limit of output tokens or of the context window was reached.
     Length,
-    /// The provider held it back.
+    /// The provider's content filter stopped the response.
     ContentFilter,
-    /// A word of the provider's own.
+    /// Another reason, in the provider's own term.
     Other(Cow<'static, str>),
 }
 

@@ -4,11 +4,11 @@ use super::{ModelRequest, ModelResponse};
 use crate::boxed::BoxCallService;
 use crate::error::BoxError;
 
-/// A model: any `tower::Service<ModelRequest>` that answers with a [`ModelResponse`], whose error
-/// becomes a [`BoxError`], and that can be cloned, sent and shared.
+/// A model: any `tower::Service<ModelRequest>` with a [`ModelResponse`] and an error that converts
+/// into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
 ///
-/// It is implemented for every such service; nothing implements it by hand. A function that takes
-/// one may put it under any layer of tower's, `Buffer` included.
+/// Implemented for every such service; do not implement it by hand. A model can be wrapped in any
+/// of tower's layers, `Buffer` included.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model service",
     label = "not a `Service<ModelRequest, Response = ModelResponse>` that is `Clone + Send + Sync + 'static`",
@@ -43,5 +43,5 @@ impl<S> ModelService for S where
 {
 }
 
-/// Any model, with its type erased.
+/// A type-erased model.
 pub type BoxModel = BoxCallService<ModelRequest>;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::tool;
 
-/// How a model should answer. What is left out, the provider decides.
+/// Settings of a model call. The provider decides about unset fields.
 ///
 /// ```
 /// use tower_agent::Settings;
@@ -19,32 +19,32 @@ use crate::tool;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The model, where the provider serves several.
+    /// The model's name, for providers that serve several.
     pub model: Option<String>,
-    /// How freely tokens are drawn; 0 is the most likely ones.
+    /// The sampling temperature; 0 picks the most likely tokens.
     pub temperature: Option<f64>,
-    /// Draw only from the likeliest tokens that together have this probability.
+    /// Nucleus sampling: draw from the most likely tokens that together have this probability.
     pub top_p: Option<f64>,
-    /// Tokens to write at most, reasoning included.
+    /// Maximum number of output tokens, reasoning included.
     pub max_tokens: Option<u32>,
-    /// Texts that end the answer.
+    /// Texts that end the response.
     pub stop: Vec<String>,
-    /// Asks for the same answer to the same request.
+    /// Seed for reproducible sampling, where the provider supports it.
     pub seed: Option<u64>,
-    /// Whether tools may, must or must not be called.
+    /// Which tools the model may or must call.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether one answer may call several tools.
+    /// Whether one response may contain several tool calls.
     pub parallel_tool_calls: Option<bool>,
-    /// How much a reasoning model should think.
+    /// How much a reasoning model should reason.
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// What form the answer takes.
+    /// The format of the response.
     pub response_format: Option<ResponseFormat>,
-    /// Fields only the provider knows, sent as they are. They win over the fields above.
+    /// Fields specific to the provider, sent as they are. They override the fields above.
     pub extra: Map<String, Value>,
 }
 
 impl Settings {
-    /// These settings, with what they leave out taken from `base`.
+    /// Returns these settings with unset fields filled in from `base`.
     #[must_use]
     pub fn over(self, base: &Self) -> Self {
         let mut extra = base.extra.clone();
@@ -65,65 +65,64 @@ impl Settings {
     }
 }
 
-/// Whether tools may, must or must not be called.
+/// Which tools the model may or must call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolChoice {
-    /// As the model sees fit.
+    /// The model decides.
     Auto,
     /// No tool.
     None,
     /// At least one tool.
     Required,
-    /// This tool.
+    /// The tool with this name.
     Tool(String),
 }
 
-/// How much a reasoning model should think.
+/// How much a reasoning model should reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReasoningEffort {
-    /// Not at all.
+    /// No reasoning.
     None,
-    /// As little as it can.
+    /// The least possible.
     Minimal,
-    /// A little.
+    /// Low effort.
     Low,
-    /// Somewhat.
+    /// Medium effort.
     Medium,
-    /// Much.
+    /// High effort.
     High,
-    /// A word of the provider's own.
+    /// Another level, in the provider's own term.
     Other(Cow<'static, str>),
 }
 
-/// What form the answer takes.
+/// The format of a response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ResponseFormat {
-    /// Words.
+    /// Plain text.
     Text,
     /// Any JSON object.
     Json,
-    /// JSON that fits a schema.
+    /// JSON that matches a schema.
     JsonSchema {
-        /// Names the schema to the model.
+        /// The schema's name, sent to the model.
         name: String,
         /// The JSON Schema.
         schema: Value,
-        /// Whether the provider must guarantee that the answer fits.
+        /// Whether the provider must guarantee that the response matches.
         strict: bool,
     },
 }
 
 impl ResponseFormat {
-    /// Returns the format of JSON that deserialises into `T`.
+    /// Returns the format for JSON that deserialises into `T`.
     ///
-    /// It is strict where it can be: every object in it is closed and has all its properties,
-    /// those of an `Option` as null where they have no value. A `T` with a map, a
-    /// `serde_json::Value` or a flattened `enum` in it cannot be closed, and one that is no struct
-    /// cannot be the root of a strict schema: such a format is not strict, and OpenAI refuses a
-    /// root that is no object also then.
+    /// It is strict where possible: every object is closed and requires all its properties, and an
+    /// absent `Option` is null. It is not strict if `T` contains a map, a `serde_json::Value` or a
+    /// flattened `enum`, since those cannot be closed, or if `T` is not a struct, since the root of
+    /// a strict schema must be an object. OpenAI rejects a root that is not an object even then.
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -144,7 +143,8 @@ impl ResponseFormat {
     }
 }
 
-/// Providers take 64 letters, digits, `_` and `-`; the names of generic types have others.
+/// Providers allow 64 letters, digits, `_` and `-`; names of generic types contain other
+/// characters.
 fn format_name(name: &str) -> String {
     let taken = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     name.chars().map(taken).take(64).collect()

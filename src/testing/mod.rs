@@ -1,4 +1,4 @@
-//! Test doubles: a model that follows a script, a layer that records, a layer that watches.
+//! Test doubles: a scripted model, a recording layer, a probe for readiness and concurrency.
 //!
 //! ```text
 //! ScriptedModel: Service<ModelRequest>
@@ -53,7 +53,7 @@ pub mod future {
     pub use super::record::RecordFuture;
 }
 
-/// A request to keep: without its sink, which would hold the stream open for as long.
+/// Returns a copy of the request without its sink, which would keep the stream open.
 fn kept<R: Request>(request: &R) -> R {
     let mut kept = request.clone();
     let any: &mut dyn Any = &mut kept;

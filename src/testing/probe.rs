@@ -10,10 +10,10 @@ use tower_layer::Layer;
 use crate::lock::lock;
 use crate::on_drop::OnDrop;
 
-/// Watches how a service is driven: whether each call was preceded by readiness, how many calls
-/// run at once, and which were dropped. Clones share the counts.
+/// Counts how a service is driven: calls made without readiness, concurrent calls, dropped calls.
+/// Clones share the counts.
 ///
-/// It takes any request, and leaves requests, responses and errors as they are.
+/// It accepts any request, and changes neither requests nor responses nor errors.
 ///
 /// ```
 /// use tower::{Service, ServiceExt, service_fn};
@@ -39,7 +39,7 @@ pub struct ProbeLayer {
     pending_polls: usize,
 }
 
-/// A service that is watched; [`ProbeLayer`] makes it. Its clones start unready.
+/// A service that counts how it is driven; created by [`ProbeLayer`]. Its clones start unready.
 #[derive(Debug)]
 pub struct Probe<S> {
     inner: S,
@@ -61,21 +61,22 @@ struct State {
 }
 
 impl ProbeLayer {
-    /// Watches, and changes nothing.
+    /// Creates a probe with all counts at zero.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same probe, whose services answer so many polls of `poll_ready` with pending, and wake
-    /// the task, before each call that they are ready for.
+    /// Makes its services return `Pending` from this many polls of `poll_ready` before each
+    /// readiness, waking the task each time.
     #[must_use]
     pub fn with_pending_polls(mut self, polls: usize) -> Self {
         self.pending_polls = polls;
         self
     }
 
-    /// Makes no service ready until [`release`](Self::release). Those that are ready stay so.
+    /// Keeps services from becoming ready until [`release`](Self::release). Services that are ready
+    /// stay ready.
     pub fn hold(&self) {
         lock(&self.shared).held = true;
     }
@@ -89,31 +90,31 @@ impl ProbeLayer {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// How many calls were made.
+    /// Returns the number of calls.
     #[must_use]
     pub fn calls(&self) -> usize {
         lock(&self.shared).calls
     }
 
-    /// How many of them were made without a `poll_ready` that had answered ready.
+    /// Returns the number of calls made without a preceding `poll_ready` that returned ready.
     #[must_use]
     pub fn violations(&self) -> usize {
         lock(&self.shared).violations
     }
 
-    /// How many calls are running.
+    /// Returns the number of running calls.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         lock(&self.shared).in_flight
     }
 
-    /// How many calls were running at once, at most.
+    /// Returns the maximum number of calls that ran at the same time.
     #[must_use]
     pub fn max_in_flight(&self) -> usize {
         lock(&self.shared).max_in_flight
     }
 
-    /// How many calls were dropped before they were done.
+    /// Returns the number of calls dropped before they completed.
     #[must_use]
     pub fn cancelled(&self) -> usize {
         lock(&self.shared).cancelled

@@ -13,7 +13,7 @@ use crate::error::{BoxError, Error, Result};
 use crate::lock::lock;
 use crate::request::Request;
 
-/// Records the requests that pass, and how each call ended. Clones share the record.
+/// Records the requests that pass and how each call ended. Clones share the record.
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
@@ -40,7 +40,7 @@ pub struct RecordLayer<R: Request> {
     log: Log<R>,
 }
 
-/// A service whose calls are recorded; [`RecordLayer`] makes it.
+/// A service that records calls; created by [`RecordLayer`].
 pub struct Record<S, R: Request> {
     inner: S,
     log: Log<R>,
@@ -52,36 +52,36 @@ type Log<R> = Arc<Mutex<Vec<(R, Ended<<R as Request>::Response>)>>>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Ended<T> {
-    /// Not yet.
+    /// The call is running.
     Running,
-    /// With this response.
+    /// The call returned this response.
     Done(T),
-    /// With this error.
+    /// The call failed with this error.
     Failed(Error),
-    /// Its future was dropped first.
+    /// The call's future was dropped.
     Dropped,
 }
 
 impl<R: Request> RecordLayer<R> {
-    /// An empty record.
+    /// Creates an empty record.
     #[must_use]
     pub fn new() -> Self {
         Self { log: Log::<R>::default() }
     }
 
-    /// The requests, in the order of the calls, without their sinks.
+    /// Returns the requests in call order, without their sinks.
     #[must_use]
     pub fn requests(&self) -> Vec<R> {
         lock(&self.log).iter().map(|(request, _)| request.clone()).collect()
     }
 
-    /// How the calls ended, in the order they were made.
+    /// Returns how the calls ended, in call order.
     #[must_use]
     pub fn calls(&self) -> Vec<Ended<R::Response>> {
         lock(&self.log).iter().map(|(_, ended)| ended.clone()).collect()
     }
 
-    /// The responses of those that succeeded, in the order the calls were made.
+    /// Returns the responses of successful calls, in call order.
     #[must_use]
     pub fn responses(&self) -> Vec<R::Response> {
         let done = |ended| match ended {
@@ -158,7 +158,7 @@ struct Entry<R: Request> {
 }
 
 impl<R: Request> Entry<R> {
-    /// The first ending stands.
+    /// Only the first end counts.
     fn end(&self, ended: Ended<R::Response>) {
         if let Some((_, slot @ Ended::Running)) = lock(&self.log).get_mut(self.index) {
             *slot = ended;

@@ -12,13 +12,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ModelRequest, ModelResponse};
 
-/// A model that answers from a script, one [`Turn`] per call, in the order of the calls.
+/// A model that follows a script: one [`Turn`] for each call, in order.
 ///
-/// It is strict: a call that the script has no answer for fails, and is remembered. Clones follow
-/// the same script. It is always ready.
+/// It is strict: a call beyond the end of the script fails and is recorded. Clones share the
+/// script. It is always ready.
 ///
-/// Where the request has a sink, the answer is streamed; what no delta can carry, such as an
-/// image, is then left out.
+/// If the request has a sink, the response is streamed; parts that have no delta, such as images,
+/// are not streamed.
 ///
 /// ```
 /// use tower::ServiceExt;
@@ -35,7 +35,7 @@ use crate::model::{ModelRequest, ModelResponse};
 /// assert_eq!(model.requests()[0].messages()[0].text(), "Name a colour.");
 ///
 /// let error = model.clone().oneshot(request).await.unwrap_err();
-/// assert_eq!(error.message(), "call 2 is beyond the script, which ends with call 1");
+/// assert_eq!(error.message(), "unexpected model call 2: the script ends after call 1");
 /// # Ok(())
 /// # }
 /// ```
@@ -47,7 +47,7 @@ pub struct ScriptedModel {
 
 struct Shared {
     script: Script,
-    /// How many tool calls were named.
+    /// Number of ids given to tool calls.
     tool_calls: AtomicUsize,
 }
 
@@ -62,7 +62,7 @@ struct State {
 }
 
 impl ScriptedModel {
-    /// Answers with these, in this order.
+    /// Creates a model that responds with these turns, in order.
     #[must_use]
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         let left: VecDeque<_> = turns.into_iter().collect();
@@ -70,8 +70,8 @@ impl ScriptedModel {
         Self::of(Script::Turns { length, state: Mutex::new(State { left, requests: Vec::new() }) })
     }
 
-    /// Answers every call with this. It keeps no requests, so that a benchmark can run it for
-    /// long.
+    /// Creates a model that responds to every call with `turn`. It records no requests, so that
+    /// long benchmarks can use it.
     #[must_use]
     pub fn always(turn: Turn) -> Self {
         Self::of(Script::Always(turn))
@@ -81,14 +81,14 @@ impl ScriptedModel {
         Self { shared: Arc::new(Shared { script, tool_calls: AtomicUsize::new(0) }), chunk: 4 }
     }
 
-    /// The same model, streaming so many characters per delta: 4 unless told.
+    /// Sets the number of characters in a delta. Defaults to 4.
     #[must_use]
     pub fn with_chunk_size(mut self, characters: usize) -> Self {
         self.chunk = characters.max(1);
         self
     }
 
-    /// The requests so far, those beyond the script included, without their sinks.
+    /// Returns the requests so far, without their sinks. Those beyond the script are included.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         match &self.shared.script {
@@ -97,18 +97,18 @@ impl ScriptedModel {
         }
     }
 
-    /// Asserts that every answer was asked for, and nothing beyond them.
+    /// Asserts that there was exactly one call for each turn of the script.
     ///
     /// # Panics
     ///
-    /// When there were fewer calls than answers, or more.
+    /// Panics if there were fewer or more calls than turns.
     #[track_caller]
     pub fn assert_done(&self) {
         if let Script::Turns { length, .. } = &self.shared.script {
             let calls = self.requests().len();
             assert!(
                 calls == *length,
-                "the script ends with call {length}, but call {calls} was the last"
+                "the script ends after call {length}, but there were {calls} calls"
             );
         }
     }
@@ -125,7 +125,7 @@ impl Shared {
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();
             let message =
-                format!("call {call} is beyond the script, which ends with call {length}");
+                format!("unexpected model call {call}: the script ends after call {length}");
             Error::new(ErrorKind::Other, message)
         })
     }

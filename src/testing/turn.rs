@@ -10,7 +10,7 @@ use crate::message::{Message, Part, Role, ToolCall, Usage};
 use crate::model::{FinishReason, ModelRequest, ModelResponse};
 use crate::stream::{Attempt, Delta};
 
-/// One answer of a [`ScriptedModel`](super::ScriptedModel).
+/// One response of a [`ScriptedModel`](super::ScriptedModel).
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ enum Answer {
     Made(Arc<Make>),
 }
 
-/// Where an answer breaks off, and with what; without an error it hangs.
+/// Where a response fails. Without an error it hangs.
 #[derive(Clone, Debug)]
 struct Fault {
     after: usize,
@@ -55,35 +55,36 @@ struct Fault {
 }
 
 impl Turn {
-    /// Says `text`.
+    /// Creates a response of text.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self::response(ModelResponse::from_text(text))
     }
 
-    /// Calls a tool. The script numbers the calls it makes: `call_1`, `call_2` and so on.
+    /// Creates a response with one tool call. The script numbers its calls: `call_1`, `call_2` and
+    /// so on.
     pub fn tool(name: impl Into<Arc<str>>, arguments: Value) -> Self {
         let silent = ModelResponse::new(Message::new(Role::Assistant, []));
         Self::response(silent).and_tool(name, arguments)
     }
 
-    /// Answers with this. A tool call in it whose id is empty is given one.
+    /// Uses this response. Tool calls with an empty id are given one.
     pub fn response(response: ModelResponse) -> Self {
         Self::of(Answer::Fixed(response))
     }
 
-    /// Answers with what `function` makes of the request.
+    /// Computes the response from the request.
     pub fn function(
         function: impl Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync + 'static,
     ) -> Self {
         Self::of(Answer::Made(Arc::new(function)))
     }
 
-    /// Fails before anything is said.
+    /// Fails before any output.
     pub fn error(error: Error) -> Self {
         Self::from_text("").failing_after(0, error)
     }
 
-    /// Never answers.
+    /// Never responds.
     pub fn pending() -> Self {
         Self::from_text("").hanging_after(0)
     }
@@ -92,8 +93,8 @@ impl Turn {
         Self { answer, usage: None, latency: Duration::ZERO, fault: None }
     }
 
-    /// The same turn, calling one tool more. A turn made by a function or that fails stays as it
-    /// is.
+    /// Adds a tool call. Has no effect on a turn made by [`function`](Self::function),
+    /// [`error`](Self::error) or [`pending`](Self::pending).
     pub fn and_tool(mut self, name: impl Into<Arc<str>>, arguments: Value) -> Self {
         if let Answer::Fixed(mut response) = self.answer {
             let call = ToolCall::new("", name, arguments);
@@ -103,27 +104,26 @@ impl Turn {
         self
     }
 
-    /// The same turn with the tokens it took.
+    /// Sets the token usage.
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// The same turn, begun so much later: `tokio`'s time, which a test can pause.
+    /// Delays the turn by this much of `tokio`'s time, which a test can pause.
     pub fn with_latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
         self
     }
 
-    /// The same turn, broken off by `error` after `deltas` of its deltas were sent, or all of
-    /// them where there are fewer. A call that is not streamed just fails.
+    /// Fails with `error` after `deltas` deltas, or after all of them if there are fewer. A call
+    /// that is not streamed just fails.
     pub fn failing_after(mut self, deltas: usize, error: Error) -> Self {
         self.fault = Some(Fault { after: deltas, error: Some(error) });
         self
     }
 
-    /// The same turn, hanging after `deltas` of its deltas were sent. A call that is not streamed
-    /// just hangs.
+    /// Hangs after `deltas` deltas. A call that is not streamed just hangs.
     pub fn hanging_after(mut self, deltas: usize) -> Self {
         self.fault = Some(Fault { after: deltas, error: None });
         self
@@ -182,7 +182,7 @@ async fn streamed(response: ModelResponse, attempt: Attempt) -> Result<ModelResp
 }
 
 fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) {
-    // Looked for first: changing a shared message copies it.
+    // Checked first, because changing a shared message copies it.
     if response.message().tool_calls().any(|call| call.id.is_empty()) {
         for part in response.message_mut().parts_mut() {
             match part {
@@ -193,7 +193,7 @@ fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) 
     }
 }
 
-/// What a provider would have sent, `size` characters at a time.
+/// Returns the deltas that a provider would send, with `size` characters each.
 fn deltas(message: &Message, size: usize) -> Vec<Delta> {
     let mut deltas = Vec::new();
     let mut calls = 0;

@@ -63,19 +63,19 @@ async fn a_call_beyond_the_script_fails_and_no_retry_helps() {
     let model = ScriptedModel::new([Turn::from_text("hi")]);
     model.clone().oneshot(ask("")).await.unwrap();
     let error = model.clone().oneshot(ask("")).await.unwrap_err();
-    assert_eq!(error.message(), "call 2 is beyond the script, which ends with call 1");
+    assert_eq!(error.message(), "unexpected model call 2: the script ends after call 1");
     assert!(!error.is_retryable());
     assert_eq!(model.requests().len(), 2);
 }
 
 #[test]
-#[should_panic(expected = "the script ends with call 1, but call 0 was the last")]
+#[should_panic(expected = "the script ends after call 1, but there were 0 calls")]
 fn an_answer_that_nobody_asked_for_is_noticed() {
     ScriptedModel::new([Turn::from_text("hi")]).assert_done();
 }
 
 #[test]
-#[should_panic(expected = "the script ends with call 0, but call 1 was the last")]
+#[should_panic(expected = "the script ends after call 0, but there were 1 calls")]
 fn a_call_beyond_the_script_is_noticed_at_the_end_too() {
     let model = ScriptedModel::new([]);
     assert!(poll_times(model.clone().oneshot(ask("")), 1).unwrap().is_err());

@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a person decided about a tool call: the payload of its
-/// [`Resolution`](crate::Resolution).
+/// A person's decision about a tool call: the payload of its [`Resolution`](crate::Resolution).
 ///
-/// As JSON it is an object with `approved`, and `editedArgs` or `reason` where they apply. Anything
-/// else is refused, such as another field or a list, so that neither a misspelt edit nor a bare
-/// `true` is taken for an approval.
+/// As JSON it is an object with `approved`, plus `editedArgs` or `reason` where they apply.
+/// Anything else is rejected, including unknown fields and lists, so that neither a misspelt edit
+/// nor a bare `true` counts as an approval.
 ///
 /// ```
 /// use serde_json::json;
@@ -35,13 +34,13 @@ use crate::error::{Error, ErrorKind, Result};
 #[serde(into = "Payload")]
 #[non_exhaustive]
 pub enum Decision {
-    /// Make the call.
+    /// Run the call.
     Approve,
-    /// Make the call with these arguments in place of all that the model gave.
+    /// Run the call with these arguments, which replace all of the model's.
     Edit(Value),
-    /// Do not make the call.
+    /// Do not run the call.
     Reject {
-        /// Why, for the model to read.
+        /// The reason, for the model to read.
         reason: Option<String>,
     },
 }
@@ -57,7 +56,7 @@ struct Payload {
 }
 
 impl Decision {
-    /// Do not make the call, and tell the model why.
+    /// Creates a rejection whose reason the model reads.
     #[must_use]
     pub fn reject(reason: impl Into<String>) -> Self {
         Self::Reject { reason: Some(reason.into()) }
@@ -67,15 +66,16 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// Of kind [`InvalidRequest`](ErrorKind::InvalidRequest) when it is no decision.
+    /// Fails with kind [`InvalidRequest`](ErrorKind::InvalidRequest) if the payload is not a
+    /// decision.
     pub fn from_payload(payload: &Value) -> Result<Self> {
         Self::deserialize(payload).map_err(|error| {
-            let message = format!("the answer is no decision about a tool call: {error}");
+            let message = format!("the resolution's payload is not an approval decision: {error}");
             Error::new(ErrorKind::InvalidRequest, message).with_source(error)
         })
     }
 
-    /// The JSON Schema of a decision about a tool that takes these `parameters`.
+    /// Returns the JSON Schema of a decision about a tool with these `parameters`.
     pub(super) fn schema_for(parameters: Option<&Value>) -> Value {
         json!({
             "type": "object",
@@ -90,7 +90,7 @@ impl Decision {
     }
 }
 
-/// An object alone is a decision: a derived implementation would take a list for one as well.
+/// Accepts objects only: a derived implementation would accept lists too.
 impl<'de> Deserialize<'de> for Decision {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Object)

@@ -1,22 +1,24 @@
-//! Tools that need a person's approval.
+//! Requires a person's approval for tool calls.
 //!
 //! ```text
 //! Approval: Callback<ToolRequest>
 //! ```
 //!
-//! A call that needs approval and has no answer [interrupts](crate::Error::interrupt) the run.
-//! Calls beside it finish; the run ends as [`Interrupted`](crate::EndReason::Interrupted) with a
-//! [`Interrupt`](crate::Interrupt) for every call that waits. A run that [resumes](crate::AgentRequest::resume) with a
-//! [`Resolution`](crate::Resolution) for it goes on with that call:
+//! A call that needs approval and has no resolution yet [interrupts](crate::Error::interrupt) the
+//! run. Parallel calls finish; the run then ends with
+//! [`EndReason::Interrupted`](crate::EndReason::Interrupted) and one
+//! [`Interrupt`](crate::Interrupt) for each call that waits. A run that
+//! [resumes](crate::AgentRequest::resume) with a [`Resolution`](crate::Resolution) continues with
+//! that call:
 //!
-//! | the answer | the call |
+//! | the resolution | the call |
 //! |---|---|
-//! | [`Decision::Approve`] | is made |
-//! | [`Decision::Edit`] | is made with other arguments, if they [fit the tool](crate::tool::ToolDeclaration::check_arguments) |
-//! | [`Decision::Reject`] | is not made; the model reads why |
-//! | [`ResolutionOutcome::Cancelled`] | is not made; the model reads that it was rejected |
-//! | anything else | is not made; the run waits again, and the [`Interrupt::message`](crate::Interrupt::message) says what was wrong |
-//! | none by its [`Interrupt::id`](crate::Interrupt::id) | is not made; the run waits again |
+//! | [`Decision::Approve`] | runs |
+//! | [`Decision::Edit`] | runs with the edited arguments, if they [fit the tool](crate::tool::ToolDeclaration::check_arguments) |
+//! | [`Decision::Reject`] | does not run; the model reads the reason |
+//! | [`ResolutionOutcome::Cancelled`] | does not run; the model reads that it was rejected |
+//! | anything else | does not run; the interrupt is raised again, and its [`message`](crate::Interrupt::message) says what was wrong |
+//! | none with its [`Interrupt::id`](crate::Interrupt::id) | does not run; the interrupt is raised again |
 //!
 //! ```
 //! use serde_json::json;
@@ -46,27 +48,26 @@
 //! # }
 //! ```
 //!
-//! # What an answer is for
+//! # What an approval covers
 //!
-//! For one call of one tool with the arguments that the person saw, as the question says them. The
-//! question is kept with the conversation, in its
-//! [private state](crate::RunContext::private_state), until the call has its answer. So
-//! - a run resumes from the [`Checkpoint`](crate::Checkpoint): with the messages alone nothing was
-//!   asked, and the question is asked again;
-//! - a call with other arguments than those asked about is asked about anew, also where an
-//!   `on_error` has changed them for a retry;
-//! - a later call by the same id is another call;
-//! - a tool that asks something of its own after the approval is not asked about twice. It takes
-//!   another id than the call's for its own question;
-//! - two approvals around one call, or a retry outside, share one answer.
+//! An approval covers one call of one tool with the arguments that the person saw. The question is
+//! kept in the conversation's [private state](crate::RunContext::private_state) until the call has
+//! a result. Therefore:
+//! - Resume the run from its [`Checkpoint`](crate::Checkpoint). With the messages alone no question
+//!   is known, and it is asked again.
+//! - A call whose arguments differ from those in the question is asked about again, even if an
+//!   `on_error` changed them for a retry.
+//! - A later call with the same id is a different call.
+//! - A tool that raises an interrupt of its own after the approval is not asked about twice. It
+//!   must use an id other than the call's for its interrupt.
+//! - Two approvals around one call, or a retry outside, share one decision.
 //!
-//! # Where it stands
+//! # Where to register it
 //!
-//! Given to [`on_tool`](crate::AgentBuilder::on_tool) it is asked about the agent's own calls, given to
-//! [`global`](crate::AgentBuilder::global) about those of every agent that works for it, too.
-//! Callbacks registered before it act on the arguments before the person sees them; those after it,
-//! and tower layers inside it, see them as the person left them. So whatever checks arguments
-//! belongs after it.
+//! Registered with [`on_tool`](crate::AgentBuilder::on_tool) it covers the agent's own calls; with
+//! [`global`](crate::AgentBuilder::global), also those of its sub-agents. Callbacks registered
+//! before it change the arguments before the person sees them. Callbacks after it, and tower layers
+//! inside it, see the approved arguments; register argument checks there.
 
 mod decision;
 mod questions;
@@ -82,12 +83,11 @@ use crate::error::{ResolutionOutcome, Result};
 use crate::request::Request;
 use crate::tool::{Effect, ToolRequest, ToolResponse};
 
-/// Lets calls of some tools through once a person has approved of them. See the
-/// [module](self).
+/// Allows calls of some tools only after a person has approved them. See the [module](self).
 ///
-/// Its [`Interrupt`](crate::Interrupt)s have the reason `tool_call`, the [name of the call](crate::RunContext::call_path) as
-/// their id, `{ "tool": .., "arguments": .. }` as their payload, and the JSON Schema of a
-/// [`Decision`] for that tool.
+/// Its [`Interrupt`](crate::Interrupt)s have the reason `tool_call`, the [path of the
+/// call](crate::RunContext::call_path) as their id, `{ "tool": .., "arguments": .. }` as their
+/// payload, and the JSON Schema of a [`Decision`] about that tool.
 #[derive(Clone)]
 pub struct Approval {
     needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
@@ -95,7 +95,8 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// For calls of these tools. Building an agent that lacks one of them fails.
+    /// Requires approval for calls of these tools. [`build`](crate::AgentBuilder::build) fails if
+    /// the agent lacks one of them.
     #[must_use]
     pub fn of_tools(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let named: Arc<[Arc<str>]> = names.into_iter().map(|name| Arc::from(name.into())).collect();
@@ -104,8 +105,8 @@ impl Approval {
         Self { named, ..needed }
     }
 
-    /// For calls of tools that are neither [pure](Effect::Pure) nor
-    /// [idempotent](Effect::Idempotent). A tool that nobody has declared may do anything.
+    /// Requires approval for calls of tools that are neither [pure](Effect::Pure) nor
+    /// [idempotent](Effect::Idempotent). Undeclared tools count as [mutating](Effect::Mutating).
     #[must_use]
     pub fn of_effects() -> Self {
         Self::when(|request| {
@@ -114,7 +115,7 @@ impl Approval {
         })
     }
 
-    /// For calls of which `needed` says so. One that panics fails the call.
+    /// Requires approval when `needed` returns `true`. If it panics, the call fails.
     ///
     /// ```
     /// use tower_agent::middleware::approval::Approval;
@@ -133,7 +134,7 @@ impl Callback<ToolRequest> for Approval {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         let needed = (self.needed)(request);
         let mut questions = Questions::of(request);
-        // A question that another approval has asked is open all the same.
+        // Another approval may have an open question about this call.
         if !needed && !questions.is_open() {
             return Ok(Action::Continue);
         }
@@ -166,7 +167,7 @@ impl Callback<ToolRequest> for Approval {
 }
 
 impl Approval {
-    /// The answer to the question about this call. `Err` with what to say when it is asked again.
+    /// Returns the decision about this call, or `Err` with the text of a new question.
     fn answer(
         &self,
         questions: &mut Questions,
@@ -183,7 +184,7 @@ impl Approval {
         };
         let decision = decision.and_then(|decision| fits(&decision).map(|()| decision));
         let decision = decision.map_err(|error| {
-            tracing::warn!(id = request.context().call_path(), "an approval was not understood");
+            tracing::warn!(id = request.context().call_path(), "invalid approval decision");
             Some(error.message().to_owned())
         })?;
         questions.decide(request, &decision);

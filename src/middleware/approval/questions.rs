@@ -1,4 +1,4 @@
-//! What was asked about a call, and what a person decided.
+//! The open questions about a call, and the decisions.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use crate::error::{Error, Interrupt, Resolution, Result};
 use crate::request::Request;
 use crate::tool::ToolRequest;
 
-/// Names what is kept of a call, and of a run.
+/// The key of the stored questions, in the call and in the run.
 const KEY: &str = "tower_agent.guard.approval";
 
-/// What was asked about one call, first to last, kept with the conversation until the call has its
-/// answer. An answer is for what was asked and for nothing else.
+/// The questions about one call, oldest first. They are kept with the conversation until the call
+/// has a result. A decision covers only the question that it answers.
 pub(super) struct Questions {
     key: String,
     asked: Vec<Asked>,
@@ -38,13 +38,13 @@ impl Questions {
     pub(super) fn of(request: &ToolRequest) -> Self {
         let key = request.context().call_key(KEY);
         let kept = request.context().private_state().get(&key);
-        // What cannot be read was not asked.
+        // A value that cannot be read counts as no questions.
         let asked = kept.and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default();
         Self { key, asked }
     }
 
-    /// What was decided about this call with these arguments: another attempt, another approval
-    /// around it, or a resume after the tool has asked something of its own.
+    /// Returns the decision about this call with its current arguments, made for another attempt,
+    /// by another approval around it, or before an interrupt of the tool itself.
     pub(super) fn decision(&self, request: &ToolRequest) -> Option<Decision> {
         self.asked.iter().rev().find_map(|asked| match &asked.decision {
             Some(decision) if asked.is_about(request) => Some(decision.clone()),
@@ -55,13 +55,13 @@ impl Questions {
         })
     }
 
-    /// Whether a question about this call has no answer yet.
+    /// Returns whether a question about this call is open.
     pub(super) fn is_open(&self) -> bool {
         self.asked.last().is_some_and(|last| last.decision.is_none())
     }
 
-    /// The answer to the last question, if that was about this call as it now is, and was asked
-    /// in an earlier run than this one.
+    /// Returns the resolution of the last question, if the question was about the call as it is now
+    /// and was asked in an earlier run.
     pub(super) fn resolution<'a>(&self, request: &'a ToolRequest) -> Option<&'a Resolution> {
         let context = request.context();
         let id = context.call_path();
@@ -74,7 +74,7 @@ impl Questions {
         context.resolution(&id)
     }
 
-    /// Keeps what was decided about this call.
+    /// Stores the decision about this call.
     pub(super) fn decide(&mut self, request: &ToolRequest, decision: &Decision) {
         if let Some(last) = self.asked.last_mut() {
             last.decision = Some(decision.clone());
@@ -82,7 +82,8 @@ impl Questions {
         self.keep(request);
     }
 
-    /// The error that asks about this call. `why` is what was wrong with the answer before.
+    /// Returns the error that asks about this call. `why` says what was wrong with the previous
+    /// resolution.
     pub(super) fn ask(&mut self, request: &ToolRequest, why: Option<String>) -> Result<Error> {
         let context = request.context();
         let id = context.call_path();

@@ -40,7 +40,7 @@
 //! assert_eq!(agent.run("hello").await?.text(), "hi");
 //!
 //! let error = agent.run("hello").await.unwrap_err();
-//! assert_eq!(error.message(), "2 models failed: 1. overloaded: busy; 2. no connection: no route");
+//! assert_eq!(error.message(), "2 models failed: 1. overloaded: busy; 2. connection failed: no route");
 //! assert_eq!(error.downcast_ref::<ModelsFailed>().unwrap().errors().len(), 2);
 //! # Ok(())
 //! # }

@@ -1,4 +1,4 @@
-//! What stands between a model and its reader until the verdict.
+//! Holds a model's output back from the consumer until the verdict.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,17 +10,17 @@ use futures::future::{FutureExt, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::{Delta, Mapper};
 
-/// A gate that has not been opened; dropping it shuts it for good.
+/// Opens a gate; if it is dropped instead, the gate stays shut.
 pub(super) struct Key(oneshot::Sender<()>);
 
 impl Key {
     pub(super) fn open(self) {
-        // Where nobody waits there is nobody to tell.
+        // An error means that nothing waits at the gate.
         let _ = self.0.send(());
     }
 }
 
-/// Lets nothing through until it is opened. Clones are the same gate.
+/// Holds everything back until it is opened. Clones share one gate.
 #[derive(Clone)]
 pub(super) enum Gate {
     Waiting(Shared<oneshot::Receiver<()>>),
@@ -43,7 +43,7 @@ impl Mapper for Gate {
         }
         Poll::Ready(match self {
             Self::Open => Ok(()),
-            _ => Err(Error::new(ErrorKind::Cancelled, "a guardrail has not passed this call")),
+            _ => Err(Error::new(ErrorKind::Cancelled, "a guardrail did not allow this call")),
         })
     }
 

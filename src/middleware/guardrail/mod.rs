@@ -1,4 +1,4 @@
-//! Guardrails: a check before, beside or after a model call decides whether it counts.
+//! Guardrails: checks before, beside or after a model call.
 //!
 //! ```text
 //! Guardrail: Layer<S>    where S: Service<ModelRequest, Response = ModelResponse>
@@ -7,9 +7,9 @@
 //!
 //! | | the model is called | until the verdict |
 //! |---|---|---|
-//! | [`before`](Guardrail::before) | once the check has passed | nothing else happens |
-//! | [`beside`](Guardrail::beside) | at the same time | no delta is seen, no tool runs; when it trips the call is dropped |
-//! | [`after`](Guardrail::after) | first | no delta is seen, no tool runs |
+//! | [`before`](Guardrail::before) | after the check has passed | nothing else happens |
+//! | [`beside`](Guardrail::beside) | in parallel with the check | no delta is emitted and no tool runs; if the check trips, the call is dropped |
+//! | [`after`](Guardrail::after) | before the check | no delta is emitted and no tool runs |
 //!
 //! ```
 //! use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Verdict};
@@ -35,18 +35,18 @@
 //!
 //! # It fails closed
 //!
-//! A check that fails, panics or [takes too long](Guardrail::with_timeout) trips. An abort, an
-//! interrupt or an end of the invocation that a check fails with keeps its meaning: a check may so
-//! ask somebody. And whatever the model's own call comes to, a failure included, the verdict is
-//! waited for and comes first.
+//! A check that fails, panics or [times out](Guardrail::with_timeout) trips. An abort, an interrupt
+//! or an end of the invocation that a check returns keeps its meaning, so a check may interrupt the
+//! run to ask a person. The verdict is always awaited and takes precedence, even if the model call
+//! fails.
 //!
-//! # Where it stands
+//! # Where to register it
 //!
-//! It checks every model call, those after tools included; a check that is about the beginning
-//! alone looks at [`iteration`](crate::RunContext::iteration). Layers and callbacks inside see the
-//! request and the answer before the verdict. A retry outside checks again; one inside does not.
-//! While a check is made the call holds its place in a concurrency limit. A check that asks a model
-//! behind the same limit may wait for ever, so give it one of its own.
+//! A guardrail checks every model call of the run, including those after tool calls. To check only
+//! the first, look at [`iteration`](crate::RunContext::iteration). Layers and callbacks inside it
+//! see the request and the response before the verdict. A retry outside runs the check again; one
+//! inside does not. During the check the call keeps its place in a concurrency limit: a check that
+//! calls a model behind the same limit may deadlock, so give it a limit of its own.
 
 mod gate;
 mod verdict;
@@ -73,9 +73,9 @@ use crate::panic::CatchPanic;
 use crate::request::Request;
 use crate::stream::{Delta, map_fn};
 
-/// A check of model calls, and what comes of it. Cloning is cheap.
+/// Checks model calls. Cloning is cheap.
 ///
-/// See the [module](self) for what happens when.
+/// See the [module](self).
 #[derive(Clone)]
 #[must_use = "a guardrail does nothing until it is layered"]
 pub struct Guardrail {
@@ -95,10 +95,10 @@ enum Check {
 }
 
 impl Guardrail {
-    /// Checks the request, and calls the model only if it passes.
+    /// Creates a guardrail that checks the request, and calls the model only if the check passes.
     ///
-    /// The check may be anything: a function, a call of another model, a run of another agent. It
-    /// is given the request without its sink, so that nothing of it is seen.
+    /// The check can be anything: a function, a call of another model, a run of another agent. It
+    /// receives the request without its sink, so nothing it does is streamed to the consumer.
     pub fn before<F, O>(check: F) -> Self
     where
         F: Fn(ModelRequest) -> O + Send + Sync + 'static,
@@ -107,8 +107,9 @@ impl Guardrail {
         Self::new(Check::Before(Arc::new(move |request| checking(check(request)))))
     }
 
-    /// Checks the request while the model answers it, so that a check that passes costs no time.
-    /// When it trips, the model's call is dropped; the provider may have done some of the work.
+    /// Creates a guardrail that checks the request while the model responds, so that a check that
+    /// passes adds no latency. If it trips, the model call is dropped; the provider may have done
+    /// part of the work.
     pub fn beside<F, O>(check: F) -> Self
     where
         F: Fn(ModelRequest) -> O + Send + Sync + 'static,
@@ -117,8 +118,9 @@ impl Guardrail {
         Self::new(Check::Beside(Arc::new(move |request| checking(check(request)))))
     }
 
-    /// Checks the answer. Of a streamed one nothing is seen until the whole has passed; the run
-    /// then shows it at once. A [`channel`](crate::stream::channel) of one's own shows nothing.
+    /// Creates a guardrail that checks the response. The deltas of a streamed response are held
+    /// back until the check passes; the run then emits the whole response. A
+    /// [`channel`](crate::stream::channel) that you set yourself receives no deltas.
     ///
     /// ```
     /// use tower_agent::middleware::guardrail::{Guardrail, Verdict};
@@ -145,39 +147,37 @@ impl Guardrail {
         Self { check, name: "guardrail".into(), timeout: None, on_trip: OnTrip::Fail }
     }
 
-    /// The same guardrail with a name, for errors.
+    /// Sets the name, used in errors.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The same guardrail, whose check trips if it takes longer than this. Without one it may
-    /// take as long as the run.
+    /// Sets the time limit of the check; a check that takes longer trips. By default there is none.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The same guardrail with what happens when it trips: the call
-    /// [fails](OnTrip::Fail) unless told.
+    /// Sets what happens when it trips. Defaults to [`OnTrip::Fail`].
     pub fn with_on_trip(mut self, on_trip: OnTrip) -> Self {
         self.on_trip = on_trip;
         self
     }
 
-    /// What it is called in errors.
+    /// Returns the name used in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How long the check may take.
+    /// Returns the time limit of the check.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// What happens when it trips.
+    /// Returns what happens when it trips.
     #[must_use]
     pub fn on_trip(&self) -> &OnTrip {
         &self.on_trip
@@ -202,7 +202,7 @@ impl Guardrail {
                 let mut call = pin!(next.run(request));
                 let mut answer = None;
                 let mut verdict = pin!(self.tripped(move || check(checked)));
-                // The check first: where both are done at once, nothing gets out.
+                // Polls the check first: if both are ready, nothing is emitted.
                 let trip = poll_fn(|cx| {
                     if let Poll::Ready(trip) = verdict.as_mut().poll(cx) {
                         return Poll::Ready(trip);
@@ -229,7 +229,7 @@ impl Guardrail {
                 }
             }
             Check::After(check) => {
-                // What was not seen is shown as a whole once it is the answer.
+                // The response is emitted as a whole once it has passed.
                 request.enter_band();
                 request.map_deltas(|| map_fn(|_| None::<Delta>));
                 let response = next.run(request).await?;
@@ -242,7 +242,7 @@ impl Guardrail {
         }
     }
 
-    /// Runs a check; if it trips, what the call comes to.
+    /// Runs a check. If it trips, returns the result of the call.
     async fn tripped<F>(&self, check: F) -> Option<Result<ModelResponse>>
     where
         F: FnOnce() -> Checking + Send,
@@ -252,14 +252,14 @@ impl Guardrail {
             None => check.await,
             Some(limit) => match tokio::time::timeout(limit, check).await {
                 Ok(verdict) => verdict,
-                Err(_) => Ok(Ok(Verdict::trip(format!("the check took longer than {limit:?}")))),
+                Err(_) => Ok(Ok(Verdict::trip(format!("the check timed out after {limit:?}")))),
             },
         };
         let reason = match verdict {
             Ok(Ok(Verdict::Pass)) => return None,
             Ok(Ok(Verdict::Trip(reason))) => reason,
             Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
-            Ok(Err(error)) => format!("the check gave no verdict: {error}").into(),
+            Ok(Err(error)) => format!("the check failed: {error}").into(),
             Err(_) => "the check panicked".into(),
         };
         let tripped = Tripped { guardrail: self.name.clone(), reason };
@@ -272,15 +272,15 @@ impl Guardrail {
     }
 }
 
-/// The answer of a guardrail that has tripped. What the model has used stays used: whoever counts
-/// reads it off the response.
+/// Returns the response of a guardrail that has tripped. It keeps the model's usage, since budgets
+/// read it from the response.
 fn in_place_of(
     replaced: Option<&ModelResponse>,
     mut answer: ModelResponse,
     request: &ModelRequest,
 ) -> ModelResponse {
     let origin = if replaced.is_some() { Origin::After } else { Origin::Before };
-    // What it stopped is not run.
+    // The tool calls of the blocked response must not run.
     if answer.message().tool_calls().next().is_none() {
         answer = answer.without_tool_calls();
     }

@@ -3,35 +3,35 @@ use std::borrow::Cow;
 use crate::error::{BoxError, Error, Result};
 use crate::model::ModelResponse;
 
-/// What a check says.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The call may go on, or its answer may be seen.
+    /// The call may continue, or its response may be used.
     Pass,
-    /// It may not, for this reason.
+    /// The guardrail trips, for this reason.
     Trip(Cow<'static, str>),
 }
 
 impl Verdict {
-    /// Not so, for this reason.
+    /// Creates a [`Trip`](Self::Trip) with this reason.
     pub fn trip(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Trip(reason.into())
     }
 }
 
-/// What a check may return: a [`Verdict`], or a `Result` of one.
+/// Return types of a check: a [`Verdict`], or a `Result` of one.
 #[diagnostic::on_unimplemented(
-    message = "a check cannot come to `{Self}`",
+    message = "a check cannot return `{Self}`",
     label = "neither a `Verdict` nor a `Result` of one",
     note = "return `Verdict::Pass` or `Verdict::trip(\"why\")`, or a `Result` of one with any error"
 )]
 pub trait IntoVerdict {
-    /// The verdict.
+    /// Converts the returned value to a verdict.
     ///
     /// # Errors
     ///
-    /// Why there is none; a guardrail then trips.
+    /// Returns the check's error; the guardrail then trips.
     fn into_verdict(self) -> Result<Verdict>;
 }
 
@@ -51,29 +51,29 @@ impl<E: Into<BoxError>> IntoVerdict for Result<Verdict, E> {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OnTrip {
-    /// The model call fails, with an error of kind [`Callback`](crate::ErrorKind::Callback) that
-    /// has a [`Tripped`] as its cause and is not retryable. Callbacks outside may recover it.
+    /// The model call fails with an error of kind [`Callback`](crate::ErrorKind::Callback). Its
+    /// cause is a [`Tripped`], and it is not retryable. Callbacks outside may recover it.
     #[default]
     Fail,
     /// The whole run is [aborted](crate::Error::abort); nothing outside can undo it.
     Abort,
-    /// This is the answer. In the model's place, [before](super::Guardrail::before) or
-    /// [beside](super::Guardrail::beside), it has [used](ModelResponse::usage) what it says, and
-    /// nothing where it says nothing; in the place of an answer, [after](super::Guardrail::after),
-    /// what that has used.
+    /// The call returns this response. For a check [before](super::Guardrail::before) or
+    /// [beside](super::Guardrail::beside) the model call, its [usage](ModelResponse::usage) is the
+    /// one set on it, or zero. For a check [after](super::Guardrail::after) the call, it is that of
+    /// the replaced response.
     Answer(Box<ModelResponse>),
 }
 
 impl OnTrip {
-    /// Answers with this text.
+    /// Creates an [`Answer`](Self::Answer) with this text.
     #[must_use]
     pub fn answer(text: impl Into<String>) -> Self {
         Self::Answer(Box::new(ModelResponse::from_text(text)))
     }
 }
 
-/// A guardrail has tripped: the cause of the error that a call fails with, or a run is aborted
-/// with.
+/// A guardrail has tripped. This is the cause of the error that the call fails with or the run is
+/// aborted with.
 ///
 /// ```
 /// use tower_agent::Error;
@@ -85,11 +85,11 @@ impl OnTrip {
 /// # drop(reason);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{guardrail}` has tripped: {reason}")]
+#[error("guardrail `{guardrail}` tripped: {reason}")]
 #[non_exhaustive]
 pub struct Tripped {
-    /// The guardrail's name.
+    /// The name of the guardrail.
     pub guardrail: Cow<'static, str>,
-    /// Why.
+    /// The reason.
     pub reason: Cow<'static, str>,
 }

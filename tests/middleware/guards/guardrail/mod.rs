@@ -95,7 +95,7 @@ async fn before_the_call_a_check_that_trips_keeps_the_model_from_it() {
     let error = agent.stream("you there").response().await.unwrap_err();
     assert_eq!(model.requests().len(), 0);
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Callback, false));
-    assert_eq!(error.message(), "`manners` has tripped: rude");
+    assert_eq!(error.message(), "guardrail `manners` tripped: rude");
     assert_eq!(error.raised_by().unwrap().callback, "manners");
     assert_eq!(tripped(&error), "rude");
 

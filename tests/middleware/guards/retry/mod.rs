@@ -289,9 +289,9 @@ async fn an_agents_tools_are_called_again_by_what_they_declare() {
     let told: Vec<_> =
         model.requests()[1].messages().range(2).map(|m| m.parts().to_vec()).collect();
     let told = format!("{told:?}");
-    assert!(told.contains("no connection: broke (after 3 attempts)"), "{told}");
+    assert!(told.contains("connection failed: broke (after 3 attempts)"), "{told}");
     let once =
-        "no connection: broke (after 1 attempt; not retried: the tool's effect is `Mutating`)";
+        "connection failed: broke (after 1 attempt; not retried: the tool's effect is `Mutating`)";
     assert!(told.contains(once), "{told}");
 }
 
