@@ -1,19 +1,19 @@
-//! The shapes that are known, and what patterns cannot say of them.
+//! The built-in patterns, and the conditions that patterns cannot express.
 
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
-/// `\u{C0}-\u{52F}` holds the Latin, Greek and Cyrillic letters and the marks that go on them.
+/// `\u{C0}-\u{52F}` covers Latin, Greek and Cyrillic letters and their marks.
 pub(super) const EMAIL: &str = concat!(
     r"[a-zA-Z0-9\u{C0}-\u{52F}._%+'-]+@",
     r"(?:[a-zA-Z0-9\u{C0}-\u{52F}-]+\.)+[a-zA-Z\u{C0}-\u{52F}]{2,}",
 );
 
-/// As long as an address may be, in bytes: 64 before the sign and 255 behind it.
+/// The maximum length of an address in bytes: 64 before the `@`, 255 after it.
 pub(super) const EMAIL_LEN: usize = 320;
 
-/// The lengths that issuers use, and the groups in which cards are printed. Between groups stands
-/// a space or a hyphen of any kind.
+/// The lengths and groups that card issuers use. Groups are separated by a space or hyphen of any
+/// kind.
 pub(super) const CARD: &str = concat!(
     r"(?-u:\b)(?:",
     r"4[0-9]{12}(?:[0-9]{3}){0,2}|3[0689][0-9]{12}|3[47][0-9]{13}",
@@ -24,14 +24,14 @@ pub(super) const CARD: &str = concat!(
     r")(?-u:\b)",
 );
 
-/// It reads a fifth number, so that `is_ipv4` sees it.
+/// Matches a fifth number too, so that `is_ipv4` sees it.
 pub(super) const IPV4: &str = concat!(
     r"(?-u:\b)(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})",
     r"(?:\.(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})){3}",
     r"(?:(?-u:\b)|\.[0-9])",
 );
 
-/// By who gives them out, in the order of [`Detector::secret`](super::Detector::secret).
+/// One line for each issuer, in the order of [`Detector::secret`](super::Detector::secret).
 pub(super) const SECRETS: [&str; 3] = [
     concat!(
         r"(?-u:\b)(?:sk-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}",
@@ -47,7 +47,7 @@ pub(super) const SECRETS: [&str; 3] = [
     ),
 ];
 
-/// Every way to write an IPv6 address. It reads another group, so that `is_ipv6` sees it.
+/// Every notation of an IPv6 address. Matches another group too, so that `is_ipv6` sees it.
 pub(super) fn ipv6() -> String {
     let group = "[0-9a-fA-F]{1,4}";
     let v4 = r"(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})(?:\.(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})){3}";
@@ -72,13 +72,14 @@ pub(super) fn ipv6() -> String {
     format!(r"(?-u:\b{{start-half}})(?:{forms})(?:(?-u:\b{{end-half}})|:[0-9a-fA-F])")
 }
 
-/// What may be a placeholder for something of these kinds.
+/// Returns the pattern of placeholders for these kinds.
 pub(super) fn placeholder(kinds: &[String]) -> String {
     let kinds: Vec<_> = kinds.iter().map(|kind| regex_syntax::escape(kind)).collect();
     format!(r"\[(?:{})(?:-[1-9][0-9]{{0,9}})?\]", kinds.join("|"))
 }
 
-/// One word as a pattern. A letter of another alphabet has no boundary that an automaton sees.
+/// Returns the pattern of one word. Letters of other alphabets have no boundary that an automaton
+/// can see.
 pub(super) fn word(word: &str) -> String {
     let edge = |edge: Option<char>| match edge {
         Some(c) if c.is_ascii_alphanumeric() || c == '_' => r"(?-u:\b)",
@@ -88,7 +89,7 @@ pub(super) fn word(word: &str) -> String {
     format!("{front}{}{back}", regex_syntax::escape(word))
 }
 
-/// The check digit of card numbers.
+/// Checks the check digit of card numbers.
 pub(super) fn luhn(card: &str) -> bool {
     let digits = card.chars().rev().filter_map(|c| c.to_digit(10));
     let sum: u32 = digits
@@ -105,7 +106,7 @@ pub(super) fn ends_in_digit_and(before: &str, last: char) -> bool {
     before.strip_suffix(last).is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Whether a text ends within colons and numbers that may be a longer address, or none.
+/// Returns whether a text ends within colons and numbers that may be part of a longer address.
 pub(super) fn ends_in_group(before: &str) -> bool {
     let rest = before.strip_suffix(':');
     rest.is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_hexdigit()))

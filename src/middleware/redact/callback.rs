@@ -23,8 +23,8 @@ impl Redact {
         Ok(Hider { redact: self.clone(), vault })
     }
 
-    /// Fails for a placeholder that nothing stands behind; and puts back what stands behind the
-    /// others, for a tool that is to have it.
+    /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
+    /// may receive them.
     fn restore(&self, request: &mut ToolRequest) -> Result<()> {
         let vault = Vault::of(request.context())?;
         let unknown = RefCell::new(None);
@@ -60,7 +60,7 @@ impl Hider {
         }
     }
 
-    /// Hides every text, and the names of tools that are none of these.
+    /// Redacts every text, and the names of tools that are not among `tools`.
     fn change<'a>(&'a self, tools: &'a [Arc<ToolDeclaration>]) -> Change<'a> {
         Change {
             text: Box::new(|text| self.text(text)),
@@ -68,7 +68,7 @@ impl Hider {
         }
     }
 
-    /// Keeps away from the placeholders that stand in a conversation.
+    /// Reserves the placeholders that occur in a conversation.
     fn reserve(&self, messages: &Messages) {
         let Some(vault) = &self.vault else { return };
         let reserve = |text: &str| {
@@ -77,7 +77,7 @@ impl Hider {
         };
         let look = Change { text: Box::new(reserve), name: Box::new(|_| None) };
         for message in messages {
-            // Nothing is changed: it only looks at every text.
+            // The result is dropped: this only visits every text.
             drop(hide::message(message, &look));
         }
     }
@@ -87,7 +87,7 @@ impl Hider {
     }
 }
 
-/// The first call of a run that resumes may be one of a tool, of which nobody asks a model.
+/// A resumed run may start with a tool call, before any model call.
 #[diagnostic::do_not_recommend]
 impl Callback<AgentRequest> for Redact {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
@@ -169,7 +169,7 @@ impl Callback<ToolRequest> for Redact {
         if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
             *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
         }
-        // What the model is shown is the value, unless it is something else.
+        // The model is sent the value, unless the response has parts of its own.
         let shown = response.parts();
         if shown != [Part::from(response.value())]
             && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
@@ -192,8 +192,8 @@ impl Callback<ToolRequest> for Redact {
     }
 }
 
-/// The half of a bundle that stands where it is registered: it hides what goes in from everything
-/// inside, and what callbacks and layers have added from everything outside.
+/// The part of a bundle that acts where it is registered. It hides requests from everything inside,
+/// and what callbacks and layers add to responses from everything outside.
 struct Outside(Redact);
 
 #[diagnostic::do_not_recommend]

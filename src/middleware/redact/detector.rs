@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::built_in;
 
-/// How long a match is at most that a caller's function looks at, of which there may be as many
-/// as it has bytes.
+/// The maximum length of a match that is passed to a caller's check. There may be as many such
+/// matches as there are bytes.
 const CHECKED_LEN: usize = 512;
 
-/// What to look for: a kind of text, and the patterns that it has.
+/// Finds one kind of text by its patterns.
 ///
 /// ```
 /// use tower_agent::middleware::redact::{Detector, Redact};
@@ -31,29 +31,31 @@ pub struct Detector {
     pub(super) sources: Vec<Source>,
 }
 
-/// A pattern, and what it cannot say.
+/// A pattern, and the conditions that it cannot express.
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) pattern: Cow<'static, str>,
-    /// How many bytes a match has at most.
+    /// The maximum length of a match in bytes.
     pub(super) max: usize,
-    /// Whether a match may begin behind this text, of which a few characters are sure to be there.
+    /// Returns whether a match may start after this text, of which at least a few characters are
+    /// given.
     pub(super) begins: fn(&str) -> bool,
-    /// Whether a match counts. Of the text behind it only what the pattern has read may matter.
+    /// Returns whether a match counts. It may depend on following text only as far as the pattern
+    /// has read it.
     pub(super) check: Option<Check>,
 }
 
 pub(super) type Check = Arc<dyn Fn(&str, Range<usize>) -> bool + Send + Sync>;
 
 impl Detector {
-    /// `email`: addresses such as `jo@example.com`, with letters of the Latin, Greek and Cyrillic
-    /// alphabets. Scripts that are written without spaces end an address.
+    /// `email`: addresses such as `jo@example.com`, with Latin, Greek and Cyrillic letters. Scripts
+    /// written without spaces end an address.
     pub fn email() -> Self {
         Self::of("email", vec![Source::new(built_in::EMAIL).at_most(built_in::EMAIL_LEN)])
     }
 
-    /// `card`: numbers of payment cards, together or in their usual groups, of which the last
-    /// digit is right by the Luhn check.
+    /// `card`: payment card numbers, ungrouped or in their usual groups, whose last digit passes
+    /// the Luhn check.
     pub fn card() -> Self {
         let source = Source::new(built_in::CARD)
             .beginning(|before| !built_in::ends_in_digit_and(before, '.'))
@@ -61,8 +63,8 @@ impl Detector {
         Self::of("card", vec![source])
     }
 
-    /// `ip`: IPv4 and IPv6 addresses. Four numbers below 256 with dots between are one; three or
-    /// five, or those of `v1.2.3.4`, are a version.
+    /// `ip`: IPv4 and IPv6 addresses. Four numbers below 256 separated by dots are an address;
+    /// three or five, or those of `v1.2.3.4`, are a version.
     pub fn ip_address() -> Self {
         let v4 = Source::new(built_in::IPV4)
             .beginning(|before| !built_in::ends_in_digit_and(before, '.'))
@@ -73,23 +75,22 @@ impl Detector {
         Self::of("ip", vec![v4, v6])
     }
 
-    /// `secret`: keys and tokens that can be told by their shape: those of OpenAI, Anthropic, AWS,
-    /// GitHub, GitLab, Google, Hugging Face, npm, Slack and Stripe, JSON web tokens, and private
-    /// keys in PEM.
+    /// `secret`: keys and tokens with a known format: those of OpenAI, Anthropic, AWS, GitHub,
+    /// GitLab, Google, Hugging Face, npm, Slack and Stripe, JSON web tokens, and PEM private keys.
     pub fn secret() -> Self {
         Self::of("secret", built_in::SECRETS.iter().map(|pattern| Source::new(*pattern)).collect())
     }
 
-    /// Whatever matches a regular expression, in the syntax of the
-    /// [`regex`](https://docs.rs/regex/latest/regex/#syntax) crate. Of several matches from one
-    /// place on the longest counts, be it lazy or not. A boundary of words is `(?-u:\b)`; that of
-    /// all scripts is not supported.
+    /// Creates a detector for a regular expression, in the syntax of the
+    /// [`regex`](https://docs.rs/regex/latest/regex/#syntax) crate. The longest match from one
+    /// position wins, even if the pattern is lazy. Use `(?-u:\b)` for a word boundary; the Unicode
+    /// boundary is not supported.
     pub fn pattern(kind: impl Into<Cow<'static, str>>, regex: impl Into<String>) -> Self {
         Self::of(kind, vec![Source::new(regex.into())])
     }
 
-    /// Words and names, in capitals or not. A word that begins or ends with a letter from `a` to
-    /// `z` or a digit is not found inside a longer one.
+    /// Creates a detector for words and names, ignoring case. A word that starts or ends with `a`
+    /// to `z` or a digit is not found inside a longer word.
     pub fn words<W: AsRef<str>>(
         kind: impl Into<Cow<'static, str>>,
         words: impl IntoIterator<Item = W>,
@@ -99,8 +100,8 @@ impl Detector {
         Self::of(kind, all.into_iter().collect())
     }
 
-    /// The same detector, for which only those matches count that pass `check`. Where it refuses
-    /// the longest match from one place on, shorter ones are tried. Matches have 512 bytes at most.
+    /// Counts only matches that pass `check`. If it rejects the longest match from a position,
+    /// shorter ones are tried. Matches are then at most 512 bytes long.
     ///
     /// ```
     /// use tower_agent::middleware::redact::{Detector, Redact};
@@ -124,7 +125,7 @@ impl Detector {
         self
     }
 
-    /// What it finds, in a word: placeholders say it.
+    /// Returns the kind, which placeholders contain.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
@@ -160,25 +161,27 @@ impl fmt::Debug for Detector {
     }
 }
 
-/// A detector cannot be used.
+/// A detector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetectorError {
     /// The pattern does not parse, or is too large.
-    #[error("a pattern of the detector `{kind}` cannot be used: {reason}")]
+    #[error("invalid pattern in detector `{kind}`: {reason}")]
     Pattern {
-        /// What the detector finds.
+        /// The detector's kind.
         kind: String,
         /// What is wrong.
         reason: String,
     },
-    /// The pattern matches the empty text, which is everywhere.
-    #[error("a pattern of the detector `{kind}` matches the empty text; let it need a character")]
+    /// The pattern matches the empty text, which occurs everywhere.
+    #[error(
+        "a pattern of detector `{kind}` matches the empty text; make it require at least one character"
+    )]
     MatchesEmpty {
-        /// What the detector finds.
+        /// The detector's kind.
         kind: String,
     },
-    /// The kind cannot stand in a placeholder.
-    #[error("a detector cannot be for `{0}`: a kind is not empty and has no brackets")]
+    /// The kind cannot be part of a placeholder.
+    #[error("invalid detector kind `{0}`: a kind must not be empty or contain brackets")]
     Kind(String),
 }

@@ -1,4 +1,4 @@
-//! What is to be seen of a failure.
+//! Redacts errors.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::Hider;
 use crate::error::Error;
 use crate::message::Metadata;
 
-/// The words of an error that another has as its cause.
+/// The text of an error's cause.
 struct Words {
     words: String,
     cause: Option<Box<Words>>,
@@ -32,8 +32,8 @@ impl StdError for Words {
 }
 
 impl Hider {
-    /// The error as it may be seen; `None` if that is as it is. Its causes then keep their words
-    /// alone, for what they are may say more.
+    /// Returns the redacted error, or `None` if it contains no match. Its causes then keep only
+    /// their text, since their types may reveal more.
     pub(super) fn error(&self, error: &Error) -> Option<Error> {
         let words = || causes(error).into_iter().map(ToString::to_string);
         let is_clean = !self.finds(error.message())

@@ -1,4 +1,4 @@
-//! Goes through messages, parts and JSON. Where a text changes, the whole is copied.
+//! Replaces texts in messages, parts and JSON. What contains a changed text is copied.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 
 use crate::message::{Message, Part, ProviderData};
 
-/// What to put in a text's place; `None` leaves it.
+/// Returns the replacement of a text, or `None` to leave it.
 pub(super) type Replaces<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 pub(super) type Text<'a> = &'a Replaces<'a>;
 
-/// What to put in the place of a message's texts.
+/// The replacements in a message.
 pub(super) struct Change<'a> {
     pub(super) text: Box<Replaces<'a>>,
-    /// In that of the name of a tool.
+    /// Replaces the names of tools.
     pub(super) name: Box<Replaces<'a>>,
 }
 
@@ -35,8 +35,8 @@ pub(super) fn parts(parts: &[Part], change: &Change<'_>) -> Option<Vec<Part>> {
     changed
 }
 
-/// What a provider added to a text may repeat it or sign it: it goes with the text. That of a tool
-/// call must come back with the call.
+/// Provider data of a changed text may repeat or sign it, so it is dropped with the text. Provider
+/// data of a tool call is kept, since it must be sent back with the call.
 fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
     let mut changed = part.clone();
     match &mut changed {
@@ -94,7 +94,7 @@ fn object(entries: &Map<String, Value>, change: Text<'_>) -> Option<Map<String, 
         let (other_key, other) = (change(key), value(item, change));
         is_changed |= other_key.is_some() || other.is_some();
         let mut key = other_key.unwrap_or_else(|| key.clone());
-        // Two keys may have become one.
+        // Two keys may have become equal.
         while changed.contains_key(&key) {
             key.push('\'');
         }

@@ -1,4 +1,4 @@
-//! What is let through of an answer while it is written.
+//! Redacts a response while it is streamed.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct RedactMapper {
     hider: Hider,
     tools: Arc<[Arc<ToolDeclaration>]>,
     scanner: Scanner,
-    /// What the scanner reads.
+    /// The part that the scanner reads.
     open: Open,
     calls: Vec<Call>,
 }
@@ -27,20 +27,20 @@ enum Open {
     Reasoning,
 }
 
-/// A tool call, and its arguments so far.
+/// A tool call and its arguments so far.
 struct Call {
     index: usize,
     json: String,
 }
 
 impl RedactMapper {
-    /// Of an answer that may call these tools.
+    /// Creates the mapper of a response that may call these tools.
     pub(super) fn new(hider: Hider, tools: Arc<[Arc<ToolDeclaration>]>) -> Self {
         let scanner = hider.scanner();
         Self { hider, tools, scanner, open: Open::Nothing, calls: Vec::new() }
     }
 
-    /// More of a text that `delta` makes a delta of.
+    /// Scans more of a text or reasoning part and emits it as deltas.
     fn say(&mut self, what: Open, more: &str, out: &mut Vec<Delta>) {
         self.turn_to(what, out);
         let mut text = String::new();
@@ -52,7 +52,7 @@ impl RedactMapper {
         out.extend(what.delta(text));
     }
 
-    /// A part of the answer ends where another begins, and a match with it.
+    /// Switches to another part; a match ends with the part.
     fn turn_to(&mut self, what: Open, out: &mut Vec<Delta>) {
         let before = std::mem::replace(&mut self.open, what);
         if before == what {

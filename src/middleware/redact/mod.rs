@@ -1,4 +1,4 @@
-//! Redaction: nobody reads what is nobody's business.
+//! Redaction: replaces personal data and secrets in model and tool calls by placeholders.
 //!
 //! ```text
 //! Redact: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
@@ -23,61 +23,60 @@
 //!
 //! # What is redacted
 //!
-//! What the model says and thinks, the arguments of the tools that it calls, what tools answer,
-//! and what either fails with; with [`with_input`](Redact::with_input) also the conversation that
-//! the model is sent. Whoever watches, the transcript and the callbacks outside see placeholders
-//! only. In JSON every string, number and key is a text of its own.
+//! Redaction covers the model's text and reasoning, the arguments of its tool calls, tool results,
+//! and the errors of both. With [`with_input`](Redact::with_input) it also covers the conversation
+//! sent to the model. Consumers, the transcript and callbacks outside see placeholders only. In
+//! JSON, every string, number and key is a text of its own.
 //!
-//! The name of a tool that does not exist is a text as well, and so are an error's causes, which
-//! then keep their words and not their types, and its metadata.
+//! The name of a tool that does not exist is redacted like a text. The metadata of an error is
+//! redacted, and so are its causes, which then keep their text but not their types.
 //!
-//! Left alone are images, parts that only a provider knows, the instructions, the session's state,
-//! what tools [emit](crate::RunContext::emit), and what ends a run: the reason of an abort and the
-//! question of an interrupt.
-//! What a provider added to a text or a thought that is redacted, such as a signature, is dropped
-//! with it, for it may repeat or vouch for the words; that of a tool call or a whole message stays.
-//! Placeholders of its own it leaves as they are; what
-//! [a function](Redact::replace_with) makes is redacted once more where it holds a match itself.
+//! These are not redacted: images, parts specific to a provider, the instructions, the session's
+//! state, events that tools [emit](crate::RunContext::emit), the reason of an abort and the
+//! question of an interrupt. Provider data of a redacted text or reasoning part, such as a
+//! signature, is dropped, since it may repeat or sign the original; that of a tool call or of a
+//! whole message is kept. Placeholders that the middleware inserted are left unchanged; the result
+//! of [`replace_with`](Redact::replace_with) is redacted again if it contains a match.
 //!
-//! # Where it stands
+//! # Where to register it
 //!
-//! Give it to [`global`](crate::AgentBuilder::global), or to
-//! [`bundle`](crate::AgentBuilder::bundle) for one agent, before everything else. It then stands in
-//! two places: where it is registered, and around the model and the tools themselves. What they
-//! say is hidden before any other callback or layer sees it, what they are sent is hidden from
-//! where it is registered inwards, and placeholders are put back right before the tool.
-//! Callbacks registered before it see what the model is sent as it was. A retry, a fallback or a
-//! callback that is part of the model or of one tool is inside of it.
+//! Pass it to [`global`](crate::AgentBuilder::global), or to
+//! [`bundle`](crate::AgentBuilder::bundle) for one agent, before everything else. It then acts in
+//! two places: where it is registered, and directly around the model and the tools. The output of
+//! the model and the tools is redacted before any other callback or layer sees it. Their input is
+//! redacted from where it is registered inwards, and placeholders are restored directly before the
+//! tool. Callbacks registered earlier see the original input of the model. Redaction does not cover
+//! a retry, fallback or callback that is part of the model or of one tool, since these are inside
+//! it.
 //!
-//! Registered as one callback, by [`on_model`](crate::AgentBuilder::on_model) or
-//! [`on_tool`](crate::AgentBuilder::on_tool), it hides from what is outside of it alone, and
-//! [`build`](crate::AgentBuilder::build) warns of what is inside.
+//! Registered as a single callback with [`on_model`](crate::AgentBuilder::on_model) or
+//! [`on_tool`](crate::AgentBuilder::on_tool) it hides output only from what is outside it, and
+//! [`build`](crate::AgentBuilder::build) warns about what is inside.
 //!
 //! # Streams
 //!
-//! While an answer is written, the words that may still belong to a match are held back, and no
-//! others: as soon as no continuation can change them they are let through. A text and a thought
-//! end where something else begins. A tool call is seen at once, its arguments when the answer is
-//! complete, since only then its JSON is. The response is what was let through, so that
-//! nothing has to be replaced. No match is longer than [`max_len`](Redact::max_len), and so
-//! no more than that is held back of a text.
+//! While a response is streamed, text that may still be part of a match is held back; it is emitted
+//! as soon as no continuation can change it. A text or reasoning part ends where another part
+//! starts. A tool call is emitted at once, its arguments when the response is complete, because
+//! only then they are valid JSON. The response equals what was streamed, so nothing has to be
+//! replaced. A match is at most [`max_len`](Redact::max_len) bytes long, so no more than that is
+//! held back.
 //!
 //! # Numbered placeholders
 //!
 //! With [`numbered`](Redact::numbered) the model can tell one address from another, and with
-//! [`restore_when`](Redact::restore_when) it can use them: a tool is given what stands behind a
-//! placeholder. A call with a placeholder that nothing stands behind fails as
-//! [`UnknownPlaceholder`], whatever the tool. What stands behind each is kept in the conversation's
-//! [private state](crate::RunContext::private_state): it goes with the
-//! [`Checkpoint`](crate::Checkpoint), so that numbers stay the same from run to run, and one that
-//! waits for an approval can put back what was redacted before. All redactions and all agents of a
-//! run share it.
+//! [`restore_when`](Redact::restore_when) tools receive the original texts. A call with a
+//! placeholder that has no original fails with [`UnknownPlaceholder`], whatever the tool. The
+//! originals are kept in the conversation's [private state](crate::RunContext::private_state) and
+//! therefore in its [`Checkpoint`](crate::Checkpoint): numbers stay the same across runs, and a
+//! call that waits for an approval can restore what was redacted before. All redactions and agents
+//! of a run share them.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! A match has [`max_len`](Redact::max_len) bytes at most, whatever the pattern, one of an address
-//! 320, and one with a [check](Detector::with_check) 512. What may begin at every byte, such as a
-//! long word, is read about once.
+//! A match is at most [`max_len`](Redact::max_len) bytes long, an address at most 320, and a match
+//! with a [check](Detector::with_check) at most 512. Text in which a match may start at every byte,
+//! such as a long word, is read about once.
 
 mod built_in;
 mod callback;
@@ -100,9 +99,9 @@ use self::scanner::{IsPlaceholder, Rules, Scanner};
 use self::vault::Vault;
 use crate::tool::{ToolDeclaration, ToolRequest};
 
-/// Puts placeholders in the place of what its detectors find, in model and tool calls.
+/// Replaces what its detectors find in model and tool calls by placeholders.
 ///
-/// See the [module](self) for what it covers. Cloning is cheap.
+/// See the [module](self) for what is covered. Cloning is cheap.
 #[derive(Clone)]
 #[must_use = "a guard does nothing until an agent has it"]
 pub struct Redact {
@@ -113,10 +112,12 @@ pub struct Redact {
     restore_when: Option<Arc<RestoreWhen>>,
 }
 
-/// A tool call has a placeholder that nothing stands behind: the cause of the error that it fails
-/// with, of kind [`InvalidArguments`](crate::ErrorKind::InvalidArguments).
+/// A tool call contains a placeholder that has no original text. This is the cause of the call's
+/// error, whose kind is [`InvalidArguments`](crate::ErrorKind::InvalidArguments).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is nothing behind `{placeholder}`; use placeholders as the conversation has them")]
+#[error(
+    "unknown placeholder `{placeholder}`; use placeholders exactly as they appear in the conversation"
+)]
 #[non_exhaustive]
 pub struct UnknownPlaceholder {
     /// The placeholder.
@@ -134,11 +135,11 @@ enum Replacement {
 }
 
 impl Redact {
-    /// Looks for what these detectors find. Of two that find the same the first counts.
+    /// Creates a redaction with these detectors. If two find the same text, the first wins.
     ///
     /// # Errors
     ///
-    /// When a pattern cannot be used.
+    /// Fails if a pattern is invalid.
     pub fn new(detectors: impl IntoIterator<Item = Detector>) -> Result<Self, DetectorError> {
         Ok(Self {
             rules: Arc::new(Rules::new(detectors)?),
@@ -149,24 +150,25 @@ impl Redact {
         })
     }
 
-    /// The same guard, which redacts the conversation too before the model is sent it; the
-    /// instructions and the transcript stay as they are.
+    /// Also redacts the conversation before it is sent to the model. Instructions and transcript
+    /// stay unchanged.
     pub fn with_input(mut self) -> Self {
         self.has_input = true;
         self
     }
 
-    /// The same guard with numbered placeholders, such as `[email-2]`: the same text has the same
-    /// one throughout a run. Those that stand in the conversation as an agent begins are not used
-    /// again; for runs that resume with a tool call, register it as a [`Bundle`](crate::callback::Bundle),
-    /// since that is before any model call.
+    /// Numbers the placeholders, such as `[email-2]`: the same text has the same placeholder
+    /// throughout a run. Placeholders that already occur in the conversation are not assigned
+    /// again. For runs that resume with a tool call, register it as a
+    /// [`Bundle`](crate::callback::Bundle), which reads the conversation before the first model
+    /// call.
     pub fn numbered(mut self) -> Self {
         self.replacement = Replacement::Numbered;
         self
     }
 
-    /// The same guard, which puts what `replace` makes of a kind and a text in the text's place.
-    /// It must make the same of the same text.
+    /// Replaces matches by the result of `replace`, which receives the kind and the text. It must
+    /// return the same result for the same text.
     ///
     /// ```
     /// use tower_agent::middleware::redact::{Detector, Redact};
@@ -186,13 +188,13 @@ impl Redact {
         self
     }
 
-    /// The same guard with [numbered](Self::numbered) placeholders, which are put back to what
-    /// stands behind them before a tool runs for which `when` says so. A call with a placeholder
-    /// that nothing stands behind fails, with an [`UnknownPlaceholder`] as its cause.
+    /// [Numbers](Self::numbered) the placeholders and restores the original texts before a tool
+    /// runs for which `when` returns `true`. A call with a placeholder that has no original fails
+    /// with an [`UnknownPlaceholder`] as its cause.
     ///
-    /// Whoever can make the model call such a tool can make it use any placeholder, so say so for
-    /// as few tools as will do. Callbacks inside of this one see what is put back. A number that
-    /// was redacted comes back as a string.
+    /// An attacker who can make the model call such a tool can pass it any placeholder, so enable
+    /// this for as few tools as possible. Callbacks inside this one see the originals. A redacted
+    /// number is restored as a string.
     ///
     /// ```
     /// use tower_agent::middleware::redact::{Detector, Redact};
@@ -209,22 +211,22 @@ impl Redact {
         Self { restore_when: Some(Arc::new(when)), ..self.numbered() }
     }
 
-    /// The same guard, which looks for matches of so many bytes at most: 8192 unless told. What
-    /// is longer is no match, or a shorter one where the pattern allows it.
+    /// Sets the maximum length of a match. Longer matches are ignored, or shortened where the
+    /// pattern allows it. Defaults to 8192 bytes.
     pub fn with_max_len(mut self, bytes: usize) -> Self {
         self.max_len = bytes;
         self
     }
 
-    /// How many bytes the longest match has, and how many are held back of a text at most.
+    /// Returns the maximum length of a match, which is also the most text held back.
     #[must_use]
     pub fn max_len(&self) -> usize {
         self.max_len
     }
 
-    /// A text as the guard lets it through; numbered placeholders begin at 1 each time.
+    /// Redacts one text; numbered placeholders start at 1 each time.
     ///
-    /// For what does not pass an agent, such as a line of a log.
+    /// Use it for texts that do not pass through an agent, such as log lines.
     #[must_use]
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let hidden = Hider { redact: self.clone(), vault: self.new_vault() }.text(text);
@@ -255,7 +257,7 @@ impl fmt::Debug for Redact {
 #[derive(Clone)]
 struct Hider {
     redact: Redact,
-    /// For numbered placeholders.
+    /// Set if placeholders are numbered.
     vault: Option<Vault>,
 }
 
@@ -284,8 +286,8 @@ impl Hider {
         Scanner::new(rules, self.redact.max_len, is_placeholder)
     }
 
-    /// The name of a tool as it may be seen, where it is none of these: one that a model has made
-    /// up may have any text in it. It stays a name that providers take.
+    /// Returns the redacted name of a tool that is not among `tools`, since a model may make up a
+    /// name that contains any text. The result is a name that providers accept.
     fn tool_name(&self, tools: &[Arc<ToolDeclaration>], name: &str) -> Option<String> {
         if tools.iter().any(|tool| tool.name() == name) {
             return None;
@@ -295,7 +297,7 @@ impl Hider {
         self.text(name).map(|hidden| hidden.chars().map(plain).collect())
     }
 
-    /// Whether there is something to hide in a text.
+    /// Returns whether a text contains a match.
     fn finds(&self, text: &str) -> bool {
         let (mut hidden, mut has_found) = (String::new(), false);
         let mut scanner = self.scanner();
@@ -305,7 +307,7 @@ impl Hider {
         has_found
     }
 
-    /// The text as it may be seen; `None` if that is as it is.
+    /// Returns the redacted text, or `None` if it contains no match.
     fn text(&self, text: &str) -> Option<String> {
         let (mut hidden, mut has_found) = (String::new(), false);
         let mut scanner = self.scanner();

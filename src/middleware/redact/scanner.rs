@@ -1,4 +1,4 @@
-//! Finds matches in a text that comes in pieces.
+//! Finds matches in a text that arrives in pieces.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use super::table::Table;
 use super::walk::{Ground, Tracks, Walk};
 use super::{Detector, DetectorError};
 
-/// So much of what was let through is kept, for what looks back.
+/// Number of emitted bytes that are kept for look-behind.
 const LOOK_BEHIND: usize = 8;
 
-/// All patterns of all detectors, and that of the placeholders themselves.
+/// The patterns of all detectors, and the pattern of the placeholders.
 pub(super) struct Rules {
     kinds: Vec<String>,
     patterns: Vec<Pattern>,
-    /// By the first byte of a match.
+    /// Indexed by the first byte of a match.
     by_first: Vec<Vec<usize>>,
 }
 
 struct Pattern {
-    /// Of placeholders the number of kinds.
+    /// The number of kinds, for placeholders.
     kind: usize,
     table: Table,
     max: usize,
@@ -64,38 +64,38 @@ impl Rules {
     }
 }
 
-/// Takes what was found of a kind, and appends what is to be seen of it.
+/// Receives the kind and the text of a match, and appends the replacement.
 pub(super) type Replace<'a> = &'a mut dyn FnMut(&str, &str, &mut String);
 
-/// Whether a text is a placeholder that was put there: such a one is left as it is.
+/// Returns whether a text is a placeholder that was inserted; such a text is left unchanged.
 pub(super) type IsPlaceholder = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// A text so far: the end of what was let through, and what is held back.
+/// The text so far: the end of the emitted part, and the part held back.
 ///
-/// Matches are found from left to right, and of those from one place on the longest counts. What
-/// is held back begins at the first place from which a match may still come, or become longer.
+/// Matches are found from left to right; the longest match from one position wins. The part held
+/// back starts at the first position from which a match may still start or grow.
 pub(super) struct Scanner {
     rules: Arc<Rules>,
     max: usize,
     is_placeholder: IsPlaceholder,
     text: String,
-    /// How many bytes of the text are gone already.
+    /// Number of bytes dropped so far.
     gone: usize,
-    /// Where what is held back begins.
+    /// Where the part held back starts.
     from: usize,
     has_begun: bool,
     /// Patterns that may still match from there.
     open: Vec<Walk>,
-    /// How long which patterns match from there.
+    /// Lengths and patterns of the matches from there.
     ends: Vec<(usize, usize)>,
-    /// Of each pattern.
+    /// One for each pattern.
     tracks: Vec<Tracks>,
-    /// How many bytes were looked at, each time that one was.
+    /// Number of bytes read, counting every read.
     steps: u64,
 }
 
 impl Scanner {
-    /// Matches longer than `max` bytes are not looked for.
+    /// Creates a scanner that ignores matches longer than `max` bytes.
     pub(super) fn new(rules: Arc<Rules>, max: usize, is_placeholder: IsPlaceholder) -> Self {
         let tracks = rules.patterns.iter().map(|_| Tracks::default()).collect();
         Self {
@@ -113,7 +113,7 @@ impl Scanner {
         }
     }
 
-    /// The text goes on; appends to `out` what no more of it can change.
+    /// Adds text; appends to `out` what further text can no longer change.
     pub(super) fn push(&mut self, more: &str, replace: Replace<'_>, out: &mut String) {
         self.text.push_str(more);
         self.advance(false, replace, out);
@@ -126,7 +126,7 @@ impl Scanner {
         self.gone += seen;
     }
 
-    /// The text is over; appends the rest to `out`. What comes next is another text.
+    /// Ends the text and appends the rest to `out`. What follows is another text.
     pub(super) fn finish(&mut self, replace: Replace<'_>, out: &mut String) {
         self.advance(true, replace, out);
         self.text.clear();
@@ -157,7 +157,7 @@ impl Scanner {
         out.push_str(&self.text[plain..self.from]);
     }
 
-    /// Reads on from where a match may begin; says whether it is known which one does.
+    /// Reads on from where a match may start; returns whether it is known which pattern matches.
     fn read(&mut self, is_over: bool) -> bool {
         if !self.has_begun {
             self.begin();
@@ -208,7 +208,7 @@ impl Scanner {
         }
     }
 
-    /// The longest match that counts, and its kind; of equals the first that was asked for.
+    /// Returns the longest match that counts and its kind; on a tie, the first detector wins.
     fn longest(&mut self) -> Option<(usize, usize)> {
         let Self { rules, is_placeholder, text, from, ends, .. } = self;
         ends.sort_by_key(|(end, index)| (std::cmp::Reverse(*end), *index));
@@ -219,7 +219,7 @@ impl Scanner {
     }
 }
 
-/// Whether a match of this length counts.
+/// Returns whether a match of this length counts.
 fn accepts(
     pattern: &Pattern,
     rules: &Rules,
@@ -234,7 +234,7 @@ fn accepts(
     pattern.check.as_ref().is_none_or(|check| check(text, from..from + length))
 }
 
-/// Notes a match. Without a check only the longest can count.
+/// Records a match. Without a check only the longest can count.
 fn note(ends: &mut Vec<(usize, usize)>, pattern: &Pattern, end: usize, index: usize) {
     match ends.iter_mut().rfind(|(_, other)| *other == index) {
         Some((longest, _)) if pattern.check.is_none() => *longest = end.max(*longest),
@@ -247,7 +247,7 @@ fn note(ends: &mut Vec<(usize, usize)>, pattern: &Pattern, end: usize, index: us
 mod tests {
     use super::*;
 
-    /// How often a byte is looked at, for each byte of a text.
+    /// Returns how many times each byte of a text is read, on average.
     fn steps(detectors: impl IntoIterator<Item = Detector>, text: &str) -> f64 {
         let rules = Arc::new(Rules::new(detectors).unwrap());
         let mut scanner = Scanner::new(rules, 8192, Arc::new(|_| false));

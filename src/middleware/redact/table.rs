@@ -1,4 +1,4 @@
-//! A pattern as a table that also knows what may still come.
+//! A pattern as a table that also knows what may follow.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use regex_automata::{Anchored, MatchKind};
 
 use super::DetectorError;
 
-/// What an automaton may take, in bytes: enough for some thousand words, not for a mistake.
+/// The maximum size of an automaton in bytes: enough for some thousand words.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Says of every place of a text that begins with a match, byte by byte, where a match ends and
-/// whether a longer one may come.
+/// Says for each position of a text that starts with a match, byte by byte, where a match ends and
+/// whether a longer one may follow.
 ///
-/// An automaton learns of a match one byte late, for a boundary needs the byte behind it. The
-/// table looks ahead instead, so that nothing waits for a byte that cannot matter.
+/// An automaton recognises a match one byte late, because a boundary depends on the byte after it.
+/// The table looks ahead instead, so that no text waits for a byte that cannot matter.
 pub(super) struct Table {
     classes: [u8; 256],
     stride: usize,
     next: Vec<u32>,
     facts: Vec<Facts>,
-    /// By the byte before; the last is for the start of a text.
+    /// Indexed by the preceding byte; the last entry is for the start of a text.
     starts: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Facts {
     pub(super) ends_text: bool,
     /// Whether a match ends here.
     pub(super) ends: Ends,
-    /// Whether a longer match may come.
+    /// Whether a longer match may follow.
     pub(super) goes_on: bool,
 }
 
@@ -44,12 +44,12 @@ pub(super) struct Facts {
 pub(super) enum Ends {
     Never,
     Always,
-    /// The next byte tells.
+    /// Depends on the next byte.
     Depends,
 }
 
 impl Facts {
-    /// Whether nothing more can come of it.
+    /// Returns whether no match can follow.
     pub(super) fn is_hopeless(self) -> bool {
         !self.goes_on && self.ends == Ends::Never
     }
@@ -115,7 +115,7 @@ impl Table {
         self.starts[before.map_or(256, usize::from)]
     }
 
-    /// Whether a match may begin with this byte, whatever stands before it.
+    /// Returns whether a match may start with this byte, whatever precedes it.
     pub(super) fn may_begin(&self, first: u8) -> bool {
         let begins = |start: &u32| !self.facts(self.next(*start, first)).is_hopeless();
         self.starts.iter().any(begins)
@@ -131,7 +131,7 @@ impl Table {
     }
 }
 
-/// The states met so far, in the order in which they were met.
+/// The states met so far, in order of discovery.
 #[derive(Default)]
 struct States {
     all: Vec<StateID>,
@@ -142,7 +142,7 @@ impl States {
     fn number(&mut self, state: StateID) -> u32 {
         *self.numbers.entry(state).or_insert_with(|| {
             self.all.push(state);
-            // The size limit keeps it far below.
+            // The size limit keeps it far below the maximum.
             u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
         })
     }

@@ -1,4 +1,4 @@
-//! What stands behind numbered placeholders.
+//! The original texts of numbered placeholders.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,23 +12,23 @@ use crate::lock::lock;
 
 const KEY: &str = "tower_agent.guard.redact";
 
-/// The placeholders of one conversation and what stands behind them. A handle: clones are the same
-/// vault. It is kept in the conversation's private state, and goes on with it.
+/// The placeholders of one conversation and their original texts. Clones share one vault. It is
+/// stored in the conversation's private state.
 #[derive(Clone, Default)]
 pub(super) struct Vault(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    /// Where it is kept.
+    /// Where it is stored.
     state: Option<State>,
-    /// By kind and text.
+    /// Indexed by kind and text.
     placeholders: HashMap<(String, String), String>,
     originals: HashMap<String, String>,
-    /// The last number of each kind.
+    /// The last number used for each kind.
     numbers: HashMap<String, u32>,
 }
 
-/// What is kept.
+/// The stored form.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Kept {
@@ -37,7 +37,7 @@ struct Kept {
 }
 
 impl Vault {
-    /// That of a run.
+    /// Returns the vault of a run.
     pub(super) fn of(context: &RunContext) -> Result<Self> {
         let vault = context.values().update(KEY, |vault: &mut Self| vault.clone())?;
         vault.inner().open(context.private_state())?;
@@ -48,7 +48,7 @@ impl Vault {
         lock(&self.0)
     }
 
-    /// The placeholder for a text, the same each time.
+    /// Returns the placeholder for a text, always the same one.
     pub(super) fn placeholder(&self, kind: &str, text: &str) -> String {
         let mut inner = self.inner();
         let of = (kind.to_owned(), text.to_owned());
@@ -66,17 +66,17 @@ impl Vault {
         placeholder
     }
 
-    /// Whether this is a placeholder for something.
+    /// Returns whether this placeholder has an original text.
     pub(super) fn has(&self, placeholder: &str) -> bool {
         self.inner().originals.contains_key(placeholder)
     }
 
-    /// Gives none of the placeholders that stand in a text to anything new.
+    /// Reserves the placeholders that occur in a text, so that they are not assigned again.
     pub(super) fn reserve(&self, kinds: &[String], text: &str) {
         for (_, inside) in brackets(text) {
             if let Some((kind, number)) = inside.rsplit_once('-')
                 && let Ok(number) = number.parse::<u32>()
-                // A number that nobody reaches by counting was made up.
+                // A number too large to be reached by counting was made up.
                 && number < u32::MAX / 2
                 && kinds.iter().any(|known| known == kind)
             {
@@ -90,8 +90,8 @@ impl Vault {
         }
     }
 
-    /// The text with what stands behind its placeholders; `None` if it has none. `Err` with one of
-    /// these kinds that nothing stands behind.
+    /// Returns the text with its placeholders replaced by the original texts, or `None` if it has
+    /// none. `Err` contains a placeholder of one of these kinds that has no original.
     pub(super) fn restore(&self, kinds: &[String], text: &str) -> Result<Option<String>, String> {
         let inner = self.inner();
         let mut restored = String::new();
@@ -111,14 +111,14 @@ impl Vault {
 }
 
 impl Inner {
-    /// Reads what is kept of the conversation so far, once.
+    /// Reads the stored vault, once.
     fn open(&mut self, state: &State) -> Result<()> {
         if self.state.is_some() {
             return Ok(());
         }
         let kept: Kept = match state.get(KEY) {
             Some(kept) => serde_json::from_value(kept).map_err(|error| {
-                let message = "what stands behind the conversation's placeholders cannot be read";
+                let message = "cannot read the stored placeholders of the conversation";
                 Error::new(ErrorKind::InvalidRequest, message).with_source(error)
             })?,
             None => Kept::default(),
@@ -153,7 +153,7 @@ fn object(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     value.as_object_mut()
 }
 
-/// Whether this is what stands in a placeholder of one of these kinds, however it is written.
+/// Returns whether this is the content of a placeholder of one of these kinds, in any spelling.
 fn is_numbered(kinds: &[String], inside: &str) -> bool {
     inside.rsplit_once('-').is_some_and(|(kind, number)| {
         let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -161,7 +161,7 @@ fn is_numbered(kinds: &[String], inside: &str) -> bool {
     })
 }
 
-/// Where brackets open, and what stands in them.
+/// Returns where brackets open, and their content.
 fn brackets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.match_indices('[').filter_map(|(at, _)| {
         let inside = &text[at + 1..];

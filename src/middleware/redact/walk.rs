@@ -1,28 +1,28 @@
-//! Where the matches of one pattern end that begin at one place.
+//! Finds where the matches of one pattern end that start at one position.
 //!
-//! Two walks through a pattern's table that are in one state at one place go the same way from
-//! there on. So a walk leaves its track, and a later one that comes upon a track goes on at its
-//! end: a long run of letters is read once, and not once from each of them.
+//! Two walks through a pattern's table that are in the same state at the same position continue
+//! identically. A walk therefore records its track, and a later walk that meets the track jumps to
+//! its end: a long run of letters is read once, not once for each of them.
 
 use super::table::{Ends, Table};
 
-/// A track that is shorter helps nobody.
+/// Shorter tracks are not worth keeping.
 const WORTH_KEEPING: usize = 4;
-/// So many are kept of one pattern: those that lead furthest.
+/// Number of tracks kept for each pattern: those that lead furthest.
 const KEPT: usize = 4;
 
-/// The states of a walk, and where it has met ends of matches. Places are counted in bytes from
-/// where the text began.
+/// The states of a walk, and where it met ends of matches. Positions are counted in bytes from the
+/// start of the text.
 #[derive(Default)]
 struct Track {
-    /// The place of the first state.
+    /// The position of the first state.
     first: usize,
     states: Vec<u32>,
     ends: Vec<usize>,
 }
 
 impl Track {
-    /// The place behind the last state.
+    /// Returns the position after the last state.
     fn end(&self) -> usize {
         self.first + self.states.len()
     }
@@ -31,7 +31,7 @@ impl Track {
         self.states.get(place.checked_sub(self.first)?).copied()
     }
 
-    /// Forgets what nobody comes back to.
+    /// Drops what no later walk can use.
     fn trim(&mut self, max: usize) {
         if self.states.len() > max.saturating_mul(2).max(1024) {
             let gone = self.states.len() - max;
@@ -55,28 +55,28 @@ impl Tracks {
     }
 }
 
-/// A walk that has not come to its end.
+/// A walk that has not ended.
 pub(super) struct Walk {
     pattern: usize,
     state: u32,
-    /// Where it began.
+    /// Where it started.
     from: usize,
     /// The next byte to read.
     at: usize,
-    /// The track that it follows; its own unless there is one.
+    /// The track that it follows, if not its own.
     follows: Option<usize>,
 }
 
-/// What a walk is done on.
+/// The data that a walk reads.
 pub(super) struct Ground<'a> {
     pub(super) table: &'a Table,
     pub(super) tracks: &'a mut Tracks,
-    /// Matches are no longer than that.
+    /// The maximum length of a match.
     pub(super) max: usize,
-    /// What there is to read, and the place of its first byte.
+    /// The available text, and the position of its first byte.
     pub(super) bytes: &'a [u8],
     pub(super) begins_at: usize,
-    /// Counts the bytes that were looked at.
+    /// Counts the bytes read.
     pub(super) steps: &'a mut u64,
 }
 
@@ -89,13 +89,14 @@ impl Walk {
         Self { pattern, state, from, at: from, follows: None }
     }
 
-    /// Which pattern it is of.
+    /// Returns the index of its pattern.
     pub(super) fn pattern(&self) -> usize {
         self.pattern
     }
 
-    /// Reads on; `found` is told how long each match is. Says whether more of the text may matter.
-    /// `may_count` says of a match's length whether it counts, as far as can be told.
+    /// Reads on and calls `found` with the length of each match. Returns whether more text may
+    /// matter. `may_count` returns whether a match of a given length counts, as far as that is
+    /// known.
     pub(super) fn read(
         &mut self,
         ground: &mut Ground<'_>,
@@ -132,7 +133,7 @@ impl Walk {
         true
     }
 
-    /// The text is over: the length of the match that ends there, if one does.
+    /// Ends the text; returns the length of the match that ends there, if there is one.
     pub(super) fn finish(&self, table: &Table, max: usize) -> Option<usize> {
         let length = self.at - self.from;
         (length <= max && table.facts(self.state).ends_text).then_some(length)
@@ -156,7 +157,7 @@ impl Walk {
         }
     }
 
-    /// Goes to the end of a track that it has come upon.
+    /// Jumps to the end of a track that it has met.
     fn meets(&mut self, tracks: &Tracks, found: &mut dyn FnMut(usize)) -> bool {
         let (at, state) = (self.at, self.state);
         let Some(index) = tracks.kept.iter().position(|track| track.at(at) == Some(state)) else {
@@ -172,7 +173,7 @@ impl Walk {
         true
     }
 
-    /// It has come to its end, and leaves its track.
+    /// Ends the walk and records its track.
     fn close(&self, tracks: &mut Tracks) -> bool {
         if self.follows.is_none() && tracks.own.states.len() >= WORTH_KEEPING {
             if tracks.kept.len() == KEPT {
