@@ -1,18 +1,13 @@
 //! `async fn(AgentRequest) -> Result<AgentResponse, Error>`
 //!
-//! An agent is a [`tower::Service`] made of a `Service<ModelRequest>` and a
-//! `Service<ToolRequest>`. Everything that can be intercepted is one of a few calls, and every
-//! callback is a [`Layer`](tower_layer::Layer) around one of them.
-//!
-//! | call | is a `Service` of | made by |
+//! An agent is a [`tower::Service`] made of a `Service<ModelRequest>` and a //! `Service<ToolRequest>`. It makes a few kinds of calls, and every callback is a //! [`Layer`](tower_layer::Layer) around one of them. //! //! | call | service | implemented by |
 //! |---|---|---|
 //! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`]: the loop, or a team of agents |
 //! | [model] | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
 //! | [tool] | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
-//! | translation, with the feature `agui` | `TranslateRequest` `->` `TranslateResponse` | the server, of each event for a front end |
+//! | translation, with the feature `agui` | `TranslateRequest` `->` `TranslateResponse` | the AG-UI server, once for each event |
 //!
-//! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them; a call of
-//! your own joins by implementing [`Request`].
+//! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them. Implement //! [`Request`] to add a call of your own.
 //!
 //! ```
 //! use std::time::Duration;
@@ -55,10 +50,7 @@
 //!
 //! # Order
 //!
-//! Registration order is layer order: what is registered first is outermost. Callbacks registered
-//! next to one another form one band, and inside a band the first registered acts first in
-//! *every* phase. A tower layer draws a line: what is registered after it is inside it. With the
-//! callbacks `a`, `b`, then a `TimeoutLayer`, then `c`, `d`:
+//! Registration order is layer order: the first registered is outermost. Neighbouring callbacks //! form one *band*, and within a band the first registered acts first in *every* phase. A tower //! layer ends the band: everything registered after it is inside it. With the callbacks `a`, `b`, //! then a `TimeoutLayer`, then `c`, `d`:
 //!
 //! ```text
 //!            request                                       response
@@ -76,30 +68,22 @@
 //!   a> b> c> d> call <c <d <a <b
 //! ```
 //!
-//! Two callbacks given as two layers of their own, `.layer(a).layer(b)`, are two bands, one inside
-//! the other: `a> b> call <b <a`.
+//! Two callbacks added as two layers, `.layer(a).layer(b)`, are two bands, one inside the other: //! `a> b> call <b <a`.
 //!
 //! # The ladder
 //!
-//! Take the first rung that does the job.
+//! Use the first of these that is sufficient.
 //!
-//! 1. **A closure**: [`before_model`](callback::before_model), [`after_tool`](callback::after_tool), [`on_model_error`](callback::on_model_error) and their like. Use it
-//!    for one hook.
+//! 1. **A closure**: [`before_model`](callback::before_model), [`after_tool`](callback::after_tool), [`on_model_error`](callback::on_model_error) and the like, for
+//!    one hook.
 //! 2. **A [`Callback`]**: a type with several hooks, or with hooks for several calls.
-//! 3. **A wrap**: [`wrap_model`](callback::wrap_model), [`wrap_tool`](callback::wrap_tool), [`wrap_agent`](callback::wrap_agent). Use it where one piece of code must
-//!    stand around the call: to time it, to run it twice.
-//! 4. **A [`Layer`](tower_layer::Layer)**: for a middleware with its own service and future,
-//!    reusable and free of boxes. [Tower's own fit](guide::tower_layers), most as they are.
-//! 5. **A [`Service`](tower::Service)**: in the model's or a tool's place.
-//!
-//! Two closures of which the compiler does not say what is wrong: one that only ever fails takes
-//! `Err::<(), _>(..)`, and an `async` closure takes the constructor whose name ends in `_async` and
-//! names its parameter's type, `before_model_async(async |request: &mut ModelRequest| ..)`. The
-//! [table](callback#closures) has the rest.
+//! 3. **A wrap**: [`wrap_model`](callback::wrap_model), [`wrap_tool`](callback::wrap_tool), [`wrap_agent`](callback::wrap_agent). Use it for one piece of code
+//!    around the call: to time it, to run it twice.
+//! 4. **A [`Layer`](tower_layer::Layer)**: a reusable middleware with its own service and future, //! without boxing. [Tower's own layers](guide::tower_layers) work too, most of them unchanged. //! 5. **A [`Service`](tower::Service)** that replaces the model or a tool. //! //! Two compiler errors need explaining. A closure that always returns an error must name the type, //! `Err::<(), _>(..)`. An `async` closure needs the constructor whose name ends in `_async` and a //! parameter with a type, `before_model_async(async |request: &mut ModelRequest| ..)`. The //! [table](callback#closures) lists the others.
 //!
 //! # A second turn
 //!
-//! Every run ends with a [`Checkpoint`], which serialises: keep it with the session.
+//! Every run ends with a [`Checkpoint`], which serialises: store it with the session.
 //!
 //! ```
 //! use tower_agent::{Agent, AgentRequest, BoxError};
@@ -112,12 +96,11 @@
 //! # }
 //! ```
 //!
-//! What a run waits for is answered [with resolutions](AgentRequest::with_resolutions), a tool call
-//! that is open [with its answer](AgentRequest::with_answer).
+//! Answer the interrupts of a run with [`with_resolutions`](AgentRequest::with_resolutions), and a //! tool call that the client executes with [`with_answer`](AgentRequest::with_answer).
 //!
 //! # Where dependencies go
 //!
-//! A tool or a callback is a closure that owns what it needs: clone an `Arc` into it.
+//! A tool or a callback is a closure that owns its dependencies: clone an `Arc` into it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -137,42 +120,32 @@
 //! # drop(price(Arc::new(Shop)));
 //! ```
 //!
-//! What only one run has goes into [tools of that run](AgentRequest::with_tools). The model reads a
-//! tool's error as it is, unless the agent has a
-//! [`tool_failure_message`](AgentBuilder::tool_failure_message).
+//! Data that belongs to one run goes into [tools of that run](AgentRequest::with_tools). The model //! reads a tool's full error, unless the agent has a //! [`tool_failure_message`](AgentBuilder::tool_failure_message).
 //!
 //! # Streams
 //!
-//! [`Agent::stream`] shows what happens while it happens: text, reasoning, tool calls, state, what
-//! each callback decided. A streamed call is still one call with one complete response: callbacks
-//! and layers see that, and a [mapper](stream::Mapper) what is seen of it before. What is seen of an
-//! attempt that fails, or of an answer that is replaced, is taken back by an event.
+//! [`Agent::stream`] returns a stream of events: text, reasoning, tool calls, state, decisions of //! callbacks. A streamed call is still one call with one complete response, which callbacks and //! layers see; a [mapper](stream::Mapper) sees its deltas. If an attempt fails after output was //! streamed, or a response is replaced, an event tells the consumer to discard that output.
 //!
 //! # Guards
 //!
-//! [`middleware`] has what production needs around a model or a tool: [retry](middleware::retry),
+//! [`middleware`] contains [retry](middleware::retry),
 //! [fallback](middleware::fallback), [timeout](middleware::timeout), [budget](middleware::budget), redaction,
 //! [approval](middleware::approval) and [guardrails](middleware::guardrail). The [guide](guide::guards) says
-//! which to take for what, in which order, and how to write one. [Who may say what](guide::trust)
-//! says what a guard can rely on, and [conversations](guide::conversations) what is done once when a
-//! run fails, pauses or goes on in another process.
+//! which to use, in which order, and how to write your own. [Trust](guide::trust) says what a guard
+//! can rely on, and [conversations](guide::conversations) what runs at most once when a run fails,
+//! is interrupted or resumes in another process.
 //!
 //! # Readiness
 //!
-//! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds. Every call is
-//! made on a clone that is polled ready for it and used up, so no idle handle keeps a place in a
-//! limiter's queue. [`Agent`] and [`ToolSet`] are always ready and wait inside.
+//! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds load. Every call //! uses its own clone, which is polled ready for that call, so no idle clone holds a place in a //! limiter's queue. [`Agent`] and [`ToolSet`] are always ready and wait inside the call.
 //!
 //! # Features
 //!
-//! None is on by default, and none changes what another does.
-//!
-//! | feature | brings |
+//! None is enabled by default, and they are independent of one another. //! //! | feature | adds |
 //! |---|---|
 //! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
 //! | `http-client` | the default HTTP client for it: hyper with rustls |
-//! | `agui` | [`agui`]: the events between an agent's server and a front end |
-//! | `redact` | [`middleware::redact`]: keeps addresses, card numbers and secrets from whoever reads |
+//! | `agui` | [`agui`]: serves an agent to AG-UI clients | //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.

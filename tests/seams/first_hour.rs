@@ -94,14 +94,14 @@ agent `agent`
               [ConcurrencyLimitLayer]
                 [CallTimeoutLayer]
                   Fallback
-                    [Retry]
+                    [CallRetry]
                       [Timeout]
                         [CallbackService]
                           ScriptedModel
                     ScriptedModel
                     ScriptedModel
     tool calls, 8 at a time
-      [CallTimeoutLayer]
+      [TimeoutLayer]
         [ConcurrencyLimitLayer]
           [timed]
             polite
