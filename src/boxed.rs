@@ -10,8 +10,8 @@ use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
 use tower::Service;
 
+use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
-use crate::request::Request;
 
 /// A service for `R` with its type erased, its error made [`Error`], and its readiness kept.
 ///

@@ -8,9 +8,9 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::call::CallKind;
+use crate::call::Request;
 use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
-use crate::request::Request;
 
 /// Turns a panic of a model or a tool into its error, also one while it gets ready: that is the
 /// error of the call, where callbacks, retries and fallbacks see it.

@@ -9,9 +9,9 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::call::CallKind;
+use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
-use crate::request::Request;
 
 /// A service at the bottom of a stack. An ending that it raises is latched there and then, before
 /// any layer around it could make the call again, and a call in a run that has ended, or beyond
@@ -46,13 +46,14 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let context = request.context();
         let withheld = || (R::CALL == CallKind::Tool).then(|| context.withheld()).flatten();
-        let refusal = context.refusal(R::CALL).or_else(|| context.beyond_limit(R::CALL));
+        let refusal = context.refusal::<R>().or_else(|| context.beyond_limit(R::CALL));
         match refusal.or_else(withheld) {
             Some(ended) => ResponseFuture::Refused { ended },
             None => ResponseFuture::Made {
                 call: R::CALL,
                 name: self.name.clone(),
                 context: request.context().clone(),
+                latch: RunContext::latch::<R>,
                 future: self.service.call(request),
             },
         }
@@ -63,7 +64,7 @@ pin_project! {
     #[project = Projected]
     pub(crate) enum ResponseFuture<F> {
         Refused { ended: Error },
-        Made { #[pin] future: F, call: CallKind, name: Option<Arc<str>>, context: RunContext },
+        Made { #[pin] future: F, call: CallKind, name: Option<Arc<str>>, context: RunContext, latch: fn(&RunContext, &Error) },
     }
 }
 
@@ -77,14 +78,13 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.project() {
             Projected::Refused { ended } => Err(ended.clone()),
-            Projected::Made { future, call, name, context } => {
-                ready!(future.poll(cx)).map_err(|error| {
+            Projected::Made { future, call, name, context, latch } => ready!(future.poll(cx))
+                .map_err(|error| {
                     let error = Error::from(error.into());
                     let error = error.in_call(|| context.site(*call, name.as_deref()));
-                    context.latch(*call, &error);
+                    latch(context, &error);
                     error
-                })
-            }
+                }),
         })
     }
 }

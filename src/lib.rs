@@ -154,14 +154,12 @@
 mod any_value;
 mod boxed;
 mod caught;
-mod extensions;
 mod function;
 mod latched;
 mod lock;
 mod maybe_future;
 mod on_drop;
 mod panic;
-mod request;
 mod run;
 mod type_name;
 
@@ -190,6 +188,8 @@ pub use self::agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, RunStream,
 };
 #[doc(inline)]
+pub use self::call::Request;
+#[doc(inline)]
 pub use self::callback::{Action, Callback, Callbacks, Recovery};
 #[doc(inline)]
 pub use self::context::{RunContext, State};
@@ -199,7 +199,6 @@ pub use self::error::{BoxError, Error, ErrorKind, Interrupt, Resolution, Result}
 pub use self::message::{Message, Part, Role, Usage};
 #[doc(inline)]
 pub use self::model::{ModelRequest, ModelResponse, Settings};
-pub use self::request::Request;
 #[doc(inline)]
 pub use self::tool::{Effect, Json, Tool, ToolRequest, ToolResponse, ToolSet};
 

@@ -12,13 +12,13 @@ use super::named_tools::KnownTools;
 use super::options::{self, AfterAgentRespond};
 use super::outline::Outline;
 use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::callback::{Bundle, InTree};
 use crate::context::{self, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ModelService;
 use crate::on_drop::OnDrop;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
 use crate::stream::{EventEmitter, EventKind};
 
@@ -293,7 +293,7 @@ async fn answer(
 ) -> Result<AgentResponse> {
     let context = request.context().clone();
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
-    if let Some(ended) = context.refusal(CallKind::Agent) {
+    if let Some(ended) = context.refusal::<AgentRequest>() {
         return Err(ended);
     }
     let (stack, asked) = (agent.stack.clone(), request.clone());
@@ -366,9 +366,9 @@ fn settle(
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
     if let Err(error) = &result {
-        context.latch(CallKind::Agent, error);
+        context.latch::<AgentRequest>(error);
     }
-    let Some(ending) = context.ending(CallKind::Agent) else { return result };
+    let Some(ending) = context.ending::<AgentRequest>() else { return result };
     if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
         return Err(ending);
     }

@@ -2,9 +2,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Agent;
+use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{Tool, ToolRequest, ToolResponse};
 

@@ -18,6 +18,7 @@ use super::transcript::Transcript;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use super::whole::make_whole;
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::callback::{InTree, ShowTool};
 use crate::context::RunContext;
@@ -26,7 +27,6 @@ use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_ca
 use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 use crate::stream::{EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolRequest, ToolSet};
@@ -142,7 +142,7 @@ impl<'a> LoopState<'a> {
         }
         self.context().take_turn();
         loop {
-            if let Some(ending) = self.context().refusal(CallKind::Agent) {
+            if let Some(ending) = self.context().refusal::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
             let successor = |messages: &Messages| transfer::successor(self.config, messages);
@@ -174,7 +174,7 @@ impl<'a> LoopState<'a> {
                 Ok(Some(end)) => return Ok(self.response(end)),
                 Err(error) if error.is_ending() => return boxed(|| self.ended(&error)).await,
                 // A layer may have made another error of what ended the run.
-                Err(error) => match self.context().ending(CallKind::Agent) {
+                Err(error) => match self.context().ending::<AgentRequest>() {
                     Some(ending) => return boxed(|| self.ended(&ending)).await,
                     None => return Err(error),
                 },
@@ -257,7 +257,7 @@ impl<'a> LoopState<'a> {
         let result = self.config.model.clone().oneshot(request).await;
         let mut response = result.map_err(|error| {
             let error = error.in_call(|| self.turn.site(CallKind::Model, None));
-            self.turn.latch(CallKind::Model, &error);
+            self.turn.latch::<ModelRequest>(&error);
             error
         })?;
         self.survived()?;

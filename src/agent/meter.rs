@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::Service;
 
+use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
-use crate::request::Request;
 
 /// A model whose usage is noted in the run.
 #[derive(Clone, Debug)]

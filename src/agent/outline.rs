@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::options::{self, Semantics};
 use super::{Agent, Explanation};
+use crate::call::Request;
 use crate::callback::{Bundle, Callbacks, StackBuilder};
 use crate::context::Carried;
 use crate::model::ModelRequest;
-use crate::request::Request;
 use crate::run::AgentRequest;
 use crate::tool::ToolRequest;
 

@@ -7,9 +7,9 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use tower::ServiceExt;
 
+use crate::call::Request;
 use crate::context::{Record, RunContext};
 use crate::error::{Error, ErrorKind, Result};
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
 use crate::stream::{Event, EventKind, EventStream};
 

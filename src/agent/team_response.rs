@@ -1,8 +1,7 @@
-use crate::call::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, Interrupt};
 use crate::message::{Iter, Messages};
-use crate::run::{AgentResponse, EndReason};
+use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 /// What agents have said that work for another: its own response in the making.
 pub(super) struct TeamResponse {
@@ -48,7 +47,7 @@ impl TeamResponse {
             interrupts if interrupts.is_empty() => end,
             interrupts => {
                 let interrupt = Error::interrupt_all(interrupts);
-                context.latch(CallKind::Agent, &interrupt);
+                context.latch::<AgentRequest>(&interrupt);
                 EndReason::Interrupted(interrupt.interrupts().into())
             }
         };

@@ -77,7 +77,7 @@ impl LoopState<'_> {
 
     async fn answer_call(&self, index: usize, call: &ToolCall) -> Result<Slot> {
         let context = self.turn.in_tool_call(&call.id);
-        if context.refusal(CallKind::Tool).is_some() {
+        if context.refusal::<ToolRequest>().is_some() {
             return Ok(Slot::Open);
         }
         let declaration = self.tools.declaration(&call.name).cloned();
@@ -120,9 +120,9 @@ impl LoopState<'_> {
     fn failed(&self, call: &ToolCall, error: Error) -> Error {
         let context = self.turn.in_tool_call(&call.id);
         let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
-        context.latch(CallKind::Tool, &error);
+        context.latch::<ToolRequest>(&error);
         // A layer may have made another error of what ended the run.
-        context.ending(CallKind::Tool).unwrap_or(error)
+        context.ending::<ToolRequest>().unwrap_or(error)
     }
 
     fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {

@@ -8,9 +8,9 @@ use super::Agent;
 use super::loop_state::Config;
 use super::step::{self, Step};
 use super::team_response::TeamResponse;
+use crate::call::Request;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Role};
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
 

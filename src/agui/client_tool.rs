@@ -4,8 +4,8 @@ use serde_json::Value;
 use tower::service_fn;
 
 use super::{InputError, Tool as Declared};
+use crate::call::Request;
 use crate::error::{Error, Interrupt, Result};
-use crate::request::Request;
 use crate::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
 /// Why a run waits that a front end's own tool was called in.

@@ -6,8 +6,8 @@ use super::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, Next, OnError, OnErrorAsync, Wrap,
 };
+use crate::call::Request;
 use crate::error::{Error, Result};
-use crate::request::Request;
 
 /// [`before_model`](super::before_model) for a call of your own, which the closure names.
 ///

@@ -8,10 +8,10 @@ use super::ending::CallState;
 use super::options::{CallbackSemantics, Retries};
 use super::phases::{Asked, Recovered};
 use super::{Callbacks, Outcome};
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
-use crate::request::Request;
 
 /// Runs one call inside a band. `inner` has been polled ready.
 //
@@ -29,12 +29,12 @@ where
     // However it ends, every callback that was entered is told so, once.
     let mut call = OnDrop::new(call, |call| call.end(Outcome::Dropped));
     async move {
-        let mut result = match call.request.context().refusal(R::CALL) {
+        let mut result = match call.request.context().refusal::<R>() {
             Some(ended) => Err(ended),
             None => call.run(&mut inner).await,
         };
         // What a hook, or a service inside, made of an ending does not count.
-        match call.request.context().ending(R::CALL) {
+        match call.request.context().ending::<R>() {
             Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => {
                 result = Err(ending);
             }
@@ -58,7 +58,7 @@ impl<R: Request> CallState<R> {
         if origin != Origin::Service || !self.callbacks.is_inmost() {
             self.request.mark(&mut response, None, origin);
         }
-        let ending = self.request.context().ending(R::CALL);
+        let ending = self.request.context().ending::<R>();
         let asked = match &ending {
             Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending.clone()),
             Some(ending) if !self.is_after_asked_at(ending) => Asked::Guards,
@@ -90,7 +90,7 @@ impl<R: Request> CallState<R> {
         let mut retries = 0;
         loop {
             // A hook may have seen the run aborted, and made nothing of it.
-            match self.request.context().ending(R::CALL) {
+            match self.request.context().ending::<R>() {
                 Some(abort) if abort.kind() == ErrorKind::Aborted => return Err(abort),
                 _ => {}
             }
@@ -109,7 +109,7 @@ impl<R: Request> CallState<R> {
                 Recovered::Fallback(response) => return Ok((response, Origin::Fallback)),
                 Recovered::Retry => retries += 1,
             }
-            if let Some(ended) = self.request.context().refusal(R::CALL) {
+            if let Some(ended) = self.request.context().refusal::<R>() {
                 return Err(ended);
             }
             let asked = match &entered {
@@ -158,8 +158,8 @@ impl<R: Request> CallState<R> {
     fn failed(&self, error: BoxError) -> Result<Error> {
         let error = self.name_call(Error::from(error));
         let context = self.request.context();
-        context.latch(R::CALL, &error);
-        match context.ending(R::CALL) {
+        context.latch::<R>(&error);
+        match context.ending::<R>() {
             Some(ending) => Err(ending),
             // No call was made that could be recovered.
             None if error.kind() == ErrorKind::MaxIterations

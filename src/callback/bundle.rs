@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use super::hooks::{Hooks, OfHooks};
 use super::{Callback, CallbackSemantics, Callbacks, NamedTool};
+use crate::call::Extensions;
+use crate::call::Request;
 use crate::context::Carried;
-use crate::extensions::Extensions;
 use crate::model::ModelRequest;
-use crate::request::Request;
 use crate::run::AgentRequest;
 use crate::tool::ToolRequest;
 

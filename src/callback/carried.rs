@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 use tower::Service;
 
 use super::{CallbackService, Callbacks, LayerInner, future::ResponseFuture};
+use crate::call::Request;
 use crate::context::Place;
 use crate::error::{BoxError, Error, ErrorKind, Result};
-use crate::request::Request;
 
 /// An agent's stack for one call, with the callbacks that its run carries for the whole tree.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 use super::phases::Asked;
 use super::{Callbacks, Outcome};
+use crate::call::Request;
 use crate::panic::catch;
-use crate::request::Request;
 
 /// A call that has begun: its request, and the callbacks that were entered.
 pub(super) struct CallState<R: Request> {

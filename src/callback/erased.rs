@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use futures::TryFutureExt;
 
 use super::{Action, Callback, Outcome, Recovery};
+use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
-use crate::request::Request;
 
 /// A callback with its type erased. Cloning is O(1).
 pub struct ArcCallback<R: Request>(Arc<dyn Erased<R>>);

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::erased::Erased;
+use crate::call::Request;
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::panic::catch;
-use crate::request::Request;
 
 /// Starts a hook; a panic, also one before the first await, is an error.
 #[inline]

@@ -9,9 +9,9 @@ use super::phases::{Asked, Recovered};
 use super::{
     ArcCallback, Callback, CallbackSemantics, CallbackService, Globals, NamedTool, Recovery,
 };
+use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{Error, Result};
-use crate::request::Request;
 
 /// A band: an ordered list of callbacks for one call, and the layer that runs them.
 ///

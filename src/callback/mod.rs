@@ -98,8 +98,8 @@ pub mod future {
     pub use crate::maybe_future::MaybeFuture;
 }
 
+use crate::call::Request;
 use crate::error::{Error, Result};
-use crate::request::Request;
 use crate::type_name::short_type_name;
 
 /// Stands around calls of one kind, or of every kind.

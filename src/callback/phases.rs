@@ -6,9 +6,9 @@ use super::ending::CallState;
 use super::hook::{hook, name};
 use super::options::{AfterPolicy, BeforePolicy, HookFailure, OnErrorPolicy, RespondScope};
 use super::{Action, Recovery};
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::error::{Error, ErrorKind, Result};
-use crate::request::Request;
 use crate::stream::{CallbackNote, Decision, EventEmitter, EventKind};
 
 /// What the `on_error`s decided, if not to fail.
@@ -289,8 +289,8 @@ impl<R: Request> CallState<R> {
         let error = self.name_call(error.by(|| name(callback), hook));
         let context = self.request.context();
         match hook {
-            "after" => context.latch_answered(R::CALL, &error),
-            _ => context.latch(R::CALL, &error),
+            "after" => context.latch_answered::<R>(&error),
+            _ => context.latch::<R>(&error),
         }
         error
     }

@@ -8,8 +8,8 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use super::{Callbacks, band};
+use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
-use crate::request::Request;
 
 /// A service inside a band of callbacks; [`Callbacks`] makes it.
 pub struct CallbackService<S, R: Request> {

@@ -6,8 +6,8 @@ use tower_layer::Layer;
 
 use super::{Callback, CallbackSemantics, CallbackService, Callbacks, NamedTool, Wrap};
 use crate::boxed::BoxCallService;
+use crate::call::Request;
 use crate::error::BoxError;
-use crate::request::Request;
 use crate::type_name::{layers, shorten};
 
 /// What a layer of a [`StackBuilder`] wraps: everything registered after it, erased.

@@ -13,10 +13,10 @@ use tower::Service;
 use tower_layer::Layer;
 
 use crate::boxed::BoxCallService;
+use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
-use crate::request::Request;
 
 /// What a wrap stands around. It may be run more than once, one after another; clones of it may
 /// run side by side.
@@ -138,7 +138,7 @@ where
 
 async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
     let context: RunContext = request.context().clone();
-    if let Some(ended) = context.refusal(R::CALL) {
+    if let Some(ended) = context.refusal::<R>() {
         return Err(ended);
     }
     let site = CallSite::of(&request);
@@ -150,10 +150,10 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
         .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Callback, format!("panicked: {panic}"))));
     let result = result.map_err(|error| {
         let error = error.by(|| wrap.name.clone(), "wrap").in_call(|| site);
-        context.latch(R::CALL, &error);
+        context.latch::<R>(&error);
         error
     });
-    match context.ending(R::CALL) {
+    match context.ending::<R>() {
         // The function may have made something else of it.
         Some(ending) if ending.kind() == ErrorKind::Aborted => Err(ending),
         _ => result,

@@ -1,4 +1,4 @@
-use crate::extensions::Extensions;
+use crate::call::Extensions;
 
 /// What a run carries for the calls made in it, by type.
 #[derive(Clone, Debug, Default)]

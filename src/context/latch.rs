@@ -2,6 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::RunContext;
 use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;
@@ -32,16 +33,43 @@ struct Entry {
     answered: bool,
 }
 
+impl RunContext {
+    /// Remembers that a call of this kind has ended more than itself. It may have its answer already.
+    pub(crate) fn end(&self, kind: CallKind, error: &Error, answered: bool) {
+        self.scope.latch.set(self.call(kind), error, answered);
+    }
+
+    /// What was latched that refuses another call of this kind.
+    pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
+        self.scope.latch.refusal(|| self.call(kind))
+    }
+
+    /// What this very call has ended with.
+    pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
+        let withheld = self.scope.withheld.get().filter(|_| kind == CallKind::Agent);
+        withheld.cloned().or_else(|| self.scope.latch.ending(|| self.call(kind)))
+    }
+
+    /// Whether this very call waits for somebody, whatever its result says.
+    pub(crate) fn waits(&self, kind: CallKind) -> bool {
+        self.scope.latch.waits(|| self.call(kind))
+    }
+
+    fn call(&self, kind: CallKind) -> Call {
+        Call { kind, turn: self.iteration, tool: self.shared_tool_call_id() }
+    }
+}
+
 /// One call of an agent.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Call {
-    pub(super) kind: CallKind,
-    pub(super) turn: u32,
-    pub(super) tool: Option<Arc<str>>,
+struct Call {
+    kind: CallKind,
+    turn: u32,
+    tool: Option<Arc<str>>,
 }
 
 impl Latch {
-    pub(super) fn set(&self, call: Call, error: &Error, answered: bool) {
+    fn set(&self, call: Call, error: &Error, answered: bool) {
         let mut guard = lock(&self.entries);
         let entries = &mut *guard;
         if entries.by_call.contains_key(&call) {
@@ -62,28 +90,32 @@ impl Latch {
 
     /// Before a call: anything that was latched refuses it, but for an interrupt raised by
     /// another tool call of the same turn.
-    pub(super) fn refusal(&self, call: &Call) -> Option<Error> {
+    fn refusal(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| {
+            let call = call();
             let is_tool = call.kind == CallKind::Tool;
             let mut others = entries.turns.iter();
             let other = others.find(|(turn, _)| !is_tool || *turn != call.turn);
-            let own = || entries.by_call.get(call).copied();
+            let own = || entries.by_call.get(&call).copied();
             entries.first.or(other.map(|(_, at)| *at)).or_else(own)
         })
     }
 
     /// After a call: what it raised itself, or for an agent what anything in it raised.
-    pub(super) fn ending(&self, call: &Call) -> Option<Error> {
-        self.find(|entries| match call.kind {
-            CallKind::Agent => Some(0),
-            _ => entries.by_call.get(call).copied(),
+    fn ending(&self, call: impl FnOnce() -> Call) -> Option<Error> {
+        self.find(|entries| match call() {
+            Call { kind: CallKind::Agent, .. } => Some(0),
+            call => entries.by_call.get(&call).copied(),
         })
     }
 
     /// Whether a call waits for somebody before it can be answered.
-    pub(super) fn waits(&self, call: &Call) -> bool {
+    fn waits(&self, call: impl FnOnce() -> Call) -> bool {
+        if !self.closed.load(Ordering::Acquire) {
+            return false;
+        }
         let entries = lock(&self.entries);
-        let own = entries.by_call.get(call).and_then(|&at| entries.all.get(at));
+        let own = entries.by_call.get(&call()).and_then(|&at| entries.all.get(at));
         own.is_some_and(|it| !it.answered && it.error.kind() == ErrorKind::Interrupted)
     }
 
@@ -107,7 +139,7 @@ impl Latch {
         waits
     }
 
-    fn find(&self, place: impl Fn(&Entries) -> Option<usize>) -> Option<Error> {
+    fn find(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
         if !self.closed.load(Ordering::Acquire) {
             return None;
         }

@@ -2,7 +2,6 @@
 
 mod carried;
 mod checkpoint;
-mod ending;
 mod hold;
 mod joined;
 mod latch;
@@ -279,6 +278,11 @@ impl RunContext {
     /// Why no agent can be called with this.
     pub(crate) fn misfit(&self) -> Option<&Error> {
         self.scope.misfit.as_ref()
+    }
+
+    /// Ends the whole run.
+    pub(crate) fn abort(&self, error: &Error) {
+        drop(self.scope.run.aborted.set(error.clone()));
     }
 
     /// The abort that ended the run, if one did.

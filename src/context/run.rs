@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::carried::Carried;
-use super::latch::{Call, Latch};
+use super::latch::Latch;
 use super::nesting::Nesting;
 use super::record::Record;
 use super::{State, Values};
-use crate::call::CallKind;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
@@ -303,36 +302,4 @@ impl Scope {
     pub(super) fn push_text(&self, message: Message) {
         lock(&self.texts).push(message);
     }
-
-    pub(super) fn latch(&self, call: Call, error: &Error, answered: bool) {
-        match error.kind() {
-            ErrorKind::Aborted => {
-                drop(self.run.aborted.set(error.clone()));
-                if is_told(&call) {
-                    self.latch.set(call, error, answered);
-                }
-            }
-            ErrorKind::Interrupted | ErrorKind::Ended => self.latch.set(call, error, answered),
-            _ => {}
-        }
-    }
-
-    pub(super) fn refusal(&self, call: &Call) -> Option<Error> {
-        self.aborted(call).or_else(|| self.latch.refusal(call))
-    }
-
-    pub(super) fn ending(&self, call: &Call) -> Option<Error> {
-        let withheld = || self.withheld.get().filter(|_| call.kind == CallKind::Agent).cloned();
-        self.aborted(call).or_else(withheld).or_else(|| self.latch.ending(call))
-    }
-
-    fn aborted(&self, call: &Call) -> Option<Error> {
-        self.run.aborted.get().filter(|_| !is_told(call)).cloned()
-    }
-}
-
-/// Whether the call tells what has happened: it goes on after the run was aborted, until it is
-/// aborted itself.
-fn is_told(call: &Call) -> bool {
-    call.kind == CallKind::Translate
 }

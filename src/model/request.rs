@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use super::{ModelResponse, Settings};
+use crate::call::Extensions;
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
-use crate::extensions::Extensions;
-use crate::message::Messages;
-use crate::request::Request;
+use crate::message::{Messages, Usage};
 use crate::stream::{DeltaSender, Mapper, ReaderWait};
 use crate::tool::ToolDeclaration;
 
@@ -169,6 +169,10 @@ impl Request for ModelRequest {
 
     fn context(&self) -> &RunContext {
         &self.context
+    }
+
+    fn usage(response: &ModelResponse) -> Usage {
+        response.usage()
     }
 
     fn is_committed(&self) -> bool {

@@ -4,13 +4,13 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{AgentResponse, Checkpoint};
+use crate::call::Extensions;
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::context::{Joined, Record, RunContext, State};
 use crate::error::{Resolution, Result};
-use crate::extensions::Extensions;
 use crate::message::{Message, Messages};
 use crate::model::Settings;
-use crate::request::Request;
 use crate::tool::ToolSet;
 
 /// What an agent is asked. Cloning is O(1).

@@ -44,8 +44,8 @@ pub use self::script::ScriptedModel;
 pub use self::turn::Turn;
 use std::any::Any;
 
+use crate::call::Request;
 use crate::model::ModelRequest;
-use crate::request::Request;
 
 /// Futures of the layers in this module.
 pub mod future {

@@ -9,9 +9,9 @@ use tower::Service;
 use tower_layer::Layer;
 
 use super::kept;
+use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 use crate::lock::lock;
-use crate::request::Request;
 
 /// Records the requests that pass and how each call ended. Clones share the record.
 ///

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::arguments::wrapped;
 use super::{Effect, ToolDeclaration, ToolResponse};
+use crate::call::Extensions;
+use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
-use crate::extensions::Extensions;
 use crate::message::ToolCall;
-use crate::request::Request;
 
 /// What a tool is asked. Cloning is O(1).
 ///

@@ -6,6 +6,7 @@ mod data;
 mod endings;
 mod endings_kept;
 mod known_failures;
+mod own_calls;
 mod semantics;
 mod stack;
 mod streams;

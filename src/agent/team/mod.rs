@@ -14,10 +14,10 @@ pub use self::builder::TeamBuilder;
 
 use super::Agent;
 use super::whole::make_whole;
+use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 
 /// The service at the bottom of a team's stack.

@@ -6,10 +6,10 @@ use futures::stream::FuturesUnordered;
 use super::Config;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
+use crate::call::Request;
 use crate::context::Record;
 use crate::error::Result;
 use crate::message::Messages;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {

@@ -3,8 +3,8 @@
 use super::Config;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
+use crate::call::Request;
 use crate::error::Result;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(

@@ -3,10 +3,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::agui::{Conversation, Event, Message, RunAgentInput};
 use crate::call::CallKind;
+use crate::call::Extensions;
+use crate::call::Request;
 use crate::context::RunContext;
-use crate::extensions::Extensions;
 use crate::lock::lock;
-use crate::request::Request;
 use crate::stream;
 
 use super::TranslateResponse;
@@ -105,7 +105,9 @@ impl TranslateRequest {
 
 impl Request for TranslateRequest {
     type Response = TranslateResponse;
-    const CALL: CallKind = CallKind::Translate;
+    const CALL: CallKind = CallKind::Other("translate");
+    // It tells of the abort.
+    const OUTLIVES_ABORT: bool = true;
 
     fn context(&self) -> &RunContext {
         &self.run.context

@@ -17,9 +17,9 @@ pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
 
 use super::erased::{Decision, Erased};
 use super::{Action, ArcCallback, Callback, CallbackService, Callbacks, Recovery};
+use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
-use crate::request::Request;
 
 /// A function, and what to call it.
 struct Named<F> {

@@ -78,9 +78,9 @@ use std::sync::Arc;
 pub use self::decision::Decision;
 
 use self::questions::Questions;
+use crate::call::Request;
 use crate::callback::{Action, Bundle, Callback};
 use crate::error::{ResolutionOutcome, Result};
-use crate::request::Request;
 use crate::tool::{Effect, ToolRequest, ToolResponse};
 
 /// Allows calls of some tools only after a person has approved them. See the [module](self).

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Decision;
+use crate::call::Request;
 use crate::error::{Error, Interrupt, Resolution, Result};
-use crate::request::Request;
 use crate::tool::ToolRequest;
 
 /// The key of the stored questions, in the call and in the run.

@@ -83,16 +83,16 @@ pub use self::account::{Account, Spent};
 pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
 
 use self::account::{Amounts, Reservation};
+use crate::call::Extensions;
 use crate::call::Origin;
+use crate::call::Request;
 use crate::callback::{Action, Bundle, Callback, Outcome};
 use crate::context::{RunContext, ValueTypeError};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extensions::Extensions;
 use crate::lock::lock;
 use crate::message::Usage;
 use crate::model::{ModelRequest, ModelResponse};
 use crate::panic::catch;
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 

@@ -11,10 +11,10 @@ use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
 use super::super::when::When;
+use crate::call::Request;
 use crate::caught::{self, Caught};
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
-use crate::request::Request;
 
 /// Calls models in order until one responds.
 ///

@@ -66,11 +66,11 @@ pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
 
 use self::gate::Gate;
 use crate::call::Origin;
+use crate::call::Request;
 use crate::callback::{Next, WrapService, wrap_model};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::panic::CatchPanic;
-use crate::request::Request;
 use crate::stream::{Delta, map_fn};
 
 /// Checks model calls. Cloning is cheap.

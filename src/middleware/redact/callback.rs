@@ -5,12 +5,12 @@ use super::hide::{self, Change};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
+use crate::call::Request;
 use crate::callback::{Action, Bundle, Callback, Recovery};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, Part, Role};
 use crate::model::{ModelRequest, ModelResponse};
-use crate::request::Request;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolDeclaration, ToolRequest, ToolResponse};
 

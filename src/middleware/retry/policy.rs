@@ -7,9 +7,9 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tower::util::rng::{HasherRng, Rng};
 
 use super::super::when::When;
+use crate::call::Request;
 use crate::error::{CallSite, Error, Result};
 use crate::lock::lock;
-use crate::request::Request;
 
 /// Decides about retries. Each call has its own clone, which counts its attempts.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use tower::Service;
 use tower::retry;
 
 use super::policy::Policy;
+use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
-use crate::request::Request;
 
 /// A service that retries failed calls; created by [`CallRetryLayer`](super::CallRetryLayer).
 ///

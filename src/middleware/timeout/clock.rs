@@ -4,10 +4,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::layer::Limits;
+use crate::call::Request;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::ModelRequest;
-use crate::request::Request;
 use crate::stream::{Delta, Mapper, ReaderWait};
 
 /// Measures time, without the time spent waiting for the consumer.

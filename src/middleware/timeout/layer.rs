@@ -7,9 +7,9 @@ use tower_layer::Layer;
 
 use super::CallTimeout;
 use super::clock::{self, Deltas};
+use crate::call::Request;
 use crate::callback::layer_names_tools;
 use crate::model::ModelRequest;
-use crate::request::Request;
 use crate::tool::ToolRequest;
 
 /// Fails calls that take too long; [`CallTimeout`] is the service. The call type `R` is inferred

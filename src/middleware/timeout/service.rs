@@ -10,8 +10,8 @@ use tower::Service;
 
 use super::clock::Clock;
 use super::layer::Limits;
+use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
-use crate::request::Request;
 
 /// The resolution of `tokio`'s timers.
 const TICK: Duration = Duration::from_millis(1);

@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-pub use crate::boxed::{BoxCallFuture, BoxCallService};
-pub use crate::extensions::Extensions;
-
 /// Which of an agent's calls a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -15,8 +12,6 @@ pub enum CallKind {
     Model,
     /// One call of a tool.
     Tool,
-    /// One agent event on its way to a front end.
-    Translate,
     /// A call defined outside this crate, by its name.
     Other(&'static str),
 }
@@ -27,7 +22,6 @@ impl fmt::Display for CallKind {
             Self::Agent => "agent",
             Self::Model => "model",
             Self::Tool => "tool",
-            Self::Translate => "translate",
             Self::Other(name) => name,
         })
     }

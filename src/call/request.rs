@@ -4,9 +4,10 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
-use crate::call::{CallKind, Origin};
+use super::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::CallSite;
+use crate::message::Usage;
 use crate::stream::ReaderWait;
 
 /// A call that callbacks and layers can stand around.
@@ -63,12 +64,23 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// Which call this is; it names the call in errors and traces.
     const CALL: CallKind;
 
+    /// Whether the call is made although the run was aborted, as one that tells a reader of the run
+    /// is. An abort that the call itself raises ends it all the same. Defaults to `false`.
+    const OUTLIVES_ABORT: bool = false;
+
     /// The run that this call belongs to.
     fn context(&self) -> &RunContext;
 
     /// Names what is called, where one call has many: a tool's name. It stands in errors.
     fn name(&self) -> Option<&str> {
         None
+    }
+
+    /// Returns the tokens that a response of the service has taken, which the run counts. Defaults
+    /// to none.
+    fn usage(response: &Self::Response) -> Usage {
+        let _ = response;
+        Usage::default()
     }
 
     /// Whether the call does no more harm made twice than made once, for a layer that makes it
