@@ -161,6 +161,7 @@ mod maybe_future;
 mod on_drop;
 mod panic;
 mod run;
+mod state;
 mod type_name;
 
 pub mod agent;

@@ -21,6 +21,7 @@ const FLOORS: [&[&str]; 6] = [
         "message",
         "on_drop",
         "panic",
+        "state",
         "stream",
         "type_name",
     ],

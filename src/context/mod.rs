@@ -10,7 +10,6 @@ mod nesting;
 mod record;
 mod run;
 mod slot;
-mod state;
 mod turn;
 mod values;
 
@@ -27,8 +26,6 @@ pub(crate) use self::joined::Joined;
 pub(crate) use self::nesting::Nesting;
 pub(crate) use self::record::{Conversation, Open, Record, Suspended};
 pub(crate) use self::slot::Slot;
-pub(crate) use self::state::Untold;
-pub use self::state::{State, StateDelta};
 pub(crate) use self::turn::Turn;
 pub use self::values::{ValueTypeError, Values};
 
@@ -36,6 +33,7 @@ use self::run::{CallName, Given, Scope};
 use crate::call::CallKind;
 use crate::error::{CallSite, Error, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
+pub use crate::state::{State, StateDelta};
 use crate::stream::{EventEmitter, EventKind, EventStream, ReaderWait};
 
 /// How the keys begin of what is kept of tool calls.

@@ -5,7 +5,7 @@ use super::channel::Entered;
 use super::emitter::EventEmitter;
 use super::mapper::Frame;
 use super::{Attempt, EventStream, Mapper, ReaderWait};
-use crate::context::State;
+use crate::state::State;
 
 /// Where the deltas of one model call go. Clones belong to the same call.
 ///

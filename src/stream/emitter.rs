@@ -8,10 +8,10 @@ use super::channel::{Calls, Entered, EventChannel};
 use super::message_builder::{self, look_alike};
 use super::reader::{Clock, EventStream, ReaderWait};
 use super::{DeltaSender, EventKind, Invocation};
-use crate::context::{State, Untold};
 use crate::error::Result;
 use crate::lock::lock;
 use crate::message::{Message, Messages, Role, ToolResult};
+use crate::state::{State, Untold};
 
 /// Where one agent of a watched run tells what happens in it.
 #[derive(Clone)]
@@ -138,8 +138,8 @@ impl EventEmitter {
     ) -> Result<(T, bool)> {
         let Part { invocation, run, .. } = &*self.0;
         run.queue.tell(invocation, |calls, out| {
-            if let Some(patch) = run.untold.take() {
-                out.push(EventKind::StateDelta { patch });
+            if let Some(delta) = run.untold.take() {
+                out.push(EventKind::StateDelta { delta });
             }
             tell(calls, out)
         })

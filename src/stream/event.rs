@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Patch;
 use crate::call::CallKind;
 use crate::error::{Error, Interrupt};
 use crate::message::{Part, ProviderData, Usage};
+use crate::state::StateDelta;
 
 /// Something that happened in a run, and in which agent.
 #[derive(Clone, Debug)]
@@ -183,8 +183,8 @@ pub enum EventKind {
     },
     /// The session's state has changed.
     StateDelta {
-        /// How, from what it was before.
-        patch: Patch,
+        /// How, from what was last told of it.
+        delta: StateDelta,
     },
     /// A model call has used tokens.
     Usage {

@@ -50,4 +50,3 @@ pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
 pub use self::mapper::{MapFn, Mapper, map_fn};
 pub use self::reader::{EventStream, ReaderWait};
-pub use json_patch::{Patch, PatchOperation};

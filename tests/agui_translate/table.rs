@@ -523,6 +523,25 @@ fn calls_that_agents_name_alike_are_told_apart() {
     assert_eq!(own.len(), 2);
 }
 
+#[test]
+fn a_change_of_the_state_is_a_patch_of_what_the_front_end_has() {
+    let note = Tool::function_with("note", "Notes.", |_: Value, call: ToolRequest| {
+        call.context().state().set("a/b", 2);
+        call.context().state().remove("old");
+        call.context().state().set("new~", json!([1]));
+    });
+    let builder = agent("agent", [asks("note", "c1", json!({})), Turn::from_text("so")]).tool(note);
+    let mut input = input();
+    input.state = Some(json!({ "a/b": 1, "old": true }));
+    let sent = run(&AgUi::new(builder.build().unwrap()), input);
+    let patch = json!([
+        { "op": "remove", "path": "/old" },
+        { "op": "replace", "path": "/a~1b", "value": 2 },
+        { "op": "add", "path": "/new~0", "value": [1] },
+    ]);
+    assert_eq!(of_kind(&sent, "STATE_DELTA"), [json!({ "type": "STATE_DELTA", "delta": patch })]);
+}
+
 /// The official client refuses such a key, and the whole delta with it.
 #[test]
 fn a_state_key_that_could_reach_a_prototype_is_told_by_snapshots_from_there_on() {

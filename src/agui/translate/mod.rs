@@ -59,6 +59,7 @@ mod names;
 mod request;
 mod response;
 mod service;
+mod state;
 
 use std::future::Future;
 

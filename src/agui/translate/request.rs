@@ -1,4 +1,3 @@
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crate::agui::{Conversation, Event, Message, RunAgentInput};
@@ -11,6 +10,7 @@ use crate::stream;
 
 use super::TranslateResponse;
 use super::names::Names;
+use super::state::ToldState;
 
 /// One event of an agent, to be translated for a front end. Cloning is O(1).
 #[derive(Clone, Debug)]
@@ -28,8 +28,7 @@ pub(in crate::agui) struct TranslateRun {
     /// The messages as the front end has them.
     pub(in crate::agui) shown: Mutex<Conversation>,
     pub(in crate::agui) names: Names,
-    /// The state is told whole from here on.
-    pub(super) tells_whole_state: AtomicBool,
+    pub(super) state: ToldState,
 }
 
 impl TranslateRun {
@@ -40,8 +39,8 @@ impl TranslateRun {
         calls: Vec<(Arc<str>, Arc<str>)>,
     ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
-        let (names, tells_whole_state) = (Names::new(calls), AtomicBool::default());
-        Self { input, context, shown, names, tells_whole_state }
+        let (names, state) = (Names::new(calls), ToldState::default());
+        Self { input, context, shown, names, state }
     }
 
     /// Whether the front end says that it speaks 1.0, or what came after it.

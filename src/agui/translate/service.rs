@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use serde_json::{Map, Value, json};
@@ -9,9 +8,8 @@ use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
 use crate::agui::EventKind as Sent;
 use crate::agui::{
-    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, Patch, PatchOperation, RunError,
-    RunFinished, RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage,
-    client_tool, conversation,
+    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome,
+    RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
 };
 use crate::error::{Error, ErrorKind};
 use crate::lock::lock;
@@ -118,8 +116,10 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
                 false => result,
             });
         }
-        EventKind::StateSnapshot { state } => out.push(Event::state_snapshot(state)),
-        EventKind::StateDelta { patch } => out.push(state_changed(patch, run)),
+        EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),
+        EventKind::StateDelta { delta } => {
+            out.push(run.state.delta(delta, run.context.state()));
+        }
         EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
             out.push(without(run, &message));
         }
@@ -131,22 +131,6 @@ pub(in crate::agui) fn translate(event: stream::Event, run: &TranslateRun, out: 
         | EventKind::Callback(_) => {}
     }
     name_owner(owner, &mut out[from..]);
-}
-
-/// A delta; or the whole state from the first on that the front end would not take. It refuses
-/// keys that could reach the prototype of its objects, and all of the delta with them.
-fn state_changed(patch: Patch, run: &TranslateRun) -> Event {
-    let is_refused = |change: &PatchOperation| {
-        let mut keys = change.path().tokens();
-        keys.any(|key| matches!(&*key.decoded(), "__proto__" | "constructor" | "prototype"))
-    };
-    if patch.iter().any(is_refused) {
-        run.tells_whole_state.store(true, Ordering::Relaxed);
-    }
-    match run.tells_whole_state.load(Ordering::Relaxed) {
-        true => Event::state_snapshot(run.context.state().snapshot()),
-        false => Event::state_delta(patch),
-    }
 }
 
 fn started(run: &TranslateRun) -> Event {

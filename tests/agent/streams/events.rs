@@ -157,11 +157,14 @@ async fn agents_nest() {
 }
 
 #[tokio::test]
-async fn changes_of_the_state_are_told_as_a_patch_before_what_happens_next() {
+async fn changes_of_the_state_are_told_before_what_happens_next() {
     let tool = Tool::function_with("note", "Notes.", |_: Value, call: ToolRequest| {
         call.context().state().set("a/b", 2);
         call.context().state().remove("old");
+        call.context().state().set("new~", json!([0]));
         call.context().state().set("new~", json!([1]));
+        call.context().state().set("passing", 1);
+        call.context().state().remove("passing");
     });
     let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(tool).build().unwrap();
@@ -172,14 +175,10 @@ async fn changes_of_the_state_are_told_as_a_patch_before_what_happens_next() {
 
     let words = words(&events);
     assert_eq!(words[1], r#"state {"a/b":1,"old":true}"#);
-    let patch = words.iter().position(|word| word.starts_with("patch")).unwrap();
-    let expected = json!([
-        { "op": "replace", "path": "/a~1b", "value": 2 },
-        { "op": "remove", "path": "/old" },
-        { "op": "add", "path": "/new~0", "value": [1] },
-    ]);
-    assert_eq!(serde_json::from_str::<Value>(&words[patch][6..]).unwrap(), expected);
-    assert_eq!(words[patch + 1], "call_1 -> null");
+    let delta = words.iter().position(|word| word.starts_with("delta")).unwrap();
+    let expected = json!({ "set": { "a/b": 2, "new~": [1] }, "removed": ["old"] });
+    assert_eq!(serde_json::from_str::<Value>(&words[delta][6..]).unwrap(), expected);
+    assert_eq!(words[delta + 1], "call_1 -> null");
 }
 
 #[tokio::test]

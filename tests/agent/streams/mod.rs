@@ -53,7 +53,7 @@ fn word(event: &Event) -> String {
             )
         }
         EventKind::StateSnapshot { state } => format!("state {}", serde_json::json!(state)),
-        EventKind::StateDelta { patch } => format!("patch {}", serde_json::json!(patch)),
+        EventKind::StateDelta { delta } => format!("delta {}", serde_json::json!(delta)),
         EventKind::Usage { usage } => format!("{} tokens", usage.total()),
         EventKind::AttemptDiscarded { .. } => "discarded".into(),
         EventKind::ResponseReplaced { .. } => "replaced".into(),

@@ -1,14 +1,13 @@
+//! A session's state, and how it changes.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, RemoveOperation, ReplaceOperation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::lock::lock;
-use crate::stream::{Patch, PatchOperation};
 
 /// A session's state: a JSON object, given with the request and returned with the response.
 ///
@@ -41,46 +40,92 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     is_some: AtomicBool,
-    changes: Mutex<Vec<PatchOperation>>,
+    changes: Mutex<BTreeMap<String, Change>>,
+}
+
+/// What has become of one key.
+#[derive(Debug)]
+struct Change {
+    /// Whether the key was there when the stream was last told.
+    was_there: bool,
+    now: Option<Value>,
 }
 
 impl Untold {
-    fn add(&self, change: PatchOperation) {
+    fn note(&self, key: &str, was_there: bool, now: Option<Value>) {
         let mut changes = lock(&self.changes);
-        changes.push(change);
+        match changes.get_mut(key) {
+            Some(change) => change.now = now,
+            None => drop(changes.insert(key.to_owned(), Change { was_there, now })),
+        }
         self.is_some.store(true, Ordering::Release);
     }
 
     /// The changes since this was last asked.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Patch> {
+    pub(crate) fn take(&self) -> Option<StateDelta> {
         // Nearly always there is nothing, and this is asked before every event.
         if !self.is_some.load(Ordering::Acquire) {
             return None;
         }
         let mut changes = lock(&self.changes);
         self.is_some.store(false, Ordering::Release);
-        Some(Patch(std::mem::take(&mut changes)))
+        let mut delta = StateDelta::default();
+        for (key, Change { was_there, now }) in std::mem::take(&mut *changes) {
+            match now {
+                Some(now) => drop(delta.set.insert(key, now)),
+                None if was_there => delta.removed.push(key),
+                None => {}
+            }
+        }
+        (!delta.is_empty()).then_some(delta)
     }
 }
 
 impl Inner {
-    fn note(&mut self, change: impl Fn() -> PatchOperation) {
+    /// Notes for the streams that watch what becomes of a key.
+    fn note(&mut self, key: &str, was_there: bool, now: impl Fn() -> Option<Value>) {
         self.watchers.retain(|untold| {
             let untold = untold.upgrade();
-            untold.inspect(|untold| untold.add(change())).is_some()
+            untold.inspect(|untold| untold.note(key, was_there, now())).is_some()
         });
     }
 }
 
-/// How a state differs from what the run began with, by top-level key.
+/// How a state differs from what it was before, by top-level key: in a response, from what the run
+/// began with; in a stream, from what was last told.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StateDelta {
-    /// Keys with another value than at the start, or with their first.
+    /// Keys with another value than before, or with their first.
     pub set: Map<String, Value>,
     /// Keys that are gone.
     pub removed: Vec<String>,
+}
+
+impl StateDelta {
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.removed.is_empty()
+    }
+
+    /// Makes the same changes to a copy of the state.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::State;
+    ///
+    /// let state = State::default();
+    /// let mut copy = state.snapshot();
+    /// state.set("visits", 3);
+    /// state.delta().apply(&mut copy);
+    /// assert_eq!(copy["visits"], 3);
+    /// ```
+    pub fn apply(self, state: &mut Map<String, Value>) {
+        self.removed.iter().for_each(|key| drop(state.remove(key)));
+        state.extend(self.set);
+    }
 }
 
 impl State {
@@ -96,7 +141,7 @@ impl State {
         let mut inner = lock(&self.0);
         let value = value.into();
         let exists = inner.now.contains_key(&key);
-        inner.note(|| change(&key, value.clone(), exists));
+        inner.note(&key, exists, || Some(value.clone()));
         let old = inner.now.insert(key.clone(), value);
         inner.before.entry(key).or_insert(old);
     }
@@ -105,7 +150,7 @@ impl State {
     pub fn remove(&self, key: &str) -> Option<Value> {
         let mut inner = lock(&self.0);
         let old = inner.now.remove(key)?;
-        inner.note(|| removal(key));
+        inner.note(key, true, || None);
         inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -124,7 +169,7 @@ impl State {
         }
         let mut value = inner.now.remove(&key).unwrap_or_default();
         let updated = update(&mut value);
-        inner.note(|| change(&key, value.clone(), exists));
+        inner.note(&key, exists, || Some(value.clone()));
         inner.now.insert(key, value);
         updated
     }
@@ -151,7 +196,7 @@ impl State {
     }
 
     /// A run begins: from here on changes count.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         lock(&self.0).before.clear();
     }
 
@@ -183,19 +228,6 @@ impl State {
         }
         delta
     }
-}
-
-fn change(key: &str, value: Value, exists: bool) -> PatchOperation {
-    let path = PointerBuf::from_tokens([key]);
-    if exists {
-        PatchOperation::Replace(ReplaceOperation { path, value })
-    } else {
-        PatchOperation::Add(AddOperation { path, value })
-    }
-}
-
-fn removal(key: &str) -> PatchOperation {
-    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens([key]) })
 }
 
 impl From<Map<String, Value>> for State {
