@@ -1,11 +1,11 @@
-//! The agent call.
+//! The agent call: its request, its response and the service alias.
 //!
 //! ```text
 //! AgentRequest  ->  Result<AgentResponse, Error>
 //! ```
 //!
-//! An agent is any [`AgentService`]: the loop of model and tool calls, several agents in turn, a
-//! server far away.
+//! An agent is any [`AgentService`]: the loop of model and tool calls, a team of agents, a remote
+//! server.
 
 mod request;
 mod response;

@@ -13,25 +13,25 @@ use crate::message::{Message, Messages};
 use crate::model::Settings;
 use crate::tool::ToolSet;
 
-/// What an agent is asked. Cloning is O(1).
+/// The request of an agent call. Cloning is O(1).
 ///
-/// A clone belongs to the same run: a layer that calls the agent again continues it, with its
-/// state and its latched endings. If the first call failed, the second goes on where that one
-/// stopped, so that no tool runs twice; after an agent's answer it begins anew. A layer inside an
-/// agent's stack that makes the same call again goes on in any case; one that asks something else
-/// after an answer begins anew. A new request starts a new run, and so does a clone that is given a state, a token, a run id or
-/// resolutions.
+/// A clone belongs to the same run, with its state and its endings. If the first call of the
+/// request failed, calling the agent again with a clone continues where that call stopped, so no
+/// tool runs twice. If the first call succeeded, the second starts over. A layer inside the agent's
+/// stack that repeats a call always continues; if it changes the conversation after a response, the
+/// agent starts over. A new request starts a new run, and so does a clone with a new state, token,
+/// run id or resolutions.
 ///
 /// # Inside another run
 ///
-/// A request with a [context](Self::with_context) is part of that run, whatever is set on it and in
-/// whatever order:
+/// A request with a [context](Self::with_context) is part of that run, whatever else is set, in any
+/// order:
 ///
-/// | set | inside another run |
+/// | set | effect inside another run |
 /// |---|---|
-/// | resolutions | add to those of the run, for this agent and those that work for it |
-/// | a token | ends this agent; the run's token does so as well |
-/// | a state, a run id, a checkpoint with private state | fail the call as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest): these are the whole run's |
+/// | resolutions | are added to those of the run, for this agent and its sub-agents |
+/// | a token | cancels this agent; the run's token cancels it as well |
+/// | a state, a run id, a checkpoint with private state | fail the call as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest): they belong to the whole run |
 ///
 /// ```
 /// use serde_json::json;
@@ -55,39 +55,41 @@ pub struct AgentRequest {
     run: Joined,
     record: Record,
     joins_at: Option<usize>,
-    /// What `after_agent` responds with is all that the agent has said.
+    /// Whether a response from `after_agent` replaces all messages of the agent.
     after_says_all: bool,
     takes_turn: bool,
 }
 
 impl AgentRequest {
-    /// The user says `text`.
+    /// Creates a request with one user message.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self::conversation([Message::user(text)])
     }
 
-    /// Continues a conversation as it stands.
+    /// Creates a request that continues a conversation.
     ///
-    /// One that ends in unanswered tool calls resumes with those calls; [`resume`](Self::resume)
-    /// does more. Any other begins with the model, also one that ends in an answer.
+    /// If it ends in open tool calls, the run starts with those calls; [`resume`](Self::resume)
+    /// restores more. Any other conversation starts with a model call, even if it ends with an
+    /// assistant message.
     ///
-    /// The model is asked about a whole conversation, in which every call has one answer right
-    /// behind it: calls that were left open get one that says so, which the run's stream tells as
-    /// any other; late answers move to their calls; what answers no call, or answers again, becomes
-    /// the user's words.
+    /// The model receives a complete conversation, in which every tool call is directly followed by
+    /// one result. Open calls get a result that says they did not run, which the stream reports
+    /// like any other; late results are moved to their calls; results without a call, and second
+    /// results, become user messages.
     #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }
     }
 
-    /// Goes on with a conversation, however its last run ended, in this process or another.
+    /// Creates a request that resumes a conversation, however its last run ended, in this process
+    /// or another.
     ///
-    /// Give it the user's [next message](Self::with_message), or the
-    /// [answers](Self::with_resolutions) that the run waits for, and the session's
-    /// [state](Self::with_state), which is kept apart. What is not answered is waited for again. A
-    /// run that failed goes on behind the last thing that it did. The run is a new one for its
-    /// callbacks: `before_agent` is called as in any run.
+    /// Add the [next message](Self::with_message) of the user or the
+    /// [resolutions](Self::with_resolutions) of the run's interrupts, and the session's
+    /// [state](Self::with_state), which is stored separately. Unanswered interrupts are raised
+    /// again. A failed run continues after its last completed step. For callbacks this is a new
+    /// run: `before_agent` runs as usual.
     #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
         let Checkpoint { messages, turn, suspended, private_state, .. } = checkpoint;
@@ -101,8 +103,7 @@ impl AgentRequest {
 
     /// Adds a message, such as the user's next one.
     ///
-    /// Tool calls that a [resumed](Self::resume) run has left open stay so only until the user
-    /// speaks.
+    /// A user message closes the open tool calls of a [resumed](Self::resume) run.
     ///
     /// ```
     /// use tower_agent::{AgentRequest, Checkpoint, Message};
@@ -119,33 +120,33 @@ impl AgentRequest {
         self
     }
 
-    /// Answers an open tool call in its tool's place, as [`Messages::answer`] does.
+    /// Adds the result of an open tool call that the caller executed, as [`Messages::answer`] does.
     ///
     /// # Errors
     ///
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) when no call of this id is open.
+    /// Fails with [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if no call with this id is
+    /// open.
     pub fn with_answer(mut self, id: &str, value: impl Into<Value>) -> Result<Self> {
         self.messages.answer(id, value)?;
         self.record = self.record.with_messages(&self.messages);
         Ok(self)
     }
 
-    /// The same request with answers to what the run before waited for, for every agent of the
-    /// tree to [see](RunContext::resolution). They add to those it has; of two to one question
-    /// the later stands.
+    /// Adds answers to the interrupts of the previous run; every agent of the tree can
+    /// [see](RunContext::resolution) them. For duplicate ids, the last one wins.
     #[must_use]
     pub fn with_resolutions(mut self, resolutions: impl IntoIterator<Item = Resolution>) -> Self {
         self.run.add_resolutions(resolutions);
         self.in_another_run()
     }
 
-    /// The run is another one than that of the request this was cloned from.
+    /// Starts a run other than that of the request this was cloned from.
     fn in_another_run(mut self) -> Self {
         (self.record, self.joins_at) = (self.record.anew(), None);
         self
     }
 
-    /// The same request with earlier messages before its own. A shared history is not copied.
+    /// Inserts earlier messages before the request's own. A shared history is not copied.
     #[must_use]
     pub fn with_history(mut self, history: impl Into<Messages>) -> Self {
         let new = std::mem::replace(&mut self.messages, history.into());
@@ -153,17 +154,17 @@ impl AgentRequest {
         self
     }
 
-    /// The same request with settings that win over the agent's.
+    /// Sets settings that override the agent's.
     #[must_use]
     pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
         self.settings = settings.into();
         self
     }
 
-    /// The same request with tools for this run, beside those of the agent: of whoever asks, such
-    /// as a front end's. Members of a team and sub-agents that take over have them, too.
+    /// Adds tools for this run to those of the agent, such as tools of the caller's front end.
+    /// Members of a team and sub-agents that take over have them too.
     ///
-    /// A tool by the name of one of the agent's own fails the run, as an
+    /// If a tool has the name of one of the agent's own, the run fails with an
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     #[must_use]
     pub fn with_tools(mut self, tools: ToolSet) -> Self {
@@ -171,62 +172,62 @@ impl AgentRequest {
         self
     }
 
-    /// The same request with the session's state.
+    /// Sets the session's state.
     #[must_use]
     pub fn with_state(mut self, state: State) -> Self {
         self.run.set_state(state);
         self.in_another_run()
     }
 
-    /// The same request with a token that cancels its run.
+    /// Sets a token that cancels the run.
     #[must_use]
     pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
         self.run.set_token(token);
         self.in_another_run()
     }
 
-    /// The same request with a name for its run, in place of a random one.
+    /// Sets the run's id. Defaults to a random one.
     ///
     /// A run whose id is longer than 1024 bytes fails with
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest): every event has it.
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), since every event contains it.
     #[must_use]
     pub fn with_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.run.set_run_id(id.into());
         self.in_another_run()
     }
 
-    /// The same request as part of another call's run, for an agent that works for another. It
-    /// stays in it, [whatever else is set](Self#inside-another-run).
+    /// Makes the request part of another call's run, for an agent that works for another. It stays
+    /// part of it, [whatever else is set](Self#inside-another-run).
     #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.run.join(context);
         self.in_another_run()
     }
 
-    /// The same request in an agent's own part of its run.
+    /// Sets the agent's own context within its run.
     pub(crate) fn entered(mut self, context: RunContext) -> Self {
         self.run = Joined::to(context);
         self
     }
 
-    /// The same request, of an agent that writes down here what is said.
+    /// Sets the record to which the agent writes its messages.
     pub(crate) fn with_record(mut self, record: Record) -> Self {
         (self.record, self.joins_at) = (record, None);
         self
     }
 
-    /// Where the agent that is asked writes down what is said.
+    /// Returns the record to which the agent writes its messages.
     pub(crate) fn record(&self) -> &Record {
         &self.record
     }
 
-    /// The same request, whose `after_agent` says all or replaces the last words.
+    /// Sets whether a response from `after_agent` replaces all messages of the agent.
     pub(crate) fn with_after_says_all(mut self, all: bool) -> Self {
         self.after_says_all = all;
         self
     }
 
-    /// The request for another agent that goes on with the conversation in this one's run.
+    /// Returns the request for another agent that continues the conversation in this run.
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
         let (extensions, takes_turn) = (Extensions::new(), true);
         let record = self.context().record().clone();
@@ -234,51 +235,52 @@ impl AgentRequest {
         Self { messages, extensions, takes_turn, record, joins_at, ..self.clone() }
     }
 
-    /// At which message the agent comes into the very conversation of its caller, if it does.
+    /// Returns the index at which the agent joins its caller's own conversation, if it does.
     pub(crate) fn joins_at(&self) -> Option<usize> {
         self.joins_at
     }
 
-    /// Whether the agent is to speak even if the conversation ends with an answer: another's.
+    /// Returns whether the agent calls the model even if the conversation ends with the message of
+    /// another agent.
     pub(crate) fn takes_turn(&self) -> bool {
         self.takes_turn
     }
 
-    /// The conversation so far.
+    /// Returns the conversation so far.
     #[must_use]
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
 
-    /// The conversation so far, to change.
+    /// Returns the conversation so far, to change it.
     pub fn messages_mut(&mut self) -> &mut Messages {
         &mut self.messages
     }
 
-    /// Settings that win over the agent's.
+    /// Returns the settings that override the agent's.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Settings that win over the agent's, to change.
+    /// Returns the settings that override the agent's, to change them.
     pub fn settings_mut(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
     }
 
-    /// Tools for this run, beside those of the agent.
+    /// Returns the additional tools of this run.
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
         &self.tools
     }
 
-    /// Data of this call.
+    /// Returns the data attached to this call.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Data of this call, to change.
+    /// Returns the data attached to this call, to change it.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
@@ -298,7 +300,7 @@ impl Request for AgentRequest {
             || self.tools.declarations() != earlier.tools.declarations()
     }
 
-    /// If somebody watches the run: an agent shows what happens in it from the start.
+    /// Returns whether the run is streamed: an agent emits events from the start.
     fn is_committed(&self) -> bool {
         self.context().emitter().is_some()
     }

@@ -7,7 +7,8 @@ use crate::context::{RunContext, State, Suspended};
 use crate::error::Interrupt;
 use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
 
-/// What an agent answers: what it said, what that took, and why it ended. Cloning is O(1).
+/// The response of an agent call: the new messages, the usage, and why the run ended. Cloning is
+/// O(1).
 ///
 /// ```
 /// use tower_agent::{AgentResponse, EndReason, Message};
@@ -26,11 +27,11 @@ pub struct AgentResponse {
     state: State,
     kept: Option<Arc<Kept>>,
     origin: Origin,
-    /// Made by a callback, and not yet placed in a conversation.
+    /// Created by a callback and not yet placed in a conversation.
     is_bare: bool,
 }
 
-/// What a response's checkpoint has beside the messages.
+/// The parts of a response's checkpoint besides the messages.
 struct Kept {
     suspended: Suspended,
     private_state: State,
@@ -38,7 +39,7 @@ struct Kept {
 }
 
 impl fmt::Debug for Kept {
-    /// Leaves out the private state.
+    /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept").field("turn", &self.turn).finish_non_exhaustive()
     }
@@ -48,20 +49,21 @@ impl fmt::Debug for Kept {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The model gave its answer.
+    /// The model gave its final answer.
     Completed,
-    /// `stop_when` said so; or of a team, `until` or [an escalation](crate::RunContext::escalate).
+    /// `stop_when` returned `true`; or, for a team, `until` did or [an agent
+    /// escalated](crate::RunContext::escalate).
     StopCondition,
-    /// A callback called [`Error::end_invocation`](crate::Error::end_invocation).
+    /// A callback returned [`Error::end_invocation`](crate::Error::end_invocation).
     EndedByCallback,
-    /// It waits for these; a run [resumes](super::AgentRequest::resume) it.
+    /// The agent waits on these interrupts; a new run can [resume](super::AgentRequest::resume) it.
     Interrupted(Arc<[Interrupt]>),
-    /// It made as many model calls as it may.
+    /// The limit of model calls was reached.
     IterationLimit,
 }
 
 impl EndReason {
-    /// Of an agent that something in it has ended.
+    /// Creates the response of an agent that was ended from inside.
     pub(crate) fn in_run(context: &RunContext) -> Self {
         match context.interrupts() {
             interrupts if interrupts.is_empty() => Self::EndedByCallback,
@@ -71,11 +73,11 @@ impl EndReason {
 }
 
 impl AgentResponse {
-    /// An answer made of these new messages.
+    /// Creates a response with these new messages.
     ///
-    /// Given by a callback or a layer, it is placed in the run, whose state and usage it carries:
-    /// from `before_agent` after the request's messages, from `after_agent` in the place of the
-    /// last thing that the agent said.
+    /// If a callback or layer returns it, the run places it in the conversation and adds its state
+    /// and usage. From `before_agent` it follows the request's messages; from `after_agent` it
+    /// replaces the agent's final message.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
@@ -91,56 +93,56 @@ impl AgentResponse {
         }
     }
 
-    /// The last thing that the model, or a callback in its place, said. `None` if it said nothing.
+    /// Returns the final assistant message, if any.
     #[must_use]
     pub fn message(&self) -> Option<&Message> {
         self.new_messages().rev().find(|message| message.role() == Role::Assistant)
     }
 
-    /// The text of [`message`](Self::message); empty if there is none.
+    /// Returns the text of [`message`](Self::message), or an empty string.
     #[must_use]
     pub fn text(&self) -> String {
         self.message().map(Message::text).unwrap_or_default()
     }
 
-    /// Everything that was said in this run, first to last: the model's turns and the tools'.
+    /// Returns the messages added in this run, oldest first, including tool results.
     #[must_use]
     pub fn new_messages(&self) -> Iter<'_> {
         self.messages.range(self.new_from)
     }
 
-    /// The whole conversation: the request's messages, then the new ones. Pass it on as the next
-    /// request's [history](super::AgentRequest::with_history).
+    /// Returns the whole conversation: the request's messages, then the new ones. Use it as the
+    /// [history](super::AgentRequest::with_history) of the next request.
     #[must_use]
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
 
-    /// Returns the tool calls that wait for an answer, as [`Messages::open_calls`] does. Answer
-    /// them by [`AgentRequest::with_answer`](super::AgentRequest::with_answer).
+    /// Returns the tool calls without a result, as [`Messages::open_calls`] does. Supply results
+    /// with [`AgentRequest::with_answer`](super::AgentRequest::with_answer).
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.messages.open_calls()
     }
 
-    /// The tokens it took, sub-agents and failed attempts included.
+    /// Returns the token usage, including sub-agents and failed attempts.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// How many model calls the agent made; a retry inside the stack counts once.
+    /// Returns the number of model calls; a call that is retried counts once.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Why it ended.
+    /// Returns why the agent ended.
     #[must_use]
     pub fn end_reason(&self) -> &EndReason {
         &self.end_reason
     }
 
-    /// What it waits for, if it was interrupted.
+    /// Returns the interrupts that the agent waits on, if it was interrupted.
     #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         match &self.end_reason {
@@ -149,8 +151,9 @@ impl AgentResponse {
         }
     }
 
-    /// All that the conversation needs to [go on](super::AgentRequest::resume), whatever has ended
-    /// this run: keep it in the place of the one that the run was given.
+    /// Returns the checkpoint from which the conversation can
+    /// [resume](super::AgentRequest::resume), however this run ended. It replaces the checkpoint
+    /// that the run started from.
     ///
     /// ```
     /// # use tower_agent::testing::{ScriptedModel, Turn};
@@ -178,19 +181,19 @@ impl AgentResponse {
         checkpoint
     }
 
-    /// The session's state.
+    /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Where the answer came from.
+    /// Returns where the response came from.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The same answer with another last message in place of what the model said.
+    /// Replaces the final message.
     #[must_use]
     pub fn with_message(mut self, message: Message) -> Self {
         let last = (self.new_from..self.messages.len())
@@ -203,13 +206,13 @@ impl AgentResponse {
         self
     }
 
-    /// An agent's own answer: a whole conversation, of which it said what follows `new_from`.
+    /// Marks the messages from index `new_from` on as new.
     pub(crate) fn since(mut self, new_from: usize) -> Self {
         (self.new_from, self.is_bare) = (new_from, false);
         self
     }
 
-    /// Places a callback's answer after the conversation that was asked about, in its run.
+    /// Appends a callback's response to the conversation of its run.
     pub(super) fn continue_from(&mut self, asked: &Messages, context: &RunContext) {
         if std::mem::take(&mut self.is_bare) {
             let said = std::mem::replace(&mut self.messages, asked.clone());
@@ -219,8 +222,8 @@ impl AgentResponse {
         }
     }
 
-    /// Places a callback's answer where the agent's last words were, or all that it said. A turn
-    /// whose calls wait stays, without its words.
+    /// Puts a callback's response in place of the agent's final message, or of all its messages. A
+    /// turn with open calls stays, without its text.
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         let waits = replaced.waiting_turn();
         if std::mem::take(&mut self.is_bare) {
@@ -245,7 +248,7 @@ impl AgentResponse {
         }
     }
 
-    /// Where the turn begins that has calls without an answer, if it is in this run that it waits.
+    /// Returns the index of the turn with open calls, if this run waits on it.
     fn waiting_turn(&self) -> Option<usize> {
         if self.interrupts().is_empty() {
             return None;
@@ -259,8 +262,8 @@ impl AgentResponse {
         self.messages[last].tool_calls().any(|call| !answered(&call.id)).then_some(last)
     }
 
-    /// Ends with a turn that waits, unless it does so already: the last words take the place of
-    /// that turn's own, so that a reader who has seen it sees them there.
+    /// Moves the turn with open calls to the end, unless it is there. The final message replaces
+    /// that turn's text, where the consumer has seen it.
     fn keep_waiting(&mut self, mut turn: Iter<'_>) {
         let Some(asks) = turn.next().filter(|_| self.waiting_turn().is_none()) else { return };
         let is_of_turn = |message: &Message| {
@@ -282,7 +285,7 @@ impl AgentResponse {
         self.messages.extend(turn.cloned());
     }
 
-    /// The same answer with its run's state, and the tokens that the agent has used in it.
+    /// Sets the state of the run, and the usage of the agent.
     pub(crate) fn in_run(mut self, context: &RunContext) -> Self {
         self.carry(context);
         self
@@ -294,7 +297,7 @@ impl AgentResponse {
         self.keep(context);
     }
 
-    /// The same answer with what its run has kept.
+    /// Sets the parts of the checkpoint that the run has kept.
     pub(crate) fn kept_by(mut self, context: &RunContext) -> Self {
         self.keep(context);
         self

@@ -4,11 +4,11 @@ use super::{AgentRequest, AgentResponse};
 use crate::boxed::BoxCallService;
 use crate::error::BoxError;
 
-/// An agent: any `tower::Service<AgentRequest>` that answers with an [`AgentResponse`], whose
-/// error becomes a [`BoxError`], and that can be cloned, sent and shared.
+/// An agent: any `tower::Service<AgentRequest>` with an [`AgentResponse`] and an error that
+/// converts into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
 ///
-/// It is implemented for every such service; nothing implements it by hand. A function that takes
-/// one may put it under any layer of tower's, `Buffer` included.
+/// Implemented for every such service; do not implement it by hand. An agent can be wrapped in any
+/// of tower's layers, `Buffer` included.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an agent service",
     label = "not a `Service<AgentRequest, Response = AgentResponse>` that is `Clone + Send + Sync + 'static`",
@@ -43,5 +43,5 @@ impl<S> AgentService for S where
 {
 }
 
-/// Any agent, with its type erased.
+/// A type-erased agent.
 pub type BoxAgent = BoxCallService<AgentRequest>;

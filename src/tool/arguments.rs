@@ -7,32 +7,32 @@ use serde_json::{Value, json};
 use super::schema::{Parameters, Place, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a tool function may take: any type that is `Deserialize` and [`JsonSchema`].
+/// Argument types of a tool function: any type that is `Deserialize` and [`JsonSchema`].
 ///
-/// It is implemented for every such type; nothing implements it by hand.
+/// Implemented for every such type; do not implement it by hand.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the arguments of a tool",
     label = "not both `Deserialize` and `JsonSchema`, or borrows",
     note = "derive both: `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
-    note = "a tool whose arguments have no type takes a `serde_json::Value`"
+    note = "for untyped arguments, take a `serde_json::Value`"
 )]
 pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
 
 #[diagnostic::do_not_recommend]
 impl<A: DeserializeOwned + JsonSchema + 'static> ToolArguments for A {}
 
-/// The model's arguments do not fit the tool: which field, what is wrong, what was expected.
+/// The model's arguments do not match the tool: the field, the problem, and what was expected.
 ///
 /// [`Error::downcast_ref`] finds it in an error of kind
-/// [`InvalidArguments`](ErrorKind::InvalidArguments); its text is what the model reads.
+/// [`InvalidArguments`](ErrorKind::InvalidArguments); the model reads its text.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct InvalidArguments {
     /// The field, such as `filter.dates[1]`; empty for the arguments as a whole.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
-    /// The field's schema, where the tool's declaration has one.
+    /// The field's schema, if the tool's declaration has one.
     pub expected: Option<Value>,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for InvalidArguments {
 
 impl std::error::Error for InvalidArguments {}
 
-/// What was sent as an `A`.
+/// Parses arguments as an `A`.
 pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Result<A> {
     let bare = (tool.place == Place::Property).then(|| wrapped(sent, &tool.schema)).flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
@@ -83,12 +83,12 @@ pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Res
     })
 }
 
-/// Whether these are arguments at all, and have what the schema requires.
+/// Checks that the value is an object with all fields that the schema requires.
 pub(super) fn check(arguments: &Value, schema: &Value) -> Result<()> {
     let bare = wrapped(arguments, schema);
     let arguments = bare.as_ref().unwrap_or(arguments);
     let (field, problem) = match missing(arguments, schema, "") {
-        _ if !arguments.is_object() => (String::new(), "the arguments are no object"),
+        _ if !arguments.is_object() => (String::new(), "the arguments are not an object"),
         Some(field) => (field, "is missing"),
         None => return Ok(()),
     };
@@ -110,10 +110,10 @@ fn invalid(invalid: InvalidArguments) -> Error {
     Error::standing_for(ErrorKind::InvalidArguments, invalid)
 }
 
-/// Arguments that a model has sent without the object around them, put into it: a number or a
-/// list for a tool that takes an object with one property, `value`.
+/// Wraps arguments that a model sent without the object around them: a number or a list for a tool
+/// that takes an object with one property, `value`.
 ///
-/// Text that begins like an object is one that broke off, and stays what it is.
+/// Text that starts like an object is left unchanged: it is a truncated object.
 pub(super) fn wrapped(arguments: &Value, schema: &Value) -> Option<Value> {
     let is_bare = match arguments {
         Value::Object(_) => false,
@@ -123,7 +123,7 @@ pub(super) fn wrapped(arguments: &Value, schema: &Value) -> Option<Value> {
     (is_bare && is_wrapped(schema)).then(|| json!({ VALUE: arguments }))
 }
 
-/// The first field that the schema requires of the object at `path` and that is not there.
+/// Returns the first required field that is missing in the object at `path`.
 fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
     let object = follow(arguments, path, inside)?.as_object()?;
     let required = follow(schema, path, describes)?.get("required")?.as_array()?;
@@ -132,7 +132,7 @@ fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
     Some(if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") })
 }
 
-/// What `step` finds for each step of a path such as `filter.dates[1]`.
+/// Applies `step` to each step of a path such as `filter.dates[1]`.
 fn follow<'a>(
     value: &'a Value,
     path: &str,
@@ -152,7 +152,7 @@ enum Step<'a> {
     Item(usize),
 }
 
-/// A value inside another.
+/// Returns a value inside another.
 fn inside<'a>(value: &'a Value, step: Step<'_>) -> Option<&'a Value> {
     match step {
         Step::Field(name) => value.get(name),
@@ -160,7 +160,7 @@ fn inside<'a>(value: &'a Value, step: Step<'_>) -> Option<&'a Value> {
     }
 }
 
-/// The part of a schema that describes a value inside another.
+/// Returns the part of a schema that describes a value inside another.
 fn describes<'a>(schema: &'a Value, step: Step<'_>) -> Option<&'a Value> {
     match step {
         Step::Field(name) => schema.get("properties")?.get(name),

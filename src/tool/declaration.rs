@@ -10,21 +10,21 @@ use super::schema::Parameters;
 use crate::error::Result;
 use crate::message::ProviderData;
 
-/// What a tool does to the world; retries and approvals go by it.
+/// The side effects of a tool, which retries and approvals depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Effect {
-    /// Nothing: it only reads or computes.
+    /// None: the tool only reads or computes.
     Pure,
-    /// Calling it twice does no more than calling it once.
+    /// Repeating a call has no further effect.
     Idempotent,
-    /// Every call changes something.
+    /// Every call may change something.
     #[default]
     Mutating,
 }
 
-/// What a model is told of a tool.
+/// What the model learns about a tool: name, description, parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDeclaration {
     name: Arc<str>,
@@ -37,13 +37,13 @@ pub struct ToolDeclaration {
     check: Check,
 }
 
-/// How the tool reads its arguments, where it is a function of a type.
+/// Parses the arguments as the tool does, if the tool is a typed function.
 #[derive(Clone, Default)]
 struct Check(Option<Arc<CheckArguments>>);
 
 type CheckArguments = dyn Fn(&Value) -> Result<()> + Send + Sync;
 
-/// It says what the schema says.
+/// The check follows from the schema, which is compared.
 impl PartialEq for Check {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -57,7 +57,7 @@ impl fmt::Debug for Check {
 }
 
 impl ToolDeclaration {
-    /// A tool named `name` that takes no arguments and, for all one knows, changes the world.
+    /// Creates a declaration without parameters. The effect is [`Mutating`](Effect::Mutating).
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, description: impl Into<String>) -> Self {
         Self {
@@ -78,14 +78,14 @@ impl ToolDeclaration {
         self
     }
 
-    /// Says whether the tool could take these arguments: those of a
-    /// [function](super::Tool::function) as the function reads them, those of a
-    /// [service](super::Tool::service) as far as the schema lists what is required.
+    /// Checks whether the tool accepts these arguments. For a [function](super::Tool::function)
+    /// this parses them; for a [service](super::Tool::service) it checks the fields that the schema
+    /// requires.
     ///
     /// # Errors
     ///
-    /// Of kind [`InvalidArguments`](crate::ErrorKind::InvalidArguments), with the field and what
-    /// is wrong with it.
+    /// Fails with kind [`InvalidArguments`](crate::ErrorKind::InvalidArguments), naming the field
+    /// and the problem.
     pub fn check_arguments(&self, arguments: &Value) -> Result<()> {
         match &self.check.0 {
             Some(check) => check(arguments),
@@ -93,11 +93,12 @@ impl ToolDeclaration {
         }
     }
 
-    /// Sets the parameters to what deserialises into `A`.
+    /// Sets the parameters to those of type `A`.
     ///
-    /// Parameters are always an object. An `A` that is one stands as it is; any other, such as a
-    /// number, a list, an `enum` or an `Option`, is the object's one property, `value`; `()` is an
-    /// object without properties, and a `serde_json::Value` an object with any.
+    /// Parameters are always an object. If `A` is a struct, its fields are the properties. Any
+    /// other type, such as a number, a list, an `enum` or an `Option`, becomes the object's one
+    /// property, `value`. `()` becomes an object without properties, and a `serde_json::Value` an
+    /// object with any properties.
     ///
     /// ```
     /// use serde_json::json;
@@ -111,8 +112,8 @@ impl ToolDeclaration {
         self.with_parameters(Parameters::of::<A>().schema)
     }
 
-    /// Sets the parameters to a JSON Schema, which must be that of an object: [`InvalidTool`]
-    /// says so when the tool is added to a [`ToolSet`](super::ToolSet) or an agent.
+    /// Sets the parameters to a JSON Schema, which must be that of an object; otherwise adding the
+    /// tool to a [`ToolSet`](super::ToolSet) or an agent fails with [`InvalidTool`].
     ///
     /// [`InvalidTool`]: super::InvalidTool
     #[must_use]
@@ -122,44 +123,44 @@ impl ToolDeclaration {
         self
     }
 
-    /// The same tool with what it does to the world.
+    /// Sets the side effects of the tool.
     #[must_use]
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.effect = effect;
         self
     }
 
-    /// The tool's name.
+    /// Returns the tool's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it does, for the model.
+    /// Returns the description, for the model.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// The JSON Schema of its arguments: of an object.
+    /// Returns the JSON Schema of the arguments, which is that of an object.
     #[must_use]
     pub fn parameters(&self) -> &Value {
         &self.parameters
     }
 
-    /// What it does to the world.
+    /// Returns the side effects of the tool.
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.effect
     }
 
-    /// What only one provider knows of the tool.
+    /// Returns data specific to one provider.
     #[must_use]
     pub fn provider(&self) -> &ProviderData {
         &self.provider
     }
 
-    /// What only one provider knows of the tool, to change.
+    /// Returns data specific to one provider, to change it.
     pub fn provider_mut(&mut self) -> &mut ProviderData {
         &mut self.provider
     }

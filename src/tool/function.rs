@@ -1,4 +1,4 @@
-//! A tool made of a function.
+//! Tools made from functions.
 
 use std::fmt;
 use std::future::Future;
@@ -15,15 +15,15 @@ use crate::error::{Error, Result};
 use crate::function::{Later, Now};
 use crate::maybe_future::MaybeFuture;
 
-/// What a tool function returns: an answer, or a future of one. `M` tells the two apart.
+/// Return types of a tool function: a result, or a future of one. `M` distinguishes the two.
 #[diagnostic::on_unimplemented(
     message = "a tool function cannot return `{Self}`",
-    label = "neither a tool's answer nor a `Send + 'static` future of one",
+    label = "neither a tool result nor a `Send + 'static` future of one",
     note = "for a type of your own, derive `Serialize` and wrap it in `tower_agent::Json`",
     note = "a future must own what it uses (`async move`) and be `Send`"
 )]
 pub trait IntoToolFuture<M> {
-    /// Makes the future.
+    /// Converts the returned value to a future.
     fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>>;
 }
 

@@ -1,11 +1,11 @@
-//! The tool call.
+//! The tool call: its request, its response and the service alias.
 //!
 //! ```text
 //! ToolRequest  ->  Result<ToolResponse, Error>
 //! ```
 //!
-//! A tool is a declaration, which the model reads, and any [`ToolService`], which answers: a typed
-//! function, a set of tools, a server far away.
+//! A tool is a declaration, which the model reads, and a [`ToolService`], which executes the calls:
+//! a typed function, a set of tools, a remote server.
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -25,7 +25,7 @@
 //! assert_eq!(add.declaration().parameters()["properties"]["a"]["type"], "number");
 //! ```
 //!
-//! A layer around one tool stands where it is registered, the first outermost, as everywhere:
+//! Layers around one tool are applied in registration order, the first outermost:
 //!
 //! ```
 //! use std::time::Duration;

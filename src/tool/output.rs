@@ -7,26 +7,26 @@ use serde_json::Value;
 use super::ToolResponse;
 use crate::error::{BoxError, Error, Result};
 
-/// What a tool function may return.
+/// Return types of a tool function.
 ///
-/// Numbers, text, `bool`, `()`, JSON values, lists, maps and options of those; a struct of your
-/// own in [`Json`]; a [`ToolResponse`]; and a `Result` of any of these, whose error becomes the
+/// These are numbers, text, `bool`, `()`, JSON values, lists, maps and options of those; your own
+/// types in [`Json`]; a [`ToolResponse`]; and a `Result` of any of these, whose error becomes the
 /// tool's error.
 #[diagnostic::on_unimplemented(
-    message = "a tool cannot answer with `{Self}`",
-    label = "not a tool's answer",
+    message = "a tool function cannot return `{Self}`",
+    label = "not a tool result",
     note = "wrap a type that implements `Serialize` in `tower_agent::Json`, or return a `ToolResponse` or a `Result` of one"
 )]
 pub trait IntoToolResponse {
-    /// Makes the answer.
+    /// Converts the returned value to a response.
     ///
     /// # Errors
     ///
-    /// When the function failed, or its answer does not serialise.
+    /// Fails if the function failed, or its result does not serialise.
     fn into_tool_response(self) -> Result<ToolResponse>;
 }
 
-/// An answer of any type that serialises.
+/// A tool result of any type that serialises.
 ///
 /// ```
 /// use serde::Serialize;

@@ -10,7 +10,7 @@ use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::message::ToolCall;
 
-/// What a tool is asked. Cloning is O(1).
+/// The request of a tool call. Cloning is O(1).
 ///
 /// ```
 /// use serde_json::json;
@@ -20,12 +20,12 @@ use crate::message::ToolCall;
 /// let mut request = ToolRequest::new(ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 })));
 /// request.arguments_mut()["b"] = json!(3);
 /// assert_eq!(request.arguments()["b"], 3);
-/// assert_eq!(request.call().arguments["b"], 2); // what the model asked for
+/// assert_eq!(request.call().arguments["b"], 2); // the model's own arguments
 /// ```
 #[derive(Clone, Debug)]
 pub struct ToolRequest {
     call: ToolCall,
-    /// Those of the call, until they are changed.
+    /// `None` until the arguments are changed.
     arguments: Option<Arc<Value>>,
     declaration: Option<Arc<ToolDeclaration>>,
     extensions: Extensions,
@@ -33,7 +33,7 @@ pub struct ToolRequest {
 }
 
 impl ToolRequest {
-    /// A request in a run of its own.
+    /// Creates a request in a new run of its own.
     #[must_use]
     pub fn new(call: ToolCall) -> Self {
         Self::in_run(RunContext::default(), call)
@@ -44,17 +44,17 @@ impl ToolRequest {
         Self { call, arguments, declaration, extensions: Extensions::new(), context }
     }
 
-    /// The same request as part of a run.
+    /// Sets the run that the request belongs to.
     #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
         self
     }
 
-    /// Sets what the model was told of the tool.
+    /// Sets the tool's declaration.
     ///
-    /// Arguments that the model has sent bare, such as `"disk"` to a tool that takes the one
-    /// property `value`, are put into that: all that looks at them finds them where the tool's
+    /// If the model sent bare arguments, such as `"disk"` for a tool whose one property is `value`,
+    /// they are wrapped, so that all code finds them where the tool's
     /// [parameters](ToolDeclaration::parameters) say.
     #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
@@ -67,50 +67,50 @@ impl ToolRequest {
         self
     }
 
-    /// What the model asked for, unchanged by any callback.
+    /// Returns the call as the model made it, unchanged by callbacks.
     #[must_use]
     pub fn call(&self) -> &ToolCall {
         &self.call
     }
 
-    /// The provider's name for the call.
+    /// Returns the provider's id of the call.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.call.id
     }
 
-    /// The tool.
+    /// Returns the name of the tool.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.call.name
     }
 
-    /// The arguments that the tool will be given, as its
-    /// [parameters](ToolDeclaration::parameters) describe them: an object, in which arguments of a
-    /// type that is none, such as a number or a list, are the property `value`.
+    /// Returns the arguments for the tool, in the form that its
+    /// [parameters](ToolDeclaration::parameters) describe: an object. Arguments of another type,
+    /// such as a number or a list, are its property `value`.
     #[must_use]
     pub fn arguments(&self) -> &Value {
         self.arguments.as_ref().unwrap_or(&self.call.arguments)
     }
 
-    /// The arguments that the tool will be given, to change. They keep their form: an object.
+    /// Returns the arguments for the tool, to change them. They must stay an object.
     pub fn arguments_mut(&mut self) -> &mut Value {
         Arc::make_mut(self.arguments.get_or_insert_with(|| self.call.arguments.clone()))
     }
 
-    /// What the model was told of the tool. `None` for a tool that does not exist.
+    /// Returns the declaration of the tool, or `None` if the tool does not exist.
     #[must_use]
     pub fn declaration(&self) -> Option<&Arc<ToolDeclaration>> {
         self.declaration.as_ref()
     }
 
-    /// Data of this call.
+    /// Returns the data attached to this call.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Data of this call, to change.
+    /// Returns the data attached to this call, to change it.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
@@ -128,7 +128,7 @@ impl Request for ToolRequest {
         Some(&self.call.name)
     }
 
-    /// If what the model was told of the tool says so.
+    /// Returns whether the tool's declared effect allows a retry.
     fn is_repeatable(&self) -> bool {
         let declaration = self.declaration.as_ref();
         declaration.is_some_and(|tool| tool.effect() != Effect::Mutating)

@@ -7,11 +7,10 @@ use crate::call::Origin;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Part;
 
-/// What a tool answers. Cloning is O(1).
+/// The response of a tool call. Cloning is O(1).
 ///
-/// It has two faces: the [`value`](Self::value), which callbacks see and change, and the
-/// [`parts`](Self::parts), which the model is shown. Unless told otherwise the model is shown the
-/// value.
+/// It has a [`value`](Self::value), which callbacks see and change, and [`parts`](Self::parts),
+/// which the model receives. By default the model receives the value.
 ///
 /// ```
 /// use serde_json::json;
@@ -28,12 +27,12 @@ pub struct ToolResponse {
     shown: Option<Arc<[Part]>>,
     is_error: bool,
     origin: Origin,
-    /// What the tool was given, where a callback had changed it.
+    /// The arguments that the tool received, if a callback had changed them.
     arguments: Option<Arc<Value>>,
 }
 
 impl ToolResponse {
-    /// An answer.
+    /// Creates a response with this value.
     #[must_use]
     pub fn new(value: impl Into<Value>) -> Self {
         Self {
@@ -45,7 +44,7 @@ impl ToolResponse {
         }
     }
 
-    /// An answer made of a value of any type that serialises.
+    /// Creates a response from a value of any type that serialises.
     ///
     /// ```
     /// use serde::Serialize;
@@ -66,39 +65,39 @@ impl ToolResponse {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Tool`] when the value does not serialise.
+    /// Fails with [`ErrorKind::Tool`] if the value does not serialise.
     pub fn json(value: impl Serialize) -> Result<Self> {
         serde_json::to_value(value).map(Self::new).map_err(|error| {
-            let message = format!("the answer does not serialise: {error}");
+            let message = format!("cannot serialise the tool result: {error}");
             Error::new(ErrorKind::Tool, message).with_source(error)
         })
     }
 
-    /// A refusal or a failure that the model may read and act on.
+    /// Creates an error response, which the model reads and can act on.
     #[must_use]
     pub fn error(message: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::new(message.into()) }
     }
 
-    /// The same answer, of which the model is shown these parts.
+    /// Sets the parts that the model receives instead of the value.
     #[must_use]
     pub fn shown(mut self, parts: impl IntoIterator<Item = Part>) -> Self {
         self.shown = Some(parts.into_iter().collect());
         self
     }
 
-    /// The answer itself.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// The answer itself, to change.
+    /// Returns the value, to change it.
     pub fn value_mut(&mut self) -> &mut Value {
         Arc::make_mut(&mut self.value)
     }
 
-    /// What the model is shown.
+    /// Returns the parts that the model receives.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         match &self.shown {
@@ -107,24 +106,25 @@ impl ToolResponse {
         }
     }
 
-    /// Whether the tool refused or failed.
+    /// Returns whether this is an error response.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.is_error
     }
 
-    /// Where the answer came from.
+    /// Returns where the response came from.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The arguments as callbacks changed them. `None` where the model's own were used.
+    /// Returns the arguments as changed by callbacks, or `None` if the tool received the model's
+    /// own.
     pub(crate) fn changed_arguments(&self) -> Option<&Arc<Value>> {
         self.arguments.as_ref()
     }
 
-    /// The band nearest to the tool knows best.
+    /// Records the changed arguments. The band nearest to the tool wins.
     pub(super) fn note_arguments(&mut self, arguments: Option<Arc<Value>>) {
         self.arguments = self.arguments.take().or(arguments);
     }

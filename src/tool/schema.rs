@@ -1,12 +1,12 @@
-//! JSON Schemas in the form that providers take.
+//! JSON Schemas in the form that providers accept.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{ReplaceBoolSchemas, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-/// The parameters of a tool whose arguments are an `A`: an object's schema, as every provider
-/// wants it, and where in the object the `A` is.
+/// The parameters of a tool with arguments of type `A`: an object's schema, as every provider
+/// requires, and where in the object the `A` is.
 #[derive(Clone)]
 pub(super) struct Parameters {
     pub(super) schema: Value,
@@ -16,15 +16,15 @@ pub(super) struct Parameters {
 /// Where the arguments are in the object that the model sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// They are the object.
+    /// They are the object itself.
     Whole,
     /// They are its one property, [`VALUE`].
     Property,
-    /// Nowhere: there are none.
+    /// There are no arguments.
     Nowhere,
 }
 
-/// The name of the property that holds arguments which are no object.
+/// The property that holds arguments that are not an object.
 pub(super) const VALUE: &str = "value";
 
 #[derive(JsonSchema)]
@@ -38,7 +38,7 @@ impl Parameters {
         let mut schema = generate::<A>();
         let root = schema.ensure_object();
         let (schema, place) = if is_plain_object(root) {
-            // Some providers want it even where it is empty.
+            // Some providers require it even if it is empty.
             root.entry("properties").or_insert_with(|| json!({}));
             (schema.to_value(), Place::Whole)
         } else if root.get("type") == Some(&json!("null")) {
@@ -53,15 +53,15 @@ impl Parameters {
     }
 }
 
-/// Whether these are the parameters of a tool whose arguments are no object, or look like them:
-/// an object whose one property is [`VALUE`].
+/// Returns whether these parameters are, or look like, wrapped arguments: an object whose one
+/// property is [`VALUE`].
 pub(super) fn is_wrapped(schema: &Value) -> bool {
     let properties = schema.get("properties").and_then(Value::as_object);
     properties.is_some_and(|properties| properties.keys().eq([VALUE]))
 }
 
-/// What an answer that deserialises into `T` looks like, and whether a provider can guarantee it:
-/// whether every object in it can be closed.
+/// Returns the schema of a response that deserialises into `T`, and whether a provider can
+/// guarantee it, that is, whether every object in it can be closed.
 pub(crate) fn answer<T: JsonSchema>() -> (Value, bool) {
     let open = generate::<T>();
     let mut closed = open.clone();
@@ -85,7 +85,7 @@ fn generate<T: JsonSchema>() -> Schema {
     schema
 }
 
-/// An object, and no choice of several: providers refuse that at the root.
+/// Returns whether it is a plain object rather than a choice, which providers reject at the root.
 fn is_plain_object(schema: &Map<String, Value>) -> bool {
     let choices = ["$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf"];
     schema.get("type") == Some(&json!("object"))
@@ -103,7 +103,8 @@ fn any_object() -> Map<String, Value> {
     .collect()
 }
 
-/// A schema for each place of a list is what providers do not read: each place may be any of them.
+/// Replaces schemas for single positions of a list, which providers do not support: each position
+/// may then be any of them.
 fn lists_of_any(schema: &mut Schema) {
     if let Some(Value::Array(places)) = schema.remove("prefixItems") {
         let mut kinds: Vec<Value> = Vec::new();
@@ -118,7 +119,7 @@ fn lists_of_any(schema: &mut Schema) {
     transform_subschemas(&mut lists_of_any, schema);
 }
 
-/// What a strict mode reads.
+/// The keywords that strict mode supports.
 const READ: [&str; 19] = [
     "$defs",
     "$ref",
@@ -141,7 +142,7 @@ const READ: [&str; 19] = [
     "required",
 ];
 
-/// What it refuses, and the reader of the answer does not need.
+/// Keywords that strict mode rejects and that parsing the response does not need.
 const NOT_NEEDED: [&str; 8] = [
     "default",
     "deprecated",
@@ -153,13 +154,13 @@ const NOT_NEEDED: [&str; 8] = [
     "writeOnly",
 ];
 
-/// The formats that it reads. Those that tell integers apart are not among them.
+/// The formats that strict mode supports. It has none for the sizes of integers.
 const FORMATS: [&str; 9] =
     ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"];
 
-/// Closes every object, with each property required; `false` where that would change what the
-/// schema means. A property of an `Option` may be null already. One with a default is required
-/// as well, and not null, which its type may not be.
+/// Closes every object and requires all its properties; returns `false` if that would change the
+/// meaning of the schema. A property of an `Option` may already be null. A property with a default
+/// becomes required, but not null, which its type may not allow.
 fn close(schema: &mut Schema) -> bool {
     if let Some(anything) = schema.as_bool() {
         return !anything;

@@ -4,11 +4,11 @@ use super::{ToolRequest, ToolResponse};
 use crate::boxed::BoxCallService;
 use crate::error::BoxError;
 
-/// What answers tool calls: any `tower::Service<ToolRequest>` that answers with a
-/// [`ToolResponse`], whose error becomes a [`BoxError`], and that can be cloned, sent and shared.
+/// A service that executes tool calls: any `tower::Service<ToolRequest>` with a [`ToolResponse`]
+/// and an error that converts into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
 ///
-/// It is implemented for every such service; nothing implements it by hand. A function that takes
-/// one may put it under any layer of tower's, `Buffer` included.
+/// Implemented for every such service; do not implement it by hand. A tool service can be wrapped
+/// in any of tower's layers, `Buffer` included.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool service",
     label = "not a `Service<ToolRequest, Response = ToolResponse>` that is `Clone + Send + Sync + 'static`",
@@ -43,5 +43,5 @@ impl<S> ToolService for S where
 {
 }
 
-/// Any tool's service, with its type erased.
+/// A type-erased tool service.
 pub type BoxTool = BoxCallService<ToolRequest>;

@@ -10,10 +10,10 @@ use tower::util::Oneshot;
 use super::{BoxTool, Tool, ToolDeclaration, ToolRequest, ToolResponse};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Tools by name: a service that routes each call to the tool it names.
+/// A service that routes each call to the tool with its name.
 ///
-/// It is always ready: a call waits inside for its own tool, so that a busy tool holds up no
-/// other.
+/// It is always ready: a call waits for its own tool inside, so a busy tool does not block the
+/// others.
 ///
 /// ```
 /// use serde_json::{Value, json};
@@ -48,18 +48,18 @@ struct Tools {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTool {
-    /// Two tools have the same name, so no call could tell them apart.
-    #[error("there are two tools named `{0}`; give one of them another name")]
+    /// Two tools have the same name.
+    #[error("duplicate tool name `{0}`; rename one of the tools")]
     Duplicate(Arc<str>),
-    /// The name is not one that every provider takes. An agent as a tool has the agent's name.
+    /// Some providers would reject the name. An agent used as a tool has the agent's name.
     #[error(
-        "a tool cannot be named `{0}`: providers take 1 to 64 letters (`a` to `z`, `A` to `Z`), \
+        "invalid tool name `{0}`: providers accept 1 to 64 letters (`a` to `z`, `A` to `Z`), \
          digits, `_` and `-`"
     )]
     Name(Arc<str>),
-    /// The parameters are not those of an object.
+    /// The parameters are not the schema of an object.
     #[error(
-        "the parameters of the tool `{0}` must be the JSON Schema of an object, with \
+        "the parameters of tool `{0}` must be the JSON Schema of an object, with \
          `\"type\": \"object\"`; make it with `ToolDeclaration::with_arguments`, or put what the \
          tool takes into a property"
     )]
@@ -81,7 +81,7 @@ impl InvalidTool {
 }
 
 impl ToolSet {
-    /// No tools.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -91,8 +91,7 @@ impl ToolSet {
     ///
     /// # Errors
     ///
-    /// When there is one of that name already, or a provider would refuse its name or its
-    /// parameters.
+    /// Fails if a tool has the same name, or if a provider would reject the name or the parameters.
     pub fn insert(&mut self, tool: Tool) -> Result<(), InvalidTool> {
         InvalidTool::check(tool.declaration())?;
         let name: Arc<str> = tool.declaration().name().into();
@@ -106,24 +105,24 @@ impl ToolSet {
         Ok(())
     }
 
-    /// What the model is told of the tools, in the order they were added.
+    /// Returns the declarations that the model receives, in registration order.
     #[must_use]
     pub fn declarations(&self) -> &Arc<Vec<Arc<ToolDeclaration>>> {
         &self.0.declarations
     }
 
-    /// What the model is told of one tool.
+    /// Returns the declaration of the tool named `name`.
     #[must_use]
     pub fn declaration(&self, name: &str) -> Option<&Arc<ToolDeclaration>> {
         let (index, _) = self.0.services.get(name)?;
         self.0.declarations.get(*index)
     }
 
-    /// These tools and, behind them, those of `others`.
+    /// Returns these tools followed by those of `others`.
     ///
     /// # Errors
     ///
-    /// When a tool of one has the name of a tool of the other.
+    /// Fails if both contain a tool with the same name.
     pub fn with_all(&self, others: &Self) -> Result<Self, InvalidTool> {
         let mut all = self.clone();
         let tools = Arc::make_mut(&mut all.0);
@@ -139,7 +138,7 @@ impl ToolSet {
         Ok(all)
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.services.is_empty()
@@ -149,18 +148,18 @@ impl ToolSet {
         self.0.services.get(name).map(|(_, tool)| tool)
     }
 
-    /// The error of a call of a tool that is not here.
+    /// Returns the error of a call of an unknown tool.
     pub(crate) fn unknown(&self, name: &str) -> Error {
         let known: Vec<_> = self.0.declarations.iter().map(|tool| tool.name()).collect();
         let message = match &known[..] {
-            [] => format!("there is no tool `{name}`: there are no tools"),
-            known => format!("there is no tool `{name}`; there are: {}", known.join(", ")),
+            [] => format!("`{name}` is not registered; there are no tools"),
+            known => format!("`{name}` is not registered; available tools: {}", known.join(", ")),
         };
         Error::new(ErrorKind::UnknownTool, message)
     }
 }
 
-/// In a request's extensions: tools that only its run has.
+/// The tools of one run, stored in a request's extensions.
 pub(crate) struct OfRun(pub(crate) ToolSet);
 
 impl Service<ToolRequest> for ToolSet {

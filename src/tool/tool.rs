@@ -16,17 +16,17 @@ use crate::caught::Caught;
 use crate::error::Error;
 use crate::latched::Latched;
 
-/// A tool: what the model is told of it, the service that answers, and the layers around that.
+/// A tool: its declaration for the model, the service that executes it, and the layers around it.
 ///
-/// See the [module](crate::tool) for typed functions, and for layers around one tool.
+/// See the [module](crate::tool) for typed functions and layers around one tool.
 #[derive(Clone)]
 pub struct Tool {
     declaration: Arc<ToolDeclaration>,
     service: BoxTool,
-    /// First registered first; applied in reverse, so that it is the outermost.
+    /// In registration order; applied in reverse, so that the first is outermost.
     layers: Vec<ToolLayer>,
     failure_message: Option<Cow<'static, str>>,
-    /// The tools of the agents that answer it.
+    /// The tools of the agents that implement it.
     inner_tools: BTreeSet<Arc<str>>,
 }
 
@@ -34,17 +34,18 @@ pub struct Tool {
 #[derive(Clone)]
 pub(crate) struct ToolLayer {
     pub(crate) type_name: &'static str,
-    /// For the one who knows its type.
+    /// For code that knows its type.
     pub(crate) layer: Arc<dyn Any + Send + Sync>,
     apply: Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>,
 }
 
 impl Tool {
-    /// A tool made of a function of its arguments, sync or async.
+    /// Creates a tool from a function of its arguments, sync or async.
     ///
-    /// The schema comes from [`JsonSchema`](schemars::JsonSchema), doc comments included; arguments that do not fit are
-    /// an [`InvalidArguments`](super::InvalidArguments) error that names the field. See
-    /// [`IntoToolResponse`](super::IntoToolResponse) for what it may return.
+    /// The schema is derived with [`JsonSchema`](schemars::JsonSchema), including doc comments.
+    /// Arguments that do not match fail with [`InvalidArguments`](super::InvalidArguments), which
+    /// names the field. See [`IntoToolResponse`](super::IntoToolResponse) for possible return
+    /// types.
     pub fn function<A, F, O, M>(
         name: impl Into<Arc<str>>,
         description: impl Into<String>,
@@ -58,8 +59,8 @@ impl Tool {
         Self::function_with(name, description, move |arguments: A, _| function(arguments))
     }
 
-    /// A tool made of a function of its arguments and the whole request: its id, its context, the
-    /// state.
+    /// Creates a tool from a function of its arguments and the whole request, which has the call's
+    /// id, context and state.
     ///
     /// ```
     /// use serde_json::Value;
@@ -93,7 +94,7 @@ impl Tool {
         Self::service(declaration, Function::new(function, parameters))
     }
 
-    /// A tool that any `tower::Service<ToolRequest>` answers.
+    /// Creates a tool that a `tower::Service<ToolRequest>` executes.
     pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
         let name = Some(declaration.name().into());
         Self {
@@ -105,7 +106,7 @@ impl Tool {
         }
     }
 
-    /// The same tool with what it does to the world; [`Mutating`](Effect::Mutating) unless told.
+    /// Sets the side effects of the tool. Defaults to [`Mutating`](Effect::Mutating).
     #[must_use]
     pub fn effect(mut self, effect: Effect) -> Self {
         let declaration = Arc::unwrap_or_clone(self.declaration);
@@ -113,8 +114,8 @@ impl Tool {
         self
     }
 
-    /// The same tool with one more layer, inside those it has: a tower layer, a closure such as
-    /// [`before_tool`](crate::callback::before_tool), a list of [`Callbacks`](crate::Callbacks).
+    /// Adds a layer inside the existing ones: a tower layer, a closure such as
+    /// [`before_tool`](crate::callback::before_tool), or a list of [`Callbacks`](crate::Callbacks).
     #[must_use]
     pub fn layer<L>(mut self, layer: L) -> Self
     where
@@ -127,11 +128,11 @@ impl Tool {
         self
     }
 
-    /// Sets what the model reads when the tool fails, in the place of the error's kind and message,
-    /// which may tell of a database or of secrets. Defaults to the error's kind and message.
+    /// Sets the text that the model reads when the tool fails, for tools whose errors may reveal
+    /// internals or secrets. Defaults to the error's kind and message.
     ///
-    /// Callbacks and the log have the whole error. What is wrong with the model's own arguments it
-    /// reads all the same. [`AgentBuilder::tool_failure_message`] sets it for all tools.
+    /// Callbacks and the log receive the full error. Errors in the model's own arguments are always
+    /// shown to the model. [`AgentBuilder::tool_failure_message`] sets the text for all tools.
     ///
     /// ```
     /// use tower_agent::{BoxError, Tool};
@@ -152,29 +153,29 @@ impl Tool {
         self
     }
 
-    /// Notes the tools of an agent that answers it.
+    /// Records the tools of an agent that implements this tool.
     pub(crate) fn with_inner_tools(mut self, tools: BTreeSet<Arc<str>>) -> Self {
         self.inner_tools = tools;
         self
     }
 
-    /// The tools of the agents that answer it.
+    /// Returns the tools of the agents that implement this tool.
     pub(crate) fn inner_tools(&self) -> &BTreeSet<Arc<str>> {
         &self.inner_tools
     }
 
-    /// What the model is told of it.
+    /// Returns the declaration that the model receives.
     #[must_use]
     pub fn declaration(&self) -> &Arc<ToolDeclaration> {
         &self.declaration
     }
 
-    /// The layers, outermost first.
+    /// Returns the layers, outermost first.
     pub(crate) fn layers(&self) -> &[ToolLayer] {
         &self.layers
     }
 
-    /// The service inside its layers.
+    /// Returns the service with its layers.
     #[must_use]
     pub fn into_service(self) -> BoxTool {
         let service = match self.failure_message {

@@ -206,7 +206,7 @@ async fn what_a_tool_cannot_do_the_model_is_told() {
     assert!(texts[4].starts_with("invalid arguments: field `b`: is missing; expected {"));
     assert_eq!(
         texts[5],
-        "unknown tool: there is no tool `subtract`; there are: add, fail, panic, refuse"
+        "unknown tool: `subtract` is not registered; available tools: add, fail, panic, refuse"
     );
 }
 

@@ -193,7 +193,7 @@ async fn a_model_that_is_kept_from_errors_reads_what_is_wrong_with_its_own_call(
     let model = ScriptedModel::new([Turn::tool("balanse", json!({})), Turn::from_text("Done.")]);
     let agent = Agent::builder(model.clone()).tool(balance());
     let text = told(agent.tool_failure_message("The bank is closed."), &model).await;
-    assert!(text.contains("there is no tool `balanse`"), "{text}");
+    assert!(text.contains("`balanse` is not registered"), "{text}");
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn an_unknown_tool_goes_through_the_callbacks_and_the_model_is_told() {
     let (seen, result) = unknown(semantics).await;
     assert_eq!(seen, ["nope", "unknown", "tool"]);
     let told = results(&result.unwrap());
-    assert_eq!(told, ["unknown tool: there is no tool `nope`: there are no tools"]);
+    assert_eq!(told, ["unknown tool: `nope` is not registered; there are no tools"]);
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn the_model_is_told_of_an_unknown_tool_and_no_callback_is() {
     let (seen, result) = unknown(with(|run| run.unknown_tool = UnknownTool::TellModel)).await;
     assert_eq!(seen, [""; 0]);
     let told = results(&result.unwrap());
-    assert_eq!(told, ["unknown tool: there is no tool `nope`: there are no tools"]);
+    assert_eq!(told, ["unknown tool: `nope` is not registered; there are no tools"]);
 }
 
 #[tokio::test]

@@ -302,7 +302,7 @@ async fn an_unknown_tool_is_told_to_the_model_and_to_no_callback() {
 
     assert_eq!(response.text(), "done");
     let results = told(&response);
-    assert!(results[0].is_error && results[0].text().contains("there is no tool `fly`"));
+    assert!(results[0].is_error && results[0].text().contains("`fly` is not registered"));
     assert!(seen.take().is_empty());
 }
 
