@@ -153,6 +153,7 @@
 
 mod any_value;
 mod boxed;
+mod call_kind;
 mod caught;
 mod function;
 mod latched;

@@ -2,10 +2,9 @@
 
 mod ending;
 mod extensions;
-mod kind;
 mod request;
 
 pub use self::extensions::Extensions;
-pub use self::kind::{CallKind, Origin};
 pub use self::request::Request;
 pub use crate::boxed::{BoxCallFuture, BoxCallService};
+pub use crate::call_kind::{CallKind, Origin};

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::RunContext;
-use crate::call::CallKind;
+use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;
 

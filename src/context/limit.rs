@@ -1,5 +1,5 @@
 use super::RunContext;
-use crate::call::CallKind;
+use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind};
 
 impl RunContext {

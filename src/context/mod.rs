@@ -30,7 +30,7 @@ pub(crate) use self::turn::Turn;
 pub use self::values::{ValueTypeError, Values};
 
 use self::run::{CallName, Given, Scope};
-use crate::call::CallKind;
+use crate::call_kind::CallKind;
 use crate::error::{CallSite, Error, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
 pub use crate::state::{State, StateDelta};

@@ -15,7 +15,7 @@ pub(crate) use self::convert::below;
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
 
-use crate::call::CallKind;
+use crate::call_kind::CallKind;
 use crate::context::Checkpoint;
 use crate::message::Metadata;
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::call::CallKind;
+use crate::call_kind::CallKind;
 use crate::error::{Error, Interrupt};
 use crate::message::{Part, ProviderData, Usage};
 use crate::state::StateDelta;

@@ -1,0 +1,193 @@
+//! The structure of the source: folders stand on floors, and neither files nor folders stand in a
+//! circle.
+
+mod source;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use self::source::{Arrow, Source};
+
+/// Which floor a folder or file of the core's `src` stands on, from the ground up. Nothing imports
+/// from a floor above its own.
+const FLOORS: &[&[&str]] = &[
+    &[
+        "any_value",
+        "call_kind",
+        "function",
+        "lock",
+        "maybe_future",
+        "on_drop",
+        "panic",
+        "state",
+        "type_name",
+    ],
+    &["error", "message"],
+    &["stream"],
+    &["boxed", "call", "caught", "context", "latched"],
+    &["tool"],
+    &["model"],
+    &["run"],
+    &["callback"],
+    &["agent"],
+    &["compat"],
+    LEAVES,
+];
+
+/// These import nothing of one another either.
+const LEAVES: &[&str] = &["agui", "guide", "middleware", "provider", "testing"];
+
+/// Arrows of today without which there is no circle and nothing that points up. Nothing is added
+/// here; what is gone is struck off.
+const KNOWN: &[(&str, &str)] = &[
+    ("src/agent/agent.rs", "src/agent/builder.rs"),
+    ("src/agent/agent.rs", "src/agent/team/builder.rs"),
+    ("src/agent/outline.rs", "src/agent/agent.rs"),
+    ("src/agent/team/parallel.rs", "src/agent/team/mod.rs"),
+    ("src/agent/team/sequence.rs", "src/agent/team/mod.rs"),
+    ("src/agent/transfer.rs", "src/agent/loop_state.rs"),
+    ("src/agent/whole.rs", "src/agent/loop_state.rs"),
+    ("src/agui/order/chunks.rs", "src/agui/order/keeper.rs"),
+    ("src/agui/server/mod.rs", "src/agui/server/builder.rs"),
+    ("src/agui/server/read.rs", "src/agui/server/mod.rs"),
+    ("src/call/mod.rs", "src/boxed.rs"),
+    ("src/callback/ending.rs", "src/callback/list.rs"),
+    ("src/callback/list.rs", "src/callback/service.rs"),
+    ("src/callback/mod.rs", "src/callback/erased.rs"),
+    ("src/callback/phases.rs", "src/callback/ending.rs"),
+    ("src/context/carried.rs", "src/call/extensions.rs"),
+    ("src/context/latch.rs", "src/context/mod.rs"),
+    ("src/error/mod.rs", "src/context/checkpoint.rs"),
+    ("src/error/mod.rs", "src/error/convert.rs"),
+    ("src/error/mod.rs", "src/message/metadata.rs"),
+    ("src/message/part.rs", "src/message/tool_call.rs"),
+    ("src/middleware/timeout/clock.rs", "src/middleware/timeout/layer.rs"),
+    ("src/middleware/timeout/layer.rs", "src/middleware/timeout/service.rs"),
+    ("src/provider/openai/client.rs", "src/provider/openai/builder.rs"),
+    ("src/provider/openai/http_client.rs", "src/provider/openai/builder.rs"),
+    ("src/stream/attempt.rs", "src/stream/delta_sender.rs"),
+    ("src/stream/emitter.rs", "src/stream/delta_sender.rs"),
+];
+
+#[test]
+fn imports_point_down_only() {
+    let arrows = arrows_of("src");
+    let up: Vec<_> = arrows.iter().filter(|arrow| points_up(arrow) && !is_known(arrow)).collect();
+    assert!(up.is_empty(), "these point up:\n{}", lines(&up));
+    // The test has read something.
+    assert!(arrows.iter().any(|arrow| arrow.is(("src/run/request.rs", "src/context/mod.rs"))));
+}
+
+#[test]
+fn neither_files_nor_folders_stand_in_a_circle() {
+    for package in packages() {
+        let arrows = arrows_of(&package);
+        let arrows: Vec<_> = arrows.iter().filter(|arrow| !is_known(arrow)).collect();
+        let circle = circle(&arrows);
+        assert!(circle.is_empty(), "these import each other:\n{}", lines(&circle));
+    }
+}
+
+#[test]
+fn what_is_known_is_still_so() {
+    let arrows: Vec<_> = packages().iter().flat_map(|package| arrows_of(package)).collect();
+    for known in KNOWN {
+        let with_it: Vec<_> =
+            arrows.iter().filter(|arrow| arrow.is(*known) || !is_known(arrow)).collect();
+        let is_up = with_it.iter().any(|arrow| arrow.is(*known) && points_up(arrow));
+        assert!(is_up || !circle(&with_it).is_empty(), "strike {known:?} off the list");
+    }
+}
+
+/// The folders of the workspace that have a `lib.rs`.
+fn packages() -> Vec<String> {
+    let crates = fs::read_dir(repository().join("crates")).into_iter().flatten();
+    let names = crates.map(|folder| folder.unwrap().file_name().into_string().unwrap());
+    let folders = names.map(|name| format!("crates/{name}/src"));
+    let has_lib = |folder: &String| repository().join(folder).join("lib.rs").exists();
+    folders.filter(has_lib).chain(["src".to_owned()]).collect()
+}
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Without those of the crate's own face, which hands on what stands on all floors.
+fn arrows_of(package: &str) -> Vec<Arrow> {
+    let is_face = |file: &str| ["lib.rs", "prelude.rs"].contains(&&file[package.len() + 1..]);
+    let mut arrows = Source::read(repository(), package).arrows();
+    arrows.retain(|arrow| !is_face(&arrow.from));
+    arrows
+}
+
+fn is_known(arrow: &Arrow) -> bool {
+    KNOWN.iter().any(|known| arrow.is(*known))
+}
+
+fn points_up(arrow: &Arrow) -> bool {
+    let (Some(here), Some(there)) = (room(&arrow.from), room(&arrow.to)) else { return false };
+    let is_between_leaves = here != there && LEAVES.contains(&here) && LEAVES.contains(&there);
+    floor(there) > floor(here) || is_between_leaves
+}
+
+/// The folder or file of the core's `src` that a file is in.
+fn room(file: &str) -> Option<&str> {
+    let room = file.strip_prefix("src/")?.split('/').next()?;
+    Some(room.trim_end_matches(".rs"))
+}
+
+fn floor(room: &str) -> usize {
+    FLOORS
+        .iter()
+        .position(|rooms| rooms.contains(&room))
+        .unwrap_or_else(|| panic!("`{room}` stands on no floor: add it to FLOORS"))
+}
+
+/// The arrows of a circle, between files or between what stands side by side in a folder; none if
+/// there is no circle.
+fn circle<'a>(arrows: &[&'a Arrow]) -> Vec<&'a Arrow> {
+    let folder_ends = |arrow: &&'a Arrow| arrow.from.match_indices('/').map(|(end, _)| end + 1);
+    let folders = arrows.iter().flat_map(|arrow| folder_ends(arrow).map(|end| &arrow.from[..end]));
+    let folders: BTreeSet<_> = folders.map(Some).chain([None]).collect();
+    let circles = folders.into_iter().map(|folder| {
+        let part = |file: &'a str| match folder {
+            Some(folder) => file.strip_prefix(folder)?.split('/').next(),
+            None => Some(file),
+        };
+        let ends = arrows.iter().filter_map(|arrow| {
+            let (from, to) = (part(&arrow.from)?, part(&arrow.to)?);
+            (from != to).then_some((from, to, *arrow))
+        });
+        let mut circles = in_circles(ends.collect());
+        // One of them is enough to read.
+        for (.., arrow) in circles.clone() {
+            let others = circles.iter().filter(|(.., other)| !std::ptr::eq(*other, arrow));
+            let others = in_circles(others.copied().collect());
+            circles = if others.is_empty() { circles } else { others };
+        }
+        circles
+    });
+    let circle = circles.filter(|circle| !circle.is_empty()).min_by_key(Vec::len);
+    circle.into_iter().flatten().map(|(.., arrow)| arrow).collect()
+}
+
+/// An arrow, and what it is drawn between.
+type Drawn<'a> = (&'a str, &'a str, &'a Arrow);
+
+/// What is left when all that leads nowhere, or that nothing leads to, is taken away.
+fn in_circles(mut arrows: Vec<Drawn<'_>>) -> Vec<Drawn<'_>> {
+    loop {
+        let starts: BTreeSet<_> = arrows.iter().map(|(from, ..)| *from).collect();
+        let ends: BTreeSet<_> = arrows.iter().map(|(_, to, _)| *to).collect();
+        let before = arrows.len();
+        arrows.retain(|(from, to, _)| ends.contains(from) && starts.contains(to));
+        if arrows.len() == before {
+            return arrows;
+        }
+    }
+}
+
+fn lines(arrows: &[&Arrow]) -> String {
+    Vec::from_iter(arrows.iter().map(ToString::to_string)).join("\n")
+}

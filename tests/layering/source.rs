@@ -1,0 +1,387 @@
+//! Reads which file of a crate names what of which other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
+
+/// That one file takes something from another; both are paths from the repository's root.
+#[derive(Debug)]
+pub(crate) struct Arrow {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    names: BTreeSet<String>,
+}
+
+impl Arrow {
+    pub(crate) fn is(&self, (from, to): (&str, &str)) -> bool {
+        self.from == from && self.to == to
+    }
+}
+
+impl fmt::Display for Arrow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Vec::from_iter(self.names.iter().map(String::as_str)).join(", ");
+        write!(f, "{} -> {}: {names}", self.from, self.to)
+    }
+}
+
+/// Paths in code are lists of names.
+type Names = Vec<String>;
+
+#[derive(Debug, Default)]
+struct Module {
+    file: String,
+    children: BTreeSet<String>,
+    /// What is defined here.
+    items: BTreeSet<String>,
+    imports: Vec<Import>,
+    /// Paths of two names and more.
+    paths: BTreeSet<Names>,
+    /// All other words of the code.
+    words: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Import {
+    path: Names,
+    /// The name that it has here; `*` for all names.
+    name: String,
+    is_public: bool,
+}
+
+/// The modules of a crate by their paths.
+#[derive(Debug)]
+pub(crate) struct Source {
+    root: PathBuf,
+    modules: BTreeMap<Names, Module>,
+}
+
+/// Where a path leads: to a module, or to what is defined in one.
+enum Place {
+    Module(Names),
+    Item(Names),
+}
+
+impl Source {
+    /// Reads the crate whose `lib.rs` is in `folder` of the repository.
+    pub(crate) fn read(repository: &Path, folder: &str) -> Self {
+        let mut source = Self { root: repository.to_owned(), modules: BTreeMap::new() };
+        source.read_file(&[], folder, format!("{folder}/lib.rs"));
+        source
+    }
+
+    /// What the files take from one another. What a file hands on from its own folder it does not
+    /// take, and what is taken from there is taken from the file that defines it; across folders at
+    /// the root, handing on counts as well.
+    pub(crate) fn arrows(&self) -> Vec<Arrow> {
+        let mut arrows = BTreeMap::<_, BTreeSet<String>>::new();
+        for (at, module) in &self.modules {
+            let mut add = |to: &str, name: &str| {
+                if module.file != to {
+                    let ends = (module.file.clone(), to.to_owned());
+                    arrows.entry(ends).or_default().insert(name.to_owned());
+                }
+            };
+            let imported = module.imports.iter().map(|import| (&import.path, Some(import)));
+            for (path, import) in imported.chain(module.paths.iter().map(|path| (path, None))) {
+                let name = path.last().map_or("", String::as_str);
+                let there = match self.find(at, path, &mut Vec::new()) {
+                    Some(Place::Item(there)) => there,
+                    Some(Place::Module(there)) if import.is_some_and(|it| it.name == "*") => there,
+                    _ => continue,
+                };
+                let file = &self.modules[&there].file;
+                let folder = module.file.strip_suffix("mod.rs");
+                let is_handed_on = folder.is_some_and(|folder| file.starts_with(folder))
+                    && import.is_some_and(|it| it.is_public && !module.words.contains(&it.name));
+                if !is_handed_on {
+                    add(file, name);
+                }
+                // The folder that is named, where it only hands on what is defined in another.
+                if let Some(room) = self.room(at, path)
+                    && room != there.get(..1).unwrap_or_default()
+                    && room != at.get(..1).unwrap_or_default()
+                {
+                    add(&self.modules[room].file, name);
+                }
+            }
+        }
+        let arrow = |((from, to), names)| Arrow { from, to, names };
+        arrows.into_iter().map(arrow).collect()
+    }
+
+    /// The module at the root, or the root, that a path goes through as it is written.
+    fn room(&self, at: &[String], path: &[String]) -> Option<&[String]> {
+        let mut place = at.to_vec();
+        let mut names = path.iter().peekable();
+        match names.peek()?.as_str() {
+            "crate" => place.clear(),
+            "super" => {}
+            _ => return None,
+        }
+        for name in names {
+            match name.as_str() {
+                "crate" => {}
+                "super" => drop(place.pop()),
+                name => {
+                    place.push(name.to_owned());
+                    break;
+                }
+            }
+        }
+        let room = self.modules.get_key_value(&place[..1]).or(self.modules.get_key_value(&[][..]));
+        room.map(|(room, _)| room.as_slice())
+    }
+
+    fn find(
+        &self,
+        at: &[String],
+        path: &[String],
+        seen: &mut Vec<(Names, Names)>,
+    ) -> Option<Place> {
+        let asked = (at.to_vec(), path.to_vec());
+        if seen.contains(&asked) {
+            return None;
+        }
+        seen.push(asked);
+        let mut place = at.to_vec();
+        let mut names = path;
+        let mut is_here = false;
+        while let [name, rest @ ..] = names {
+            match name.as_str() {
+                "crate" => place.clear(),
+                "self" => {}
+                "super" => drop(place.pop()),
+                _ => break,
+            }
+            is_here = true;
+            names = rest;
+        }
+        while let [name, rest @ ..] = names {
+            let module = &self.modules[&place];
+            let child =
+                || module.children.contains(name).then(|| [&place[..], &[name.clone()]].concat());
+            match (child(), rest) {
+                // A function may have the name of the module it is in.
+                (Some(child), []) => {
+                    let item = self.find_item(&place, name, &[], seen);
+                    return item.or(Some(Place::Module(child)));
+                }
+                (Some(child), _) => place = child,
+                (None, _) => {
+                    let item = self.find_item(&place, name, rest, seen);
+                    // What a macro defines is not seen.
+                    return item.or_else(|| is_here.then_some(Place::Item(place)));
+                }
+            }
+            is_here = true;
+            names = rest;
+        }
+        Some(Place::Module(place))
+    }
+
+    fn find_item(
+        &self,
+        at: &Names,
+        name: &str,
+        rest: &[String],
+        seen: &mut Vec<(Names, Names)>,
+    ) -> Option<Place> {
+        let module = &self.modules[at];
+        if module.items.contains(name) {
+            return Some(Place::Item(at.clone()));
+        }
+        for import in module.imports.iter().filter(|import| import.name == name) {
+            let path = [&import.path[..], rest].concat();
+            if let Some(place) = self.find(at, &path, seen) {
+                return Some(place);
+            }
+        }
+        for import in module.imports.iter().filter(|import| import.name == "*") {
+            let Some(Place::Module(there)) = self.find(at, &import.path, seen) else { continue };
+            let path = [&[name.to_owned()][..], rest].concat();
+            if self.modules[&there].children.contains(name) {
+                return self.find(&there, &path, seen);
+            }
+            if let Some(place) = self.find_item(&there, name, rest, seen) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn read_file(&mut self, at: &[String], folder: &str, file: String) {
+        let text = fs::read_to_string(self.root.join(&file)).unwrap();
+        let tokens = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        self.read_module(at, folder, file, tokens);
+    }
+
+    fn read_module(&mut self, at: &[String], folder: &str, file: String, tokens: TokenStream) {
+        let mut module = Module { file: file.clone(), ..Module::default() };
+        let mut inside = Vec::new();
+        read_tokens(&mut module, &mut inside, tokens, true);
+        self.modules.insert(at.to_vec(), module);
+        for (name, tokens) in inside {
+            let at = [at, &[name]].concat();
+            match tokens {
+                Some(tokens) => self.read_module(&at, folder, file.clone(), tokens),
+                None => {
+                    let path = format!("{folder}/{}", at.join("/"));
+                    let mut files = [format!("{path}.rs"), format!("{path}/mod.rs")].into_iter();
+                    let file = files.find(|file| self.root.join(file).exists());
+                    let file = file.unwrap_or_else(|| panic!("no file for `{path}`"));
+                    self.read_file(&at, folder, file);
+                }
+            }
+        }
+    }
+}
+
+/// Writes down what these tokens define, import and name.
+fn read_tokens(
+    module: &mut Module,
+    inside: &mut Vec<(String, Option<TokenStream>)>,
+    tokens: TokenStream,
+    is_top: bool,
+) {
+    let tokens = Vec::from_iter(tokens);
+    let mut index = 0;
+    let (mut is_public, mut is_test) = (false, false);
+    while let Some(token) = tokens.get(index) {
+        index += 1;
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '#' => {
+                let inner = usize::from(is_punct(tokens.get(index), '!'));
+                if let Some(TokenTree::Group(attribute)) = tokens.get(index + inner) {
+                    let text = attribute.stream().to_string();
+                    is_test |= text == "cfg (test)" || text == "cfg(test)";
+                    if !text.starts_with("doc") {
+                        read_tokens(module, inside, attribute.stream(), false);
+                    }
+                    index += inner + 1;
+                }
+            }
+            TokenTree::Group(group) => {
+                // What a macro is given may define something; what it is made of does not.
+                let of_macro = is_punct(index.checked_sub(2).and_then(|at| tokens.get(at)), '!');
+                read_tokens(module, inside, group.stream(), is_top && of_macro);
+                (is_public, is_test) =
+                    (is_public && group.delimiter() == Delimiter::Parenthesis, false);
+            }
+            TokenTree::Ident(word) => {
+                let word = word.to_string();
+                let next = ident(tokens.get(index));
+                match (word.as_str(), next) {
+                    ("pub", _) => {
+                        is_public = true;
+                        continue;
+                    }
+                    ("use", _) if !is_punct(tokens.get(index), '<') => {
+                        let end = (index..tokens.len())
+                            .find(|at| is_punct(tokens.get(*at), ';'))
+                            .unwrap_or(tokens.len());
+                        imports(&mut module.imports, &[], &tokens[index..end], is_public);
+                        index = end;
+                    }
+                    ("mod", Some(name)) if is_top => {
+                        index += 1;
+                        let body = match tokens.get(index) {
+                            Some(TokenTree::Group(body)) => Some(Group::stream(body)),
+                            _ => None,
+                        };
+                        index += 1;
+                        if !is_test {
+                            module.children.insert(name.clone());
+                            inside.push((name, body));
+                        }
+                    }
+                    (
+                        "const" | "enum" | "fn" | "static" | "struct" | "trait" | "type" | "union",
+                        Some(name),
+                    ) if is_top => {
+                        module.items.insert(name);
+                    }
+                    ("macro_rules", None) if is_punct(tokens.get(index), '!') => {
+                        module.items.extend(ident(tokens.get(index + 1)));
+                    }
+                    _ => {
+                        let mut path = vec![word];
+                        while is_path(&tokens, index) {
+                            let Some(name) = ident(tokens.get(index + 2)) else { break };
+                            path.push(name);
+                            index += 3;
+                        }
+                        if path.len() > 1 {
+                            module.words.insert(path[0].clone());
+                            module.paths.insert(path);
+                        } else {
+                            module.words.extend(path);
+                        }
+                    }
+                }
+                (is_public, is_test) = (false, false);
+            }
+            // The rest of a path that began with a type.
+            TokenTree::Punct(_) if is_path(&tokens, index - 1) => {
+                index += 1 + usize::from(ident(tokens.get(index + 1)).is_some());
+                while is_path(&tokens, index) && ident(tokens.get(index + 2)).is_some() {
+                    index += 3;
+                }
+            }
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+/// What a `use` of these tokens brings in.
+fn imports(into: &mut Vec<Import>, before: &[String], tokens: &[TokenTree], is_public: bool) {
+    let mut add = |path: &Names, name: &str| {
+        into.push(Import { path: path.clone(), name: name.to_owned(), is_public });
+    };
+    let mut path = before.to_vec();
+    let mut tokens = tokens.iter();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(word) if word == "as" => {
+                let name = ident(tokens.next()).unwrap_or_default();
+                return add(&path, &name);
+            }
+            TokenTree::Ident(word) if word == "self" && !path.is_empty() => {}
+            TokenTree::Ident(word) => path.push(word.to_string()),
+            TokenTree::Punct(punct) if punct.as_char() == '*' => return add(&path, "*"),
+            TokenTree::Group(group) => {
+                let inside = Vec::from_iter(group.stream());
+                for one in inside.split(|token| is_punct(Some(token), ',')) {
+                    if !one.is_empty() {
+                        imports(into, &path, one, is_public);
+                    }
+                }
+                return;
+            }
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+    let name = path.last().cloned().unwrap_or_default();
+    add(&path, &name);
+}
+
+fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+}
+
+/// Whether `::` begins here.
+fn is_path(tokens: &[TokenTree], at: usize) -> bool {
+    let is_joint =
+        |punct: &proc_macro2::Punct| punct.as_char() == ':' && punct.spacing() == Spacing::Joint;
+    matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if is_joint(punct))
+        && is_punct(tokens.get(at + 1), ':')
+}
+
+fn ident(token: Option<&TokenTree>) -> Option<String> {
+    match token {
+        Some(TokenTree::Ident(word)) => Some(word.to_string()),
+        _ => None,
+    }
+}
