@@ -9,16 +9,21 @@ pub mod allocations;
 pub mod work;
 
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use self::allocations::Allocations;
+#[allow(unused_imports, reason = "every bench uses a part of this")]
 pub use self::work::finish;
 
 const TURN: Duration = Duration::from_millis(1);
 
 /// Things to compare.
-#[derive(Default)]
-pub struct Race<'a>(Vec<Contestant<'a>>);
+pub struct Race<'a> {
+    contestants: Vec<Contestant<'a>>,
+    clock: fn() -> Duration,
+    rounds: usize,
+}
 
 struct Contestant<'a> {
     run: Box<dyn FnMut() + 'a>,
@@ -35,27 +40,38 @@ pub struct Measured {
     nanoseconds: Vec<f64>,
 }
 
+impl Default for Race<'_> {
+    fn default() -> Self {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        Self::new(|| START.elapsed(), 301)
+    }
+}
+
 impl<'a> Race<'a> {
+    /// Over so many rounds unless `ROUNDS` says another number, by a clock of the caller's.
+    pub fn new(clock: fn() -> Duration, rounds: usize) -> Self {
+        Self { contestants: Vec::new(), clock, rounds: self::rounds(rounds) }
+    }
+
     /// Adds a contestant.
     pub fn enter<T>(&mut self, name: impl Into<String>, mut run: impl FnMut() -> T + 'a) {
         let mut run: Box<dyn FnMut() + 'a> = Box::new(move || drop(black_box(run())));
         run();
         let allocations = allocations::of(&mut run);
         let measured = Measured { name: name.into(), allocations, nanoseconds: Vec::new() };
-        self.0.push(Contestant { run, per_turn: 1, measured });
+        self.contestants.push(Contestant { run, per_turn: 1, measured });
     }
 
     /// Runs them all, in turn. The order changes from round to round.
     pub fn run(self) -> Vec<Measured> {
-        let Self(mut contestants) = self;
-        let rounds = rounds();
+        let Self { mut contestants, clock, rounds } = self;
         if rounds > 1 {
             contestants.iter_mut().for_each(Contestant::calibrate);
         }
         for round in 0..rounds {
             for place in 0..contestants.len() {
                 let next = (place + round) % contestants.len();
-                contestants[next].turn();
+                contestants[next].turn(clock);
             }
         }
         contestants.into_iter().map(|contestant| contestant.measured).collect()
@@ -73,12 +89,12 @@ impl Contestant<'_> {
         self.per_turn = (runs / 20).max(1);
     }
 
-    fn turn(&mut self) {
-        let start = Instant::now();
+    fn turn(&mut self, clock: fn() -> Duration) {
+        let start = clock();
         for _ in 0..self.per_turn {
             (self.run)();
         }
-        let nanoseconds = start.elapsed().as_nanos() as f64 / f64::from(self.per_turn);
+        let nanoseconds = (clock() - start).as_nanos() as f64 / f64::from(self.per_turn);
         self.measured.nanoseconds.push(nanoseconds);
     }
 }
@@ -111,8 +127,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// One under `cargo test`, which only wants to know that the benches run.
-fn rounds() -> usize {
+fn rounds(usual: usize) -> usize {
     let benches = std::env::args().any(|argument| argument == "--bench");
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    if benches { rounds.unwrap_or(301) } else { 1 }
+    if benches { rounds.unwrap_or(usual) } else { 1 }
 }
