@@ -114,7 +114,8 @@ async fn model(messages: Messages) -> Result<tower_agent::ModelResponse, BoxErro
 async fn tool(call: &ToolCall) -> Result<Value, BoxError> {
     match &*call.name {
         "add" => {
-            let Add { a, b } = serde_path_to_error::deserialize(&*call.arguments)?;
+            let text = &mut serde_json::Deserializer::from_str(call.arguments.as_str());
+            let Add { a, b } = serde_path_to_error::deserialize(text)?;
             Ok(Value::from(a + b))
         }
         name => Err(format!("there is no tool `{name}`").into()),

@@ -38,7 +38,7 @@ fn calls(response: &AgentResponse) -> String {
         let calls: Vec<_> = message
             .tool_calls()
             .map(|call| {
-                let arguments = call.arguments.as_object().unwrap().values();
+                let arguments = call.arguments.value().as_object().unwrap().values();
                 let numbers: Vec<_> =
                     arguments.map(|number| number.as_f64().unwrap().to_string()).collect();
                 format!("{}({})", call.name, numbers.join(", "))

@@ -35,7 +35,7 @@ pub fn answer(messages: &Messages, sums: usize) -> ModelResponse {
     let turn = messages.len() / 2;
     let message = if turn < sums {
         let arguments = format!(r#"{{"a":{turn},"b":1}}"#);
-        let call = ToolCall::from_text(format!("call_{turn}"), "add", &arguments);
+        let call = ToolCall::from_text(format!("call_{turn}"), "add", arguments);
         Message::new(Role::Assistant, [Part::from(call)])
     } else {
         Message::assistant("done")

@@ -1,6 +1,7 @@
 //! The tool calls of a turn.
 
 use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::Value;
 use tower::ServiceExt;
 
 use super::loop_state::{LoopState, refusal};
@@ -143,7 +144,10 @@ impl LoopState<'_> {
         let by_default = Slot::Answered(default.clone());
         let answer = ToolAnswer {
             call: call.clone(),
-            arguments: response.changed_arguments().unwrap_or(&call.arguments).clone(),
+            arguments: match response.changed_arguments() {
+                Some(changed) => Value::clone(changed).into(),
+                None => call.arguments.clone(),
+            },
             declaration: self.tools.declaration(&call.name).cloned(),
             response,
             default,

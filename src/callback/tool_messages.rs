@@ -4,12 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::function::{Later, Now};
 use crate::maybe_future::MaybeFuture;
-use crate::message::{Message, Part, ToolCall, ToolResult};
+use crate::message::{Arguments, Message, Part, ToolCall, ToolResult};
 use crate::panic::{CatchPanic, catch};
 use crate::tool::{ToolDeclaration, ToolResponse};
 
@@ -20,7 +18,7 @@ pub struct ToolAnswer {
     /// What the model asked for.
     pub call: ToolCall,
     /// The arguments that the tool was given, after `before_tool`.
-    pub arguments: Arc<Value>,
+    pub arguments: Arguments,
     /// The answer, after `after_tool`.
     pub response: ToolResponse,
     /// What the model was told of the tool. `None` for one that does not exist.

@@ -1,5 +1,6 @@
 //! What is said: messages made of parts, and the list they stand in.
 
+mod arguments;
 mod messages;
 mod metadata;
 mod open_calls;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::arguments::Arguments;
 pub use self::messages::{Iter, Messages};
 pub use self::metadata::Metadata;
 pub use self::part::{Image, ImageSource, Part, Reasoning, Text};

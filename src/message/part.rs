@@ -127,7 +127,8 @@ impl From<&Value> for Part {
     fn from(value: &Value) -> Self {
         Self::from_text(match value {
             Value::String(text) => text.clone(),
-            other => other.to_string(),
+            // What `to_string` writes, without the machinery of `Display`; it cannot fail.
+            other => serde_json::to_string(other).unwrap_or_default(),
         })
     }
 }

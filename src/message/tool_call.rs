@@ -1,9 +1,8 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{Part, ProviderData};
+use super::{Arguments, Part, ProviderData};
 
 /// The model asks for a tool. Cloning is O(1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,8 +13,8 @@ pub struct ToolCall {
     pub id: Arc<str>,
     /// The tool.
     pub name: Arc<str>,
-    /// The arguments as the model gave them. Text that is no JSON is kept as a JSON string.
-    pub arguments: Arc<Value>,
+    /// The arguments, as the model wrote them.
+    pub arguments: Arguments,
     /// What a provider added and must get back.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
@@ -29,35 +28,26 @@ impl ToolCall {
     /// use tower_agent::message::ToolCall;
     ///
     /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
-    /// assert_eq!(call.arguments["a"], 1);
+    /// assert_eq!(call.arguments.value()["a"], 1);
     /// ```
     #[must_use]
-    pub fn new(id: impl Into<Arc<str>>, name: impl Into<Arc<str>>, arguments: Value) -> Self {
-        Self {
-            id: id.into(),
-            name: name.into(),
-            arguments: Arc::new(arguments),
-            provider: ProviderData::default(),
-        }
+    pub fn new(
+        id: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+        arguments: impl Into<Arguments>,
+    ) -> Self {
+        let (id, name, arguments) = (id.into(), name.into(), arguments.into());
+        Self { id, name, arguments, provider: ProviderData::default() }
     }
 
-    /// A call whose arguments are the model's own text, kept even where it is no JSON.
+    /// A call whose arguments are the model's own [text](Arguments::from_text).
     #[must_use]
-    pub fn from_text(id: impl Into<Arc<str>>, name: impl Into<Arc<str>>, arguments: &str) -> Self {
-        let value = match arguments.trim() {
-            "" => Value::Object(serde_json::Map::new()),
-            text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(arguments.into())),
-        };
-        Self::new(id, name, value)
-    }
-
-    /// The arguments as the text a provider expects, the inverse of [`from_text`](Self::from_text).
-    #[must_use]
-    pub fn arguments_text(&self) -> String {
-        match &*self.arguments {
-            Value::String(text) => text.clone(),
-            value => value.to_string(),
-        }
+    pub fn from_text(
+        id: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+        arguments: impl Into<String>,
+    ) -> Self {
+        Self::new(id, name, Arguments::from_text(arguments))
     }
 }
 

@@ -1,11 +1,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::Delta;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Part, Reasoning, Role, Text, ToolCall};
+use crate::message::{Arguments, Message, Part, Reasoning, Role, Text, ToolCall};
 
 /// What the deltas of an attempt add up to so far.
 #[derive(Debug, Default)]
@@ -93,7 +91,7 @@ impl From<Piece> for Part {
             Piece::Text(text) => Self::Text(Text { text, ..Text::default() }),
             Piece::Reasoning(text) => Self::Reasoning(Reasoning { text, ..Reasoning::default() }),
             Piece::ToolCall { id, name, arguments, .. } => {
-                Self::ToolCall(ToolCall::from_text(id, name, &arguments))
+                Self::ToolCall(ToolCall::from_text(id, name, arguments))
             }
         }
     }
@@ -109,7 +107,7 @@ pub(super) fn deltas(message: &Message) -> Vec<Delta> {
             Part::ToolCall(call) => {
                 let (id, name) = (call.id.clone(), call.name.clone());
                 deltas.push(Delta::ToolCall { index, id, name });
-                deltas.push(Delta::Arguments { index, json: call.arguments_text() });
+                deltas.push(Delta::Arguments { index, json: call.arguments.as_str().to_owned() });
             }
             _ => {}
         }
@@ -128,8 +126,8 @@ pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
     fn thoughts(message: &Message) -> impl Iterator<Item = u8> {
         message.parts().iter().filter_map(as_thought).flat_map(str::bytes)
     }
-    fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Value)> {
-        message.tool_calls().map(|call| (&*call.id, &*call.name, &*call.arguments))
+    fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Arguments)> {
+        message.tool_calls().map(|call| (&*call.id, &*call.name, &call.arguments))
     }
     words(one).eq(words(other)) && thoughts(one).eq(thoughts(other)) && calls(one).eq(calls(other))
 }

@@ -205,8 +205,8 @@ fn deltas(message: &Message, size: usize) -> Vec<Delta> {
                 let (index, id, name) = (calls, call.id.clone(), call.name.clone());
                 calls += 1;
                 deltas.push(Delta::ToolCall { index, id, name });
-                let text = call.arguments_text();
-                deltas.extend(chunks(&text, size).map(|json| Delta::Arguments { index, json }));
+                let text = call.arguments.as_str();
+                deltas.extend(chunks(text, size).map(|json| Delta::Arguments { index, json }));
             }
             _ => {}
         }

@@ -1,11 +1,13 @@
 use std::fmt;
 
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::schema::{Parameters, Place, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
+use crate::message::Arguments;
 
 /// Argument types of a tool function: any type that is `Deserialize` and [`JsonSchema`].
 ///
@@ -51,6 +53,32 @@ impl fmt::Display for InvalidArguments {
 
 impl std::error::Error for InvalidArguments {}
 
+/// Parses the model's text as an `A`, so that nothing it says is lost. Text that does not fit is
+/// looked at as a value, for what is wrong with it.
+pub(super) fn parse_text<A: DeserializeOwned>(
+    arguments: &Arguments,
+    tool: &Parameters,
+) -> Result<A> {
+    let read = match tool.place {
+        Place::Whole => arguments.parse().ok(),
+        Place::Property if looks_like_object(arguments.as_str()) => {
+            arguments.parse().ok().map(|Property { value }| value)
+        }
+        _ => None,
+    };
+    read.map_or_else(|| parse(arguments.value(), tool), Ok)
+}
+
+#[derive(Deserialize)]
+struct Property<A> {
+    value: A,
+}
+
+/// Whether text is that of an object, or of one that broke off.
+pub(super) fn looks_like_object(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
 /// Parses arguments as an `A`.
 pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Result<A> {
     let bare = (tool.place == Place::Property).then(|| wrapped(sent, &tool.schema)).flatten();
@@ -61,6 +89,9 @@ pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Res
         Place::Nowhere if arguments.is_object() => ("", &Value::Null),
         _ => ("", arguments),
     };
+    if let Ok(read) = A::deserialize(inside) {
+        return Ok(read);
+    }
     serde_path_to_error::deserialize(inside).map_err(|error| {
         let path = match (place, error.path().to_string()) {
             (place, path) if path == "." => place.to_owned(),
@@ -117,7 +148,7 @@ fn invalid(invalid: InvalidArguments) -> Error {
 pub(super) fn wrapped(arguments: &Value, schema: &Value) -> Option<Value> {
     let is_bare = match arguments {
         Value::Object(_) => false,
-        Value::String(text) => !text.trim_start().starts_with('{'),
+        Value::String(text) => !looks_like_object(text),
         _ => true,
     };
     (is_bare && is_wrapped(schema)).then(|| json!({ VALUE: arguments }))

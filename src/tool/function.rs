@@ -76,7 +76,11 @@ where
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
         let Inner { function, parameters } = &*self.inner;
-        match arguments::parse(request.arguments(), parameters) {
+        let arguments = match request.changed_arguments() {
+            Some(changed) => arguments::parse(changed, parameters),
+            None => arguments::parse_text(&request.call().arguments, parameters),
+        };
+        match arguments {
             Ok(arguments) => function(arguments, request),
             Err(error) => MaybeFuture::ready(Err(error)),
         }

@@ -69,17 +69,17 @@ impl<T: IntoToolResponse, E: Into<BoxError>> IntoToolResponse for Result<T, E> {
     }
 }
 
-macro_rules! serialised {
+macro_rules! values {
     ($($answer:ty),* $(,)?) => {$(
         impl IntoToolResponse for $answer {
             fn into_tool_response(self) -> Result<ToolResponse> {
-                Json(self).into_tool_response()
+                Ok(ToolResponse::new(self))
             }
         }
     )*};
 }
 
-serialised! {
+values! {
     (), bool, String, &'static str, Value,
     i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64,
 }

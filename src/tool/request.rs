@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::arguments::wrapped;
+use super::arguments::{looks_like_object, wrapped};
 use super::{Effect, ToolDeclaration, ToolResponse};
 use crate::call::Extensions;
 use crate::call::Request;
@@ -59,6 +59,7 @@ impl ToolRequest {
     #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
         if let Some(tool) = &declaration
+            && (self.arguments.is_some() || !looks_like_object(self.call.arguments.as_str()))
             && let Some(object) = wrapped(self.arguments(), tool.parameters())
         {
             self.arguments = Some(Arc::new(object));
@@ -90,12 +91,18 @@ impl ToolRequest {
     /// such as a number or a list, are its property `value`.
     #[must_use]
     pub fn arguments(&self) -> &Value {
-        self.arguments.as_ref().unwrap_or(&self.call.arguments)
+        self.changed_arguments().unwrap_or_else(|| self.call.arguments.value())
     }
 
     /// Returns the arguments for the tool, to change them. They must stay an object.
     pub fn arguments_mut(&mut self) -> &mut Value {
-        Arc::make_mut(self.arguments.get_or_insert_with(|| self.call.arguments.clone()))
+        let own = || Arc::new(self.call.arguments.value().clone());
+        Arc::make_mut(self.arguments.get_or_insert_with(own))
+    }
+
+    /// Those that take the place of the call's own.
+    pub(super) fn changed_arguments(&self) -> Option<&Value> {
+        self.arguments.as_deref()
     }
 
     /// Returns the declaration of the tool, or `None` if the tool does not exist.
@@ -135,7 +142,8 @@ impl Request for ToolRequest {
     }
 
     fn is_changed_from(&self, earlier: &Self) -> bool {
-        self.call != earlier.call || self.arguments() != earlier.arguments()
+        let are_own = self.arguments.is_none() && earlier.arguments.is_none();
+        self.call != earlier.call || !are_own && self.arguments() != earlier.arguments()
     }
 
     fn mark(&self, response: &mut ToolResponse, replaced: Option<&ToolResponse>, origin: Origin) {

@@ -319,10 +319,56 @@ fn a_delta_has_what_really_changed() {
 #[test]
 fn text_that_is_no_json_is_kept() {
     let call = ToolCall::from_text("1", "add", r#"{"a": 1, "#);
-    assert_eq!(*call.arguments, Value::String(r#"{"a": 1, "#.into()));
-    assert_eq!(call.arguments_text(), r#"{"a": 1, "#);
-    assert_eq!(*ToolCall::from_text("1", "add", " ").arguments, json!({}));
-    assert_eq!(ToolCall::from_text("1", "add", r#"{"a": 1}"#).arguments_text(), r#"{"a":1}"#);
+    assert_eq!(call.arguments, Value::String(r#"{"a": 1, "#.into()));
+    assert_eq!(call.arguments.as_str(), r#"{"a": 1, "#);
+    assert!(!call.arguments.is_json());
+    assert_eq!(ToolCall::from_text("1", "add", " ").arguments, json!({}));
+    assert_eq!(ToolCall::from_text("1", "add", r#"{"a": 1}"#).arguments.as_str(), r#"{"a": 1}"#);
+}
+
+#[test]
+fn arguments_are_saved_letter_for_letter() {
+    let texts = [
+        r#" { "b" : 123456789012345678901234567890 ,"a":1.10, "a": "\u0041" } "#,
+        r#"{"a": 1, "#,
+        "\"disk\"",
+        "3",
+        "{}",
+    ];
+    for text in texts {
+        let call = ToolCall::from_text("1", "add", text);
+        let asks = Message::new(tower_agent::Role::Assistant, [Part::from(call)]);
+        let saved = serde_json::to_value(&asks).unwrap();
+        let restored: Message = serde_json::from_value(saved).unwrap();
+        assert_eq!(restored, asks);
+        assert_eq!(restored.tool_calls().next().unwrap().arguments.as_str(), text);
+    }
+    // A program that builds messages need not write text.
+    let plain = json!({ "id": "1", "name": "add", "arguments": { "a": 1 } });
+    let call: ToolCall = serde_json::from_value(plain).unwrap();
+    assert_eq!(
+        (call.arguments.as_str(), call.arguments == json!({ "a": 1 })),
+        (r#"{"a":1}"#, true)
+    );
+}
+
+#[tokio::test]
+async fn a_tool_reads_what_the_model_wrote() {
+    #[derive(Deserialize, JsonSchema)]
+    struct Large {
+        n: u128,
+    }
+    const TEXT: &str = r#"{"n": 123456789012345678901234567890}"#;
+    let tool = Tool::function("large", "Takes a large number.", |Large { n }| n.to_string());
+    let call = || ToolRequest::new(ToolCall::from_text("1", "large", TEXT));
+    let answer = tool.clone().into_service().oneshot(call()).await.unwrap();
+    assert_eq!(answer.value(), "123456789012345678901234567890");
+
+    // What a callback has changed is read in its place.
+    let mut changed = call();
+    changed.arguments_mut()["n"] = json!(7);
+    assert_eq!(changed.call().arguments.as_str(), TEXT);
+    assert_eq!(tool.into_service().oneshot(changed).await.unwrap().value(), "7");
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -473,8 +473,7 @@ impl Transcript {
                     transcript.thoughts.push_str(&thought.text);
                 }
             }
-            let call =
-                |call: &ToolCall| format!("{} {} {}", call.id, call.name, call.arguments_text());
+            let call = |call: &ToolCall| format!("{} {} {}", call.id, call.name, call.arguments);
             transcript.say(message.text(), message.tool_calls().map(call).collect());
         }
         transcript.sorted()

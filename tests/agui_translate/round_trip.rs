@@ -42,7 +42,7 @@ fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Said> {
             let calls = message.tool_calls().map(|call| {
                 next += 1;
                 numbers.insert(call.id.clone(), next);
-                (next, call.name.to_string(), call.arguments_text(), call.provider.clone())
+                (next, call.name.to_string(), call.arguments.to_string(), call.provider.clone())
             });
             let calls: Vec<_> = calls.collect();
             let mut results = message.tool_results();

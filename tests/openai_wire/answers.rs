@@ -126,7 +126,7 @@ fn calls() -> Value {
 fn assert_calls(message: &Message) {
     let calls: Vec<_> = message
         .tool_calls()
-        .map(|call| (&*call.id, &*call.name, (*call.arguments).clone()))
+        .map(|call| (&*call.id, &*call.name, call.arguments.value().clone()))
         .collect();
     let expected = [
         ("a", "add", json!({ "a": 1 })),

@@ -93,7 +93,7 @@ async fn assert_fixture(replies: Vec<Reply>) {
         assert_eq!(response.message().text(), "aé漢🦀\n", "split at {at}");
         let calls: Vec<_> = response.message().tool_calls().collect();
         assert_eq!((&*calls[0].id, &*calls[0].name), ("a", "add"), "split at {at}");
-        assert_eq!(*calls[0].arguments, json!({ "city": "Tromsø 🦀" }), "split at {at}");
+        assert_eq!(calls[0].arguments, json!({ "city": "Tromsø 🦀" }), "split at {at}");
         assert_eq!((&*calls[1].id, &*calls[1].name), ("b", "now"), "split at {at}");
         assert_eq!(response.usage().total(), 3, "split at {at}");
         assert_eq!(response.finish_reason(), &FinishReason::ToolCalls, "split at {at}");

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tower_agent::stream::Delta;
-use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse};
+use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Tool};
 
-use crate::support::server::{Server, delta, events, finished};
+use crate::support::server::{self, Server, delta, events, finished, says};
 use crate::support::{arguments, begins, deltas, stream};
 
 async fn streamed(
@@ -61,8 +61,8 @@ async fn as_the_protocol_has_them() {
     assert_eq!(deltas, expected);
     let response = response.unwrap();
     let calls: Vec<_> = response.message().tool_calls().collect();
-    assert_eq!(*calls[0].arguments, json!({ "a": 1 }));
-    assert_eq!(*calls[1].arguments, json!({}));
+    assert_eq!(calls[0].arguments, json!({ "a": 1 }));
+    assert_eq!(calls[1].arguments, json!({}));
 }
 
 #[tokio::test]
@@ -259,4 +259,41 @@ async fn a_call_that_never_gets_a_name() {
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.message().contains("without a tool's name"), "{error}");
     assert_eq!(deltas, []);
+}
+
+/// The order of its keys, its spacing and all its digits.
+#[tokio::test]
+async fn what_the_model_wrote_goes_back_letter_for_letter() {
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Pay {
+        to: String,
+        amount: u128,
+    }
+    const WRITTEN: &str =
+        r#"{ "to":"Z\u00fcrich",  "amount" : 123456789012345678901234567890 , "a":1.10 }"#;
+
+    let function = json!({ "name": "pay", "arguments": WRITTEN });
+    let calls = json!([{ "id": "call_1", "type": "function", "function": function }]);
+    let message = json!({ "content": null, "tool_calls": calls });
+    let plain = server::json(200, &json!({ "choices": [{ "message": message }] }));
+    let pieces = [(Some("call_1"), Some("pay"), &WRITTEN[..21]), (None, None, &WRITTEN[21..])];
+    let pieces = pieces.map(|(id, name, text)| piece(Some(0), id, name, text));
+    let chunks = pieces.map(|piece| delta(json!({ "tool_calls": [piece] })));
+    let streamed = events(&[&chunks[..], &[finished("tool_calls")]].concat());
+    let done = events(&[delta(json!({ "content": "Paid." })), finished("stop")]);
+
+    let pay = |Pay { to, amount }: Pay| format!("{amount} to {to}");
+    for (is_stream, replies) in [(false, [plain, says("Paid.")]), (true, [streamed, done])] {
+        let server = Server::start(replies).await;
+        let tool = Tool::function("pay", "Pays.", pay);
+        let agent = Agent::builder(server.model()).tool(tool).build().unwrap();
+        let response = match is_stream {
+            true => agent.stream("Pay!").response().await,
+            false => agent.run("Pay!").await,
+        };
+        assert_eq!(response.unwrap().text(), "Paid.");
+        let sent = &server.seen()[1].body["messages"];
+        assert_eq!(sent[1]["tool_calls"][0]["function"]["arguments"], WRITTEN);
+        assert_eq!(sent[2]["content"], "123456789012345678901234567890 to Z\u{fc}rich");
+    }
 }

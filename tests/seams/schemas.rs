@@ -166,7 +166,7 @@ async fn an_argument_that_is_sent_bare_is_taken() {
 #[tokio::test]
 async fn an_object_that_broke_off_is_not_taken_for_a_text() {
     let call = ToolCall::from_text("call", "tool", r#"{"value": "di"#);
-    let error = given::<String>((*call.arguments).clone()).await.unwrap_err();
+    let error = given::<String>(call.arguments.value().clone()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArguments);
     assert!(error.message().contains("not JSON"), "{error}");
 }

@@ -23,6 +23,8 @@ pub struct Server {
 pub struct Seen {
     pub head: String,
     pub body: Value,
+    /// The body, byte for byte.
+    pub text: String,
 }
 
 impl Seen {
@@ -98,7 +100,7 @@ pub async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen>
             return None;
         }
     };
-    let mut seen = Seen { head, body: Value::Null };
+    let mut seen = Seen { head, body: Value::Null, text: String::new() };
     let length: usize = seen.header("content-length").map_or(0, |value| value.parse().unwrap());
     while bytes.len() < length {
         if socket.read_buf(&mut bytes).await.ok()? == 0 {
@@ -106,6 +108,7 @@ pub async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen>
         }
     }
     seen.body = serde_json::from_slice(&bytes).unwrap();
+    seen.text = String::from_utf8(bytes).unwrap();
     Some(seen)
 }
 

@@ -87,7 +87,7 @@ async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> 
     for (index, call) in message.tool_calls().enumerate() {
         let (id, name) = (call.id.clone(), call.name.clone());
         attempt.send(Delta::ToolCall { index, id, name }).await?;
-        attempt.send(Delta::Arguments { index, json: call.arguments_text() }).await?;
+        attempt.send(Delta::Arguments { index, json: call.arguments.to_string() }).await?;
     }
     Ok(attempt.finish().await?.into())
 }

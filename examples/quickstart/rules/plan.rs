@@ -148,7 +148,7 @@ impl Progress<'_> {
         let steps = self.plan.steps.iter().zip(&self.steps).enumerate();
         steps.filter_map(move |(index, (step, state))| match state {
             State::Ready(arguments) => {
-                Some(ToolCall::new(id(index), step.tool, arguments.clone().into()))
+                Some(ToolCall::new(id(index), step.tool, Value::from(arguments.clone())))
             }
             _ => None,
         })

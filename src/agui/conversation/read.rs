@@ -64,7 +64,7 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 for asked in tool_calls {
                     let function = &asked.function;
                     let (id, name) = (asked.id.clone(), function.name.clone());
-                    let mut call = ToolCall::from_text(id, name, &function.arguments);
+                    let mut call = ToolCall::from_text(id, name, &*function.arguments);
                     if let Some(value) = &asked.encrypted_value {
                         call.provider = provider_data(value);
                     }

@@ -57,7 +57,7 @@ fn assistant(
             }
             Part::ToolCall(call) => {
                 let (id, name) = (call.id.clone(), call.name.clone());
-                let mut asked = wire::ToolCall::new(id, name, call.arguments_text());
+                let mut asked = wire::ToolCall::new(id, name, call.arguments.as_str());
                 asked.encrypted_value = encrypted(&call.provider);
                 tool_calls.push(asked);
             }

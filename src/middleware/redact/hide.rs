@@ -1,10 +1,11 @@
 //! Replaces texts in messages, parts and JSON. What contains a changed text is copied.
 
-use std::sync::Arc;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::message::{Message, Part, ProviderData};
+use crate::message::{Arguments, Message, Part, ProviderData};
 
 /// Returns the replacement of a text, or `None` to leave it.
 pub(super) type Replaces<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -49,13 +50,13 @@ fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
             reasoning.provider = ProviderData::default();
         }
         Part::ToolCall(call) => {
-            let (name, arguments) =
-                ((change.name)(&call.name), value(&call.arguments, &*change.text));
-            if name.is_none() && arguments.is_none() {
+            let (name, hidden) =
+                ((change.name)(&call.name), arguments(&call.arguments, &*change.text));
+            if name.is_none() && hidden.is_none() {
                 return None;
             }
             call.name = name.map_or_else(|| call.name.clone(), Into::into);
-            call.arguments = arguments.map_or_else(|| call.arguments.clone(), Arc::new);
+            call.arguments = hidden.unwrap_or_else(|| call.arguments.clone());
         }
         Part::ToolResult(result) => {
             let (name, said) = ((change.name)(&result.name), parts(&result.parts, change));
@@ -69,6 +70,89 @@ fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
     }
     Some(changed)
 }
+
+/// Text that is no JSON stays none.
+pub(super) fn arguments(arguments: &Arguments, change: Text<'_>) -> Option<Arguments> {
+    let seen = arguments.value();
+    match value(seen, change) {
+        Some(Value::String(text)) if !arguments.is_json() => Some(Arguments::from_text(text)),
+        Some(hidden) => Some(hidden.into()),
+        // Of a key that stands there twice only the last was looked at.
+        None if arguments.parse().is_ok_and(|Entries(all)| all != entries(seen)) => {
+            Some(seen.clone().into())
+        }
+        None => None,
+    }
+}
+
+/// How many entries the objects in a value have.
+fn entries(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(entries).sum(),
+        Value::Object(object) => object.values().map(|value| 1 + entries(value)).sum(),
+        _ => 0,
+    }
+}
+
+/// How many entries the objects in a text have.
+struct Entries(usize);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Count).map(Self)
+    }
+}
+
+struct Count;
+
+impl<'de> Visitor<'de> for Count {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
+        let mut count = 0;
+        while let Some(Entries(more)) = items.next_element()? {
+            count += more;
+        }
+        Ok(count)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<usize, A::Error> {
+        let mut count = 0;
+        while let Some((IgnoredAny, Entries(more))) = entries.next_entry()? {
+            count += 1 + more;
+        }
+        Ok(count)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_unit<E>(self) -> Result<usize, E> {
+        Ok(0)
+    }
+}
+
 pub(super) fn value(json: &Value, change: Text<'_>) -> Option<Value> {
     match json {
         Value::String(text) => change(text).map(Value::String),

@@ -6,7 +6,7 @@ use super::Hider;
 use super::hide;
 use super::scanner::Scanner;
 use crate::error::Result;
-use crate::message::ToolCall;
+use crate::message::Arguments;
 use crate::stream::{Delta, Mapper};
 use crate::tool::ToolDeclaration;
 
@@ -102,14 +102,9 @@ impl Mapper for RedactMapper {
     fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
         self.turn_to(Open::Nothing, out);
         for Call { index, json } in self.calls.drain(..) {
-            let mut call = ToolCall::from_text("", "", &json);
-            let json = match hide::value(&call.arguments, &|text| self.hider.text(text)) {
-                Some(hidden) => {
-                    call.arguments = hidden.into();
-                    call.arguments_text()
-                }
-                None => json,
-            };
+            let sent = Arguments::from_text(&*json);
+            let hidden = hide::arguments(&sent, &|text| self.hider.text(text));
+            let json = hidden.map_or(json, |hidden| hidden.as_str().to_owned());
             out.push(Delta::Arguments { index, json });
         }
         Ok(())

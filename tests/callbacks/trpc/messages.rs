@@ -112,7 +112,7 @@ async fn the_function_sees_the_final_arguments_the_final_result_and_the_declarat
             move |answer: ToolAnswer| {
                 let declared = answer.declaration.as_ref().map(|tool| tool.name().to_owned());
                 let value = answer.response.value().clone();
-                let arguments = (*answer.arguments).clone();
+                let arguments = answer.arguments.value().clone();
                 seen.push((answer.call.id.to_string(), declared, arguments, value));
                 async move {
                     tokio::task::yield_now().await;

@@ -34,7 +34,7 @@ async fn arguments_are_enriched_for_the_tool_and_for_all_that_comes_after_it() {
         .tool_result_messages({
             let seen = seen.clone();
             move |answer| {
-                seen.push((*answer.arguments).clone());
+                seen.push(answer.arguments.value().clone());
                 None
             }
         })
@@ -48,7 +48,7 @@ async fn arguments_are_enriched_for_the_tool_and_for_all_that_comes_after_it() {
     assert_eq!(texts(&told(&response)), [enriched.to_string()], "what the tool was given");
     let transcript = model.requests()[1].messages().clone();
     let asked = transcript[1].tool_calls().next().unwrap();
-    assert_eq!(*asked.arguments, json!({ "n": 1 }), "what the model asked for");
+    assert_eq!(asked.arguments, json!({ "n": 1 }), "what the model asked for");
 }
 
 #[tokio::test]

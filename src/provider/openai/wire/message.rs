@@ -131,7 +131,7 @@ fn text_alone(parts: &[Value], join: Option<&str>) -> Option<String> {
 }
 
 fn tool_call(call: &ToolCall) -> Value {
-    let function = json!({ "name": &*call.name, "arguments": call.arguments_text() });
+    let function = json!({ "name": &*call.name, "arguments": call.arguments.as_str() });
     added(json!({ "id": &*call.id, "type": "function", "function": function }), &call.provider)
 }
 

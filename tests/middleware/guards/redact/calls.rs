@@ -185,7 +185,7 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
     assert_eq!(sent[0], "[email-4]");
     assert_eq!(sent[3], "[email-5], [email-4]");
     let messages = response.messages();
-    assert_eq!(*messages[3].tool_calls().next().unwrap().arguments, json!("[email-6]"));
+    assert_eq!(messages[3].tool_calls().next().unwrap().arguments, json!("[email-6]"));
     assert_eq!(messages[4].tool_results().next().unwrap().text(), "[email-7] [email-4]");
     assert_eq!(response.text(), "[email-6], [email-4], [email-4]");
 }

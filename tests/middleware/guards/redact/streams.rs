@@ -74,7 +74,7 @@ async fn nothing_that_is_redacted_reaches_the_reader_in_whatever_pieces_it_comes
             .collect();
         let seen: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(seen, json!({ "to": "[email]", "card": "[card]" }));
-        assert_eq!(*response.messages()[1].tool_calls().next().unwrap().arguments, seen);
+        assert_eq!(response.messages()[1].tool_calls().next().unwrap().arguments, seen);
     }
 }
 

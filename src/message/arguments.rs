@@ -1,0 +1,132 @@
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// The arguments of a tool call: the model's own text. Cloning is O(1).
+///
+/// The text is kept letter for letter, with its spacing, the order of its keys and all the digits
+/// of its numbers, and goes back to the provider as it came. It is parsed when a caller first asks
+/// for the [`value`](Self::value).
+///
+/// Arguments are equal if their texts are; compare a [`Value`] with them for what they mean. They
+/// are saved as a string, the text; JSON of any other type is read as well.
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent::message::Arguments;
+///
+/// let arguments = Arguments::from_text(r#"{ "b": 100000000000000000000000000001, "a": 1 }"#);
+/// assert_eq!(arguments.value()["a"], 1);
+/// assert_eq!(arguments.as_str(), r#"{ "b": 100000000000000000000000000001, "a": 1 }"#);
+/// assert_eq!(Arguments::from(json!({ "a": 1 })).as_str(), r#"{"a":1}"#);
+/// ```
+#[derive(Clone)]
+pub struct Arguments(Arc<Parsed>);
+
+struct Parsed {
+    text: String,
+    value: OnceLock<Value>,
+}
+
+impl Arguments {
+    /// Creates arguments from the model's text, also where it is no JSON. Nothing but white space
+    /// stands for no arguments: `{}`.
+    #[must_use]
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.trim_ascii_start().is_empty() {
+            text = "{}".to_owned();
+        }
+        Self(Arc::new(Parsed { text, value: OnceLock::new() }))
+    }
+
+    /// Returns the text, as the model wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Returns the value that the text stands for; text that is no JSON is a JSON string. Numbers
+    /// that a [`Value`] cannot hold are rounded.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        self.0.value.get_or_init(|| {
+            self.parse().unwrap_or_else(|_| Value::String(self.as_str().to_owned()))
+        })
+    }
+
+    /// Returns whether the text is JSON.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        !self.value().is_string() || self.parse::<Value>().is_ok()
+    }
+
+    /// Parses the text as a `T`. No [`Value`] stands in between.
+    ///
+    /// # Errors
+    ///
+    /// When the text is no JSON, or not that of a `T`.
+    pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.as_str())
+    }
+}
+
+/// The value's text, without white space.
+impl From<Value> for Arguments {
+    fn from(value: Value) -> Self {
+        // What `Display` writes, without its machinery; a `Value` always serialises.
+        let text = serde_json::to_string(&value).unwrap_or_default();
+        Self(Arc::new(Parsed { text, value: value.into() }))
+    }
+}
+
+impl Default for Arguments {
+    /// No arguments: `{}`.
+    fn default() -> Self {
+        Self::from_text("{}")
+    }
+}
+
+impl PartialEq for Arguments {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Arguments {}
+
+impl PartialEq<Value> for Arguments {
+    fn eq(&self, other: &Value) -> bool {
+        self.value() == other
+    }
+}
+
+impl fmt::Display for Arguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Arguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Arguments {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(|value| match value {
+            Value::String(text) => Self::from_text(text),
+            value => Self::from(value),
+        })
+    }
+}
