@@ -14,14 +14,13 @@ use super::options::{
     AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics, Semantics,
 };
 use super::step::{self, Step};
-use super::transcript::Transcript;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use super::whole::make_whole;
 use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::callback::{InTree, ShowTool};
-use crate::context::RunContext;
+use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
 use crate::model::{ModelRequest, ModelResponse, Settings};
@@ -113,7 +112,7 @@ impl<'a> LoopState<'a> {
             semantics: Semantics::inside(config.semantics, request.context().carries()).run,
             settings,
             tools,
-            transcript: Transcript::new(request.context(), request.messages()),
+            transcript: request.context().write(request.messages()),
             new_from: request.messages().len(),
             iterations: 0,
             turn: request.context().clone(),
@@ -130,8 +129,7 @@ impl<'a> LoopState<'a> {
             emitter.tell_answers(added).await;
         }
         let agents = &self.config.sub_agents;
-        let whose = |messages: &Messages| whose_turn(self.context(), agents, messages);
-        match self.transcript.read(whose) {
+        match whose_turn(self.context(), agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
             Ok(None) => {}
             // Another agent asked for them in this run, and stopped; this one is in its place.

@@ -40,7 +40,6 @@ mod stream;
 mod team;
 mod team_response;
 mod tools;
-mod transcript;
 mod transfer;
 mod waiting;
 mod whole;

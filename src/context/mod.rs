@@ -24,7 +24,7 @@ pub(crate) use self::carried::{Carried, Place};
 pub use self::checkpoint::Checkpoint;
 pub(crate) use self::joined::Joined;
 pub(crate) use self::nesting::Nesting;
-pub(crate) use self::record::{Conversation, Open, Record, Suspended};
+pub(crate) use self::record::{Conversation, Open, Record, Suspended, Transcript};
 pub(crate) use self::slot::Slot;
 pub(crate) use self::turn::Turn;
 pub use self::values::{ValueTypeError, Values};

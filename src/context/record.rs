@@ -1,6 +1,7 @@
 //! What is kept of a conversation while agents work on it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ pub(crate) struct Record(Arc<Mutex<Kept>>);
 #[derive(Debug, Default)]
 struct Kept {
     messages: Messages,
+    /// What the loop that writes it goes by, where it reads otherwise: what that was asked, and
+    /// what was said since.
+    told: Option<Messages>,
     /// Those from here on were said in this run.
     new_from: usize,
     /// What the agent that opened it was asked.
@@ -50,6 +54,50 @@ impl Kept {
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |id| self.holds_in(id));
         messages.extend(slot::settle(&calls));
+        messages
+    }
+
+    /// What the loop that writes it goes by.
+    fn told(&self) -> &Messages {
+        self.told.as_ref().unwrap_or(&self.messages)
+    }
+
+    fn push(&mut self, message: Message) {
+        if let Some(ids) = &mut self.ids {
+            count(&message, ids);
+        }
+        if let Some(told) = &mut self.told {
+            told.push(message.clone());
+        }
+        self.messages.push(message);
+    }
+
+    /// Other messages take the place of all that was said. The loop that writes it, if there is
+    /// one still, goes by what it has said.
+    fn replace(&mut self, messages: Messages) {
+        let earlier = std::mem::replace(&mut self.messages, messages);
+        if self.is_written {
+            self.told.get_or_insert(earlier);
+        }
+        self.calls.clear();
+    }
+
+    /// The conversation of an agent that was asked this, with what it has said before. `joined`
+    /// is the number of messages at which it came in, if it has not opened the conversation.
+    fn begin(&mut self, agent: &str, asked: &Messages, joined: Option<usize>) -> Messages {
+        self.replace(self.messages());
+        self.ids = None;
+        let from = joined.unwrap_or(self.new_from);
+        let has_answered = self.answered.as_ref().filter(|(by, _)| **by == *agent);
+        if has_answered.is_some_and(|(_, earlier)| earlier != asked) {
+            // It is asked something else.
+            self.messages.truncate(from);
+        }
+        let mut messages = asked.clone();
+        messages.extend(self.messages.range(from).cloned());
+        if joined.is_none() {
+            (self.messages, self.new_from) = (messages.clone(), asked.len());
+        }
         messages
     }
 
@@ -215,7 +263,7 @@ impl Record {
     /// Of two calls at the same time the second has a record of its own.
     pub(crate) fn open(&self, asked: &Messages) -> (Self, Open) {
         let mut kept = lock(&self.0);
-        if kept.is_open {
+        if kept.is_open || kept.is_written {
             drop(kept);
             return self.anew().open(asked);
         }
@@ -245,18 +293,31 @@ impl Record {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Claims the record for one loop. Of two at the same time the second has one of its own, which
-    /// begins with these messages.
-    pub(crate) fn claim(&self, messages: &Messages) -> Self {
-        if std::mem::replace(&mut lock(&self.0).is_written, true) {
-            return Self::asking(messages);
+    /// Claims the record for the loop of an agent, as [`begin`](Self::begin) has it. Of two loops at
+    /// the same time the second has a record of its own, which begins with these messages.
+    pub(crate) fn write(&self, agent: &str, asked: &Messages, joined: Option<usize>) -> Transcript {
+        let mut kept = lock(&self.0);
+        if kept.is_written {
+            drop(kept);
+            let own = Self::asking(asked);
+            lock(&own.0).is_written = true;
+            return Transcript(own);
         }
-        self.clone()
+        let messages = kept.begin(agent, asked, joined);
+        kept.told = joined.map(|_| messages);
+        kept.is_written = true;
+        drop(kept);
+        Transcript(self.clone())
     }
 
-    /// The loop that has claimed it writes no more.
-    pub(crate) fn leave(&self) {
-        lock(&self.0).is_written = false;
+    /// What the loop that writes it goes by.
+    pub(crate) fn messages(&self) -> Messages {
+        self.read(Messages::clone)
+    }
+
+    /// Looks at what the loop that writes it goes by.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Messages) -> T) -> T {
+        read(lock(&self.0).told())
     }
 
     /// Whether calls are open in it, or in a conversation that it holds.
@@ -273,24 +334,7 @@ impl Record {
     /// The conversation of an agent that was asked this, with what it has said before. `joined`
     /// is the number of messages at which it came in, if it has not opened the conversation.
     pub(crate) fn begin(&self, agent: &str, asked: &Messages, joined: Option<usize>) -> Messages {
-        let kept = &mut *lock(&self.0);
-        kept.messages = kept.messages();
-        kept.calls.clear();
-        kept.ids = None;
-        let from = joined.unwrap_or(kept.new_from);
-        let has_answered = kept.answered.as_ref().filter(|(by, _)| **by == *agent);
-        if has_answered.is_some_and(|(_, earlier)| earlier != asked) {
-            // It is asked something else.
-            while kept.messages.len() > from {
-                kept.messages.pop();
-            }
-        }
-        let mut messages = asked.clone();
-        messages.extend(kept.messages.range(from).cloned());
-        if joined.is_none() {
-            (kept.messages, kept.new_from) = (messages.clone(), asked.len());
-        }
-        messages
+        lock(&self.0).begin(agent, asked, joined)
     }
 
     /// The loop of an agent that was asked this has answered.
@@ -300,11 +344,7 @@ impl Record {
 
     /// Notes what was said.
     pub(crate) fn push(&self, message: Message) {
-        let kept = &mut *lock(&self.0);
-        if let Some(ids) = &mut kept.ids {
-            count(&message, ids);
-        }
-        kept.messages.push(message);
+        lock(&self.0).push(message);
     }
 
     /// Names a call of the last turn, in the whole conversation.
@@ -318,8 +358,7 @@ impl Record {
         if kept.messages.len() != messages.len() {
             kept.ids = None;
         }
-        kept.messages = messages;
-        kept.calls.clear();
+        kept.replace(messages);
     }
 
     /// What the agent that opened it was asked; of a conversation that was saved, all of it.
@@ -368,15 +407,13 @@ impl Record {
         *place = slot;
     }
 
-    /// The turn is over. Returns what its calls were answered, and of that the answers of calls
-    /// that have begun and were dropped.
-    pub(crate) fn end_turn(&self) -> (Vec<Message>, Vec<Message>) {
+    /// The turn is over. Returns the answers of the calls that have begun and were dropped.
+    pub(crate) fn end_turn(&self) -> Vec<Message> {
         let kept = &mut *lock(&self.0);
         let mut calls = std::mem::take(&mut kept.calls);
         let stopped = slot::stop(&mut calls, |id| kept.holds_in(id));
-        let said = slot::settle(&calls);
-        kept.messages.extend(said.iter().cloned());
-        (said, stopped)
+        slot::settle(&calls).into_iter().for_each(|message| kept.push(message));
+        stopped
     }
 
     /// The conversation that is held there.
@@ -418,8 +455,8 @@ impl Record {
     pub(crate) fn finish(&self, messages: Messages) {
         let kept = &mut *lock(&self.0);
         let told = kept.rest.told;
-        (kept.messages, kept.ids) = (messages, None);
-        kept.calls.clear();
+        kept.replace(messages);
+        kept.ids = None;
         kept.nested.clear();
         kept.rest = Rest { told, is_done: true, ..Rest::default() };
         kept.is_over = true;
@@ -432,6 +469,29 @@ impl Record {
         let messages = kept.messages();
         let rest = Rest { length: messages.len(), ..kept.rest.clone() };
         Conversation { messages, suspended: Suspended { rest, nested } }
+    }
+}
+
+/// The record of a loop that writes it: what is said, as the model is told it. Whatever a reader is
+/// told of stands here before.
+///
+/// The tools of a turn answer side by side, and each answer is kept where it is made: a call that
+/// is dropped while its reader is slow has still answered.
+#[derive(Debug)]
+pub(crate) struct Transcript(Record);
+
+impl Deref for Transcript {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.0
+    }
+}
+
+impl Drop for Transcript {
+    fn drop(&mut self) {
+        let kept = &mut *lock(&self.0.0);
+        (kept.is_written, kept.told) = (false, None);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::run::RecordPlace;
-use super::{Record, RunContext};
+use super::{Record, RunContext, Transcript};
 use crate::message::{Message, Messages};
 
 /// Whose turn it is in a conversation that goes on.
@@ -58,6 +58,12 @@ impl RunContext {
     pub(crate) fn begin(&self, asked: &Messages) -> Messages {
         let RecordPlace { record, path, joined } = &self.scope.place;
         record.begin(path, asked, *joined)
+    }
+
+    /// The record of this agent's loop, for that to write.
+    pub(crate) fn write(&self, asked: &Messages) -> Transcript {
+        let RecordPlace { record, path, joined } = &self.scope.place;
+        record.write(path, asked, *joined)
     }
 
     /// The loop of this agent, which was asked this, has answered.
