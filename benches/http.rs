@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tower_agent::provider::openai::OpenAi;
 use tower_agent::{Agent, AgentRequest, BoxError};
+use tower_agent_providers::openai::OpenAi;
 
 use self::support::Race;
 use self::support::work::{self, Add};

@@ -10,8 +10,8 @@ mod deltas;
 mod support;
 
 use futures::StreamExt;
-use tower_agent::agui::{AgUi, before_translate, sse};
 use tower_agent::stream::EventKind;
+use tower_agent_agui::{AgUi, before_translate, sse};
 
 use self::deltas::{DELTAS, WORD, agent, input, serve};
 use self::support::{Race, allocations, finish, work};

@@ -5,9 +5,13 @@
 //! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`]: the loop, or a team of agents |
 //! | [model] | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
 //! | [tool] | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
-//! | translation, with the feature `agui` | `TranslateRequest` `->` `TranslateResponse` | the AG-UI server, once for each event |
 //!
 //! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them. Implement //! [`Request`] to add a call of your own.
+//!
+//! | crate | brings |
+//! |---|---|
+//! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: the OpenAI protocol, and a default client |
+//! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | an agent behind HTTP, for front ends that speak AG-UI |
 //!
 //! ```
 //! use std::time::Duration;
@@ -143,9 +147,7 @@
 //!
 //! None is enabled by default, and they are independent of one another. //! //! | feature | adds |
 //! |---|---|
-//! | `openai` | [`provider::openai`]: the chat-completions protocol over any HTTP service |
-//! | `http-client` | the default HTTP client for it: hyper with rustls |
-//! | `agui` | [`agui`]: serves an agent to AG-UI clients | //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
+//! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
 // Tests, examples and benches may; the library may not.
@@ -166,8 +168,6 @@ mod state;
 mod type_name;
 
 pub mod agent;
-#[cfg(feature = "agui")]
-pub mod agui;
 pub mod call;
 pub mod callback;
 pub mod compat;
@@ -178,8 +178,6 @@ pub mod message;
 pub mod middleware;
 pub mod model;
 pub mod prelude;
-#[cfg(feature = "openai")]
-pub mod provider;
 pub mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -207,8 +205,3 @@ pub use self::tool::{Effect, Json, Tool, ToolRequest, ToolResponse, ToolSet};
 /// Cancels runs: see [`AgentRequest::with_cancellation`].
 #[doc(inline)]
 pub use tokio_util::sync::CancellationToken;
-
-/// The README's examples, so that they compile.
-#[cfg(all(doctest, feature = "agui", feature = "http-client"))]
-#[doc = include_str!("../README.md")]
-struct Readme;

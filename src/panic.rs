@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 /// Unwind safety is asserted: what `f` borrows is dropped, or only read, after a panic.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| message(&*payload))
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| panic_message(&*payload))
 }
 
 pin_project! {
@@ -43,7 +43,17 @@ impl<F: Future> Future for CatchPanic<F> {
     }
 }
 
-fn message(payload: &(dyn Any + Send)) -> String {
+/// Returns the message of a panic that was caught, for an error or a log.
+///
+/// ```
+/// use std::panic::catch_unwind;
+/// use tower_agent::error::panic_message;
+///
+/// let payload = catch_unwind(|| panic!("no {}", "luck")).unwrap_err();
+/// assert_eq!(panic_message(&*payload), "no luck");
+/// ```
+#[must_use]
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).to_owned()
     } else if let Some(text) = payload.downcast_ref::<String>() {

@@ -1,5 +1,5 @@
 //! What is counted: its instructions in `benches/counts.rs`, its allocations there and in
-//! `tests/allocations.rs`.
+//! `benches/allocations.rs`.
 
 #[path = "by_hand.rs"]
 mod by_hand;
@@ -13,9 +13,9 @@ use std::hint::black_box;
 
 use futures::StreamExt;
 use serde::Deserialize;
-use tower_agent::agui::AgUi;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::{Action, AgentBuilder, AgentRequest, Callback, Request, Result};
+use tower_agent_agui::AgUi;
 
 use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
@@ -74,7 +74,7 @@ pub fn expected() -> BTreeMap<String, Count> {
     serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap()
 }
 
-pub const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts.json");
+pub const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.json");
 
 /// How much more than expected a count may be, and how much less before it is written down anew.
 pub const MARGIN: f64 = 0.03;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures::StreamExt;
 use tower::service_fn;
-use tower_agent::agui::{AgUi, Event, Message, RunAgentInput, sse};
 use tower_agent::callback::before_model;
 use tower_agent::stream::{Delta, map_fn};
 use tower_agent::{Agent, AgentBuilder, BoxError, Error, ModelRequest, ModelResponse};
+use tower_agent_agui::{AgUi, Event, Message, RunAgentInput, sse};
 
 use super::work::finish;
 

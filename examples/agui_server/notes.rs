@@ -1,9 +1,9 @@
 //! What the callbacks decided, for the page to show.
 
 use serde_json::json;
-use tower_agent::agui::{Event, TranslateRequest, TranslateResponse, before_translate};
 use tower_agent::stream::{CallbackNote, Decision, EventKind, Invocation};
 use tower_agent::{Action, Callback, ErrorKind};
+use tower_agent_agui::{Event, TranslateRequest, TranslateResponse, before_translate};
 
 /// A front end is not told of callbacks unless asked for: here they become `CUSTOM` events.
 pub(crate) fn tell_callbacks() -> impl Callback<TranslateRequest> {

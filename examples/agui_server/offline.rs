@@ -131,7 +131,7 @@ async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> 
                 let (id, name) = (call.id.clone(), call.name.clone());
                 deltas.push(Delta::ToolCall { index, id, name });
                 let json = call.arguments.as_str();
-                let pieces = pieces(&json, &[',', ':']);
+                let pieces = pieces(json, &[',', ':']);
                 deltas.extend(pieces.map(|json| Delta::Arguments { index, json }));
                 index += 1;
             }

@@ -4,7 +4,7 @@ use std::env;
 
 use tower_agent::BoxError;
 use tower_agent::model::ModelService;
-use tower_agent::provider::openai::OpenAi;
+use tower_agent_providers::openai::OpenAi;
 
 /// `OPENAI_MODEL` on the server of `OPENAI_BASE_URL`, or OpenAI's, with the key in
 /// `OPENAI_API_KEY`. `None` where the environment has neither a server nor a key.

@@ -56,20 +56,21 @@ impl RunStream {
     /// Calls any agent service, such as an [`Agent`](crate::Agent) inside tower layers, and shows
     /// what happens.
     pub fn new<S: AgentService>(service: S, request: AgentRequest) -> Self {
-        let name = request.context().run_id().into();
+        let name: Arc<str> = request.context().run_id().into();
         Self::named(service, request, name)
     }
 
-    /// The same. Messages and invocations are named after `name`, where not after the run.
-    pub(crate) fn named<S: AgentService>(
+    /// Calls any agent service, as [`new`](Self::new) does, and names messages and invocations after
+    /// `name` instead of the run: for a run whose id is somebody else's and need not be its own.
+    pub fn named<S: AgentService>(
         service: S,
         request: AgentRequest,
-        name: Arc<str>,
+        name: impl Into<Arc<str>>,
     ) -> Self {
         let context = request.context().clone();
         let record = request.record().clone();
         record.expect(request.messages());
-        let (watched, events) = context.watched(name, CAPACITY);
+        let (watched, events) = context.watched(name.into(), CAPACITY);
         if let Some(emitter) = watched.emitter() {
             emitter.note(EventKind::RunStarted { run: context.run_id().into() });
         }

@@ -28,7 +28,7 @@ impl From<BoxError> for Error {
             kind = kind.or_else(|| tower_kind(current));
             link = below(current);
         }
-        Self::standing_for(kind.unwrap_or(ErrorKind::Other), error).or_over(is_over)
+        Self::from_source(kind.unwrap_or(ErrorKind::Other), error).or_over(is_over)
     }
 }
 
@@ -44,7 +44,7 @@ impl Error {
 
 /// Returns the next error of a chain. An `io::Error` hides the error that it wraps and shows that
 /// error's source instead.
-pub(crate) fn below<'a>(
+pub(super) fn below<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> Option<&'a (dyn StdError + 'static)> {
     match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
@@ -80,7 +80,7 @@ macro_rules! from_std {
     ($($error:ty),* $(,)?) => {$(
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
-                Self::standing_for(ErrorKind::Other, error)
+                Self::from_source(ErrorKind::Other, error)
             }
         }
     )*};

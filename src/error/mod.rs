@@ -11,9 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::convert::below;
+use self::convert::below;
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
+pub use crate::panic::panic_message;
 
 use crate::call_kind::CallKind;
 use crate::context::Checkpoint;
@@ -112,6 +113,25 @@ impl Error {
             model_message: None,
             checkpoint: None,
         }))
+    }
+
+    /// Creates an error of `kind` in the place of another, with the other's message.
+    ///
+    /// Its [`source`](StdError::source) is what caused the other; [`downcast_ref`](Self::downcast_ref)
+    /// finds the other itself.
+    ///
+    /// ```
+    /// use tower_agent::{Error, ErrorKind};
+    ///
+    /// let invalid = "x".parse::<u8>().unwrap_err();
+    /// let error = Error::from_source(ErrorKind::InvalidArguments, invalid);
+    /// assert_eq!(error.message(), "invalid digit found in string");
+    /// assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
+    #[must_use]
+    pub fn from_source(kind: ErrorKind, error: impl Into<BoxError>) -> Self {
+        let error: BoxError = error.into();
+        Self::new(kind, error.to_string()).update(|e| e.cause = Some(Cause::Same(Arc::from(error))))
     }
 
     /// Creates an error that ends the whole run, including the whole tree of agents.
@@ -302,12 +322,6 @@ impl Error {
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         let source: BoxError = source.into();
         self.update(|e| e.cause = Some(Cause::Below(Arc::from(source))))
-    }
-
-    /// Creates an error of this kind with the message of another error.
-    pub(crate) fn standing_for(kind: ErrorKind, error: impl Into<BoxError>) -> Self {
-        let error: BoxError = error.into();
-        Self::new(kind, error.to_string()).update(|e| e.cause = Some(Cause::Same(Arc::from(error))))
     }
 
     /// Sets whether a retry may succeed.

@@ -21,9 +21,6 @@ pub mod tower_layers {}
 pub mod guards {}
 
 #[doc = include_str!("trust.md")]
-#[doc = "```"]
-#[doc = include_str!("../../examples/trust.rs")]
-#[doc = "```"]
 pub mod trust {}
 
 #[doc = include_str!("conversations.md")]

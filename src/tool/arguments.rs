@@ -138,7 +138,7 @@ fn no_json(arguments: &Value, tool: &Parameters) -> Error {
 }
 
 fn invalid(invalid: InvalidArguments) -> Error {
-    Error::standing_for(ErrorKind::InvalidArguments, invalid)
+    Error::from_source(ErrorKind::InvalidArguments, invalid)
 }
 
 /// Wraps arguments that a model sent without the object around them: a number or a list for a tool

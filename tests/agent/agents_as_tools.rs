@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::team::{Trace, agent, saying, texts};
 use serde_json::{Value, json};
+use test_support::team::{Trace, agent, saying, texts};
 use tower::timeout::TimeoutLayer;
 use tower_agent::agent::BuildError;
 use tower_agent::callback::{after_agent, after_tool, before_model, before_tool, on_tool_error};

@@ -10,8 +10,6 @@ mod own_calls;
 mod semantics;
 mod stack;
 mod streams;
-#[path = "../support/mod.rs"]
-mod support;
 mod team_endings;
 mod teams;
 mod testing;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::team::{Trace, agent, saying, slow, texts};
 use serde_json::{Value, json};
+use test_support::team::{Trace, agent, saying, slow, texts};
 use tokio_util::sync::CancellationToken;
 use tower_agent::callback::{before_agent, before_tool, on_agent_error};
 use tower_agent::testing::{ScriptedModel, Turn};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::team::{Trace, agent, saying, slow, texts};
 use serde_json::{Value, json};
+use test_support::team::{Trace, agent, saying, slow, texts};
 use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::agent::BuildError;

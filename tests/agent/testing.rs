@@ -12,7 +12,7 @@ use tower_agent::stream::{Delta, channel};
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Result, Usage};
 
-use crate::support::trace::poll_times;
+use test_support::trace::poll_times;
 
 fn ask(text: &str) -> ModelRequest {
     ModelRequest::new([Message::user(text)])
@@ -24,8 +24,8 @@ fn busy() -> Error {
 
 /// The answer, and the deltas that were sent.
 async fn streamed(model: &ScriptedModel) -> (Result<ModelResponse>, Vec<Delta>) {
-    let (result, events) = crate::support::stream(model.clone(), ask("")).await;
-    (result, crate::support::deltas(events))
+    let (result, events) = test_support::stream(model.clone(), ask("")).await;
+    (result, test_support::deltas(events))
 }
 
 fn word(delta: &Delta) -> &str {
@@ -141,7 +141,7 @@ fn a_turn_hangs() {
     let (sink, events) = channel(8);
     assert!(poll_times(model.clone().oneshot(ask("").with_delta_sender(sink)), 9).is_none());
     let seen = poll_times(events.collect::<Vec<_>>(), 1).expect("the call was dropped");
-    assert_eq!(crate::support::deltas(seen), [Delta::Text("ab".into())]);
+    assert_eq!(test_support::deltas(seen), [Delta::Text("ab".into())]);
     model.assert_done();
 }
 
@@ -184,7 +184,7 @@ async fn a_recorded_stream_ends() {
     let model = record.clone().layer(ScriptedModel::new([Turn::from_text("hi")]));
     model.oneshot(ask("").with_delta_sender(sink)).await.unwrap();
     let read = events.collect::<Vec<_>>();
-    assert_eq!(crate::support::deltas(poll_times(read, 1).expect("it ends")).len(), 1);
+    assert_eq!(test_support::deltas(poll_times(read, 1).expect("it ends")).len(), 1);
     assert_eq!(record.requests().len(), 1);
 }
 

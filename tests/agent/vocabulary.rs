@@ -17,7 +17,7 @@ use tower_agent::{
     RunContext, Settings, State, Tool, ToolRequest, ToolSet,
 };
 
-use crate::support::property::cases;
+use test_support::property::cases;
 
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();

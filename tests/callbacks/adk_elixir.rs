@@ -19,8 +19,8 @@ use tower_agent::{
     ToolResponse,
 };
 
-use crate::support::logger::Logger;
-use crate::support::trace::{Trace, pending_once};
+use test_support::logger::Logger;
+use test_support::trace::{Trace, pending_once};
 
 fn elixir() -> Semantics {
     Semantics::adk_elixir()

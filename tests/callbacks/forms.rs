@@ -18,8 +18,8 @@ use tower_agent::{
     ModelRequest, ModelResponse, Recovery, Request, Result, ToolRequest, ToolResponse,
 };
 
-use crate::support::call::{Call, Embed};
-use crate::support::trace::{Trace, pending_once};
+use test_support::call::{Call, Embed};
+use test_support::trace::{Trace, pending_once};
 
 /// Answers with what it was asked.
 fn echo() -> ScriptedModel {
@@ -406,7 +406,7 @@ async fn a_call_of_ones_own_takes_every_form() {
             Action::Respond(Embed::response(&(response.text.clone() + "f")))
         }))
         .layer(callback::after_async(
-            async |_: &Embed, response: &crate::support::call::Embedding| {
+            async |_: &Embed, response: &test_support::call::Embedding| {
                 Action::Respond(Embed::response(&(response.text.clone() + "e")))
             },
         ))

@@ -8,6 +8,4 @@ mod guard_order;
 mod hook_matrix;
 mod ordering;
 mod potato;
-#[path = "../support/mod.rs"]
-mod support;
 mod trpc;

@@ -20,8 +20,8 @@ use tower_agent::{
     Recovery, Request, Result,
 };
 
-use crate::support::logger::Logger;
-use crate::support::trace::Trace;
+use test_support::logger::Logger;
+use test_support::trace::Trace;
 
 type Model = Callbacks<ModelRequest>;
 

@@ -14,7 +14,7 @@ use tower_agent::{
     ModelResponse, Request, Result, Tool, ToolRequest, ToolResponse,
 };
 
-use crate::support::trace::{Trace, pending_once, poll_times};
+use test_support::trace::{Trace, pending_once, poll_times};
 
 fn both() -> [Semantics; 2] {
     [Semantics::potato(), Semantics::default()]

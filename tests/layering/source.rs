@@ -161,8 +161,12 @@ impl Source {
         }
         while let [name, rest @ ..] = names {
             let module = &self.modules[&place];
-            let child =
-                || module.children.contains(name).then(|| [&place[..], &[name.clone()]].concat());
+            let child = || {
+                module
+                    .children
+                    .contains(name)
+                    .then(|| [&place[..], std::slice::from_ref(name)].concat())
+            };
             match (child(), rest) {
                 // A function may have the name of the module it is in.
                 (Some(child), []) => {

@@ -2,6 +2,4 @@
 
 mod guard_stacks;
 mod guards;
-#[path = "../support/mod.rs"]
-mod support;
 mod tower_layers;

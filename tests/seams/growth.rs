@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
-    Request, Role, State, Tool, ToolRequest,
+    Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelResponse, Part, Request, Role,
+    State, Tool, ToolRequest,
 };
 
 /// Runs a future that never waits.
@@ -217,25 +217,4 @@ fn an_endless_name_of_a_call_is_replaced_and_one_with_a_signature_is_not() {
             assert_eq!(ids[0].len() == length, is_kept);
         }
     }
-}
-
-/// Servers that repeat the tool's name in every piece, and number none.
-#[tokio::test]
-async fn pieces_of_a_call_without_a_number_cost_what_they_hold() {
-    use crate::support::server::{Server, delta, events, finished};
-    const PIECES: usize = 20_000;
-
-    let piece = |arguments: &str| {
-        let function = json!({ "name": "look", "arguments": arguments });
-        delta(json!({ "tool_calls": [{ "function": function }] }))
-    };
-    let middle = (0..PIECES).map(|_| piece("x"));
-    let pieces = std::iter::once(piece("{\"at\":\"")).chain(middle);
-    let pieces = pieces.chain([piece("\"}"), piece("{}"), finished("tool_calls")]);
-    let server = Server::start([events(&pieces.collect::<Vec<_>>())]).await;
-    let (response, _) = crate::support::stream(server.model(), ModelRequest::default()).await;
-    let response = response.unwrap();
-    let calls: Vec<_> = response.message().tool_calls().collect();
-    assert_eq!(calls.len(), 2, "a piece behind a whole value begins another call");
-    assert_eq!(calls[0].arguments.value()["at"].as_str().unwrap().len(), PIECES);
 }

@@ -13,6 +13,3 @@ mod ownership;
 mod redaction;
 mod schemas;
 mod semantics;
-#[path = "../support/mod.rs"]
-mod support;
-mod trust;

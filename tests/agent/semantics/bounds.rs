@@ -16,7 +16,7 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use crate::semantics::{echo, results, with};
-use crate::support::trace::Trace;
+use test_support::trace::Trace;
 
 // The limit
 

@@ -12,7 +12,7 @@ use tower_agent::{
 };
 
 use crate::semantics::{echo, results, with};
-use crate::support::trace::Trace;
+use test_support::trace::Trace;
 
 // A tool that fails
 

@@ -13,7 +13,7 @@ use tower_agent::{
 };
 
 use super::{read, words};
-use crate::support::deltas;
+use test_support::deltas;
 
 fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")

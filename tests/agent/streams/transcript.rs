@@ -14,8 +14,8 @@ use tower_agent::{
 };
 
 use super::read;
-use crate::support::property::cases;
-use crate::support::transcript::{left, said};
+use test_support::property::cases;
+use test_support::transcript::{left, said};
 
 #[derive(Clone, Debug)]
 enum Said {

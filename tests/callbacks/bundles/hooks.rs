@@ -14,7 +14,7 @@ use tower_agent::{
 };
 
 use crate::bundles::echo;
-use crate::support::trace::Trace;
+use test_support::trace::Trace;
 
 /// Writes down every hook by its name.
 struct Every(Trace);

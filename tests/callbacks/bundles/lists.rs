@@ -15,8 +15,8 @@ use tower_agent::{
     Recovery, Request, ToolRequest, ToolResponse,
 };
 
-use crate::support::logger::Logger;
-use crate::support::trace::Trace;
+use test_support::logger::Logger;
+use test_support::trace::Trace;
 
 fn says(text: &'static str) -> impl Callback<ModelRequest> {
     after_model(move |_, response| {

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tower_agent::Tool;
 use tower_agent::callback::Bundle;
 
-use crate::support::logger::Logger;
-use crate::support::trace::Trace;
+use test_support::logger::Logger;
+use test_support::trace::Trace;
 
 pub(crate) fn echo() -> Tool {
     Tool::function("echo", "Says it again.", |value: Value| value)

@@ -15,8 +15,8 @@ use tower_agent::{
 };
 
 use crate::bundles::{echo, logs};
-use crate::support::logger::Logger;
-use crate::support::trace::Trace;
+use test_support::logger::Logger;
+use test_support::trace::Trace;
 
 fn model() -> ScriptedModel {
     ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")])

@@ -12,8 +12,8 @@ use tower_agent::{
 };
 
 use crate::hook_matrix::rows::{Does, Hook, Reply};
-use crate::support::call::Call;
-use crate::support::trace::{Trace, pending_once};
+use test_support::call::Call;
+use test_support::trace::{Trace, pending_once};
 
 /// How `b` is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

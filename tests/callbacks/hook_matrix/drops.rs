@@ -7,8 +7,8 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use crate::hook_matrix::band::Traced;
-use crate::support::call::{Call, Embed};
-use crate::support::trace::{Trace, pending_once, poll_times};
+use test_support::call::{Call, Embed};
+use test_support::trace::{Trace, pending_once, poll_times};
 
 /// What was seen when the call was dropped after so many polls. Every hook, and the service,
 /// waits once.

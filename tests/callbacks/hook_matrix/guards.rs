@@ -8,8 +8,8 @@ use crate::hook_matrix::POLLS;
 use crate::hook_matrix::band::{Traced, service};
 use crate::hook_matrix::presets::{PRESETS, Preset};
 use crate::hook_matrix::rows::{Does, Hook, Reply};
-use crate::support::call::{Call, Embed};
-use crate::support::trace::{Trace, poll_times};
+use test_support::call::{Call, Embed};
+use test_support::trace::{Trace, poll_times};
 
 const OK: &[Reply] = &[Reply::Answers];
 const FAILS: &[Reply] = &[Reply::Fails];

@@ -28,8 +28,8 @@ use tower_agent::{AgentRequest, ErrorKind, ModelRequest, RunContext, ToolRequest
 
 use self::band::{STYLES, Style, Traced, band, service};
 use self::rows::{Does, Expected, Latch, Row};
-use crate::support::call::{Call, Embed};
-use crate::support::trace::{Trace, poll_times};
+use test_support::call::{Call, Embed};
+use test_support::trace::{Trace, poll_times};
 
 /// More polls than any row needs; what is still pending then is dropped.
 const POLLS: usize = 64;

@@ -11,8 +11,8 @@ use crate::hook_matrix::POLLS;
 use crate::hook_matrix::band::{STYLES, Style, Traced, band, service};
 use crate::hook_matrix::model::{Case, Chain, End, Failed, Failure, Rules};
 use crate::hook_matrix::rows::{Does, Expected, Hook, Reply, rows};
-use crate::support::call::{Call, Embed};
-use crate::support::trace::{Trace, poll_times};
+use test_support::call::{Call, Embed};
+use test_support::trace::{Trace, poll_times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preset {

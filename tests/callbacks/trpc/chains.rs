@@ -13,7 +13,7 @@ use tower_agent::{
 };
 
 use super::{Seen, with_options};
-use crate::support::call::Call;
+use test_support::call::Call;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {

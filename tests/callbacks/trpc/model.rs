@@ -11,7 +11,7 @@ use tower_agent::{
     Request, Role, Usage,
 };
 
-use crate::support::deltas;
+use test_support::deltas;
 
 use super::{Seen, act, agent, texts, told};
 

@@ -10,7 +10,7 @@ use tower_agent::{
 };
 
 use super::{act, acts_once, agent, texts, told, with_options};
-use crate::support::trace::Trace;
+use test_support::trace::Trace;
 
 /// Writes `name>` before a call and `<name` after it.
 #[derive(Clone)]

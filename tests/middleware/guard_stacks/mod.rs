@@ -18,8 +18,8 @@ use tower_agent::{Agent, AgentRequest, AgentResponse, EndReason, Resolution, Res
 
 use self::case::{Around, Case, Decides, OF_MODEL, OF_OTHER, OF_TOOL, Reader, case};
 use self::world::World;
-use crate::support::property::cases;
-use crate::support::transcript::{left, said};
+use test_support::property::cases;
+use test_support::transcript::{left, said};
 
 /// Longer than anything that ends.
 const FOREVER: Duration = Duration::from_secs(1_000_000);

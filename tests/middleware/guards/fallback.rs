@@ -14,7 +14,7 @@ use tower_agent::{Agent, Error, ErrorKind, Interrupt, Message, ModelRequest, Set
 use tower_layer::Layer;
 
 use super::watch::{Traces, busy, read};
-use crate::support::call;
+use test_support::call;
 
 fn failing(error: Error) -> ScriptedModel {
     ScriptedModel::new([Turn::error(error)])

@@ -3,30 +3,25 @@
 mod buffers;
 mod compositions;
 mod filters;
-mod http;
 mod limits;
 mod maps;
 mod retries;
 mod routes;
 mod timeouts;
 
-use std::time::Duration;
-
 use futures::StreamExt;
-use tower::ServiceExt;
 use tower_agent::agent::BoxAgent;
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
-use tower_agent::model::BoxModel;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::BoxTool;
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Part, Result, Role, RunStream, Tool,
+    Agent, AgentBuilder, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role,
+    RunStream, Tool,
 };
 
-use crate::support::transcript::{Answer, left, said};
+use test_support::runs::{WAYS, check, of_model, read, run, secs};
 use tower_agent::agent::ToolFailure;
 
 /// The same layer around a model, around one tool and around all, around an agent inside its
@@ -95,13 +90,6 @@ macro_rules! of_two {
 
 use {around_each, of_two};
 
-/// Streamed, or not.
-const WAYS: [bool; 2] = [false, true];
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
 fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
 }
@@ -134,55 +122,9 @@ fn asking(tool: Tool) -> AgentBuilder {
     Agent::builder(model).tool(tool).semantics(semantics)
 }
 
-fn of_model(model: BoxModel) -> BoxAgent {
-    BoxAgent::new(Agent::builder(model).build().unwrap())
-}
-
 fn of_tool(service: BoxTool) -> BoxAgent {
     let declaration = worker(ScriptedModel::new([])).declaration().as_ref().clone();
     BoxAgent::new(asking(Tool::service(declaration, service)).build().unwrap())
-}
-
-/// Runs the agent. Streamed, what its reader is left with must be what was answered, and what an
-/// agent behind a tool has said must be what the tool has answered.
-async fn run(agent: &BoxAgent, streamed: bool) -> Result<AgentResponse> {
-    let request = AgentRequest::new("?");
-    if !streamed {
-        return agent.clone().oneshot(request).await;
-    }
-    read(RunStream::new(agent.clone(), request)).await
-}
-
-/// Reads to the end, and checks what was seen.
-async fn read(mut stream: RunStream) -> Result<AgentResponse> {
-    let events: Vec<_> = stream.by_ref().collect().await;
-    check(&events, stream.response().await)
-}
-
-fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentResponse> {
-    let in_tool = |event: &&Event| event.invocation.tool_call.is_some();
-    let main: Vec<_> = events.iter().filter(|event| !in_tool(event)).collect();
-    let from_tool = left(events.iter().filter(in_tool));
-    let entered = events.iter().filter(|event| matches!(event.kind, EventKind::AgentStarted));
-    let gone = events.iter().filter(|event| matches!(event.kind, EventKind::AgentFinished { .. }));
-    assert_eq!(entered.count(), gone.count(), "every agent that came has left");
-    match &response {
-        Ok(response) => {
-            assert_eq!(left(main), said(response.new_messages()));
-            assert!(from_tool.len() <= 1, "{from_tool:?}");
-            assert!(matches!(events.last().unwrap().kind, EventKind::RunFinished));
-        }
-        Err(error) => {
-            // Every answer that breaks off in these tests begins with `half`.
-            let half = |answer: &Answer| answer.0.starts_with("ha");
-            assert!(!left(main).iter().chain(&from_tool).any(half), "half an answer is left");
-            let EventKind::RunFailed { error: told } = &events.last().unwrap().kind else {
-                panic!("a run that fails says so last");
-            };
-            assert_eq!(told.kind(), error.kind());
-        }
-    }
-    response
 }
 
 /// Reads until the first words, and returns whether there were any before the run had to wait.
@@ -201,17 +143,8 @@ fn reads_words(stream: &mut RunStream, seen: &mut Vec<Event>) -> bool {
 fn the_guide_names_tests_that_there_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = std::fs::read_to_string(root.join("src/guide/tower_layers.md")).unwrap();
-    let modules = [
-        "buffers",
-        "compositions",
-        "filters",
-        "http",
-        "limits",
-        "maps",
-        "retries",
-        "routes",
-        "timeouts",
-    ];
+    let modules =
+        ["buffers", "compositions", "filters", "limits", "maps", "retries", "routes", "timeouts"];
     let mut named = std::collections::BTreeSet::new();
     for quoted in guide.split('`').skip(1).step_by(2) {
         let Some((module, test)) = quoted.split_once("::") else { continue };

@@ -14,7 +14,7 @@ use tracing::instrument::WithSubscriber;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::support::trace::Trace;
+use test_support::trace::Trace;
 
 fn says(text: &str) -> ModelResponse {
     ModelResponse::new(Message::assistant(text))

@@ -16,7 +16,7 @@ use tower_agent::{
 };
 use tower_layer::layer_fn;
 
-use crate::support::transcript::{left, said};
+use test_support::transcript::{left, said};
 
 #[tokio::test]
 async fn a_turn_ends_before_another_agent_takes_over() {

@@ -13,8 +13,8 @@ use tower_agent::{
     ErrorKind, Message, ModelResponse, Recovery, Resolution, Tool,
 };
 
-use crate::support::trace::Trace;
-use crate::support::transcript::{self, left};
+use test_support::trace::Trace;
+use test_support::transcript::{self, left};
 
 fn says(text: &str) -> ModelResponse {
     ModelResponse::new(Message::assistant(text))

@@ -15,7 +15,7 @@ use tower_agent::{
     ToolResponse,
 };
 
-use crate::support::trace::Trace;
+use test_support::trace::Trace;
 
 /// Writes down which hook of it runs around which call.
 struct Note(&'static str, Trace);

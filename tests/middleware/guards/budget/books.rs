@@ -22,7 +22,7 @@ use tower_layer::Layer;
 
 use super::{charged, exceeded, tokens};
 use crate::guards::Log;
-use crate::support::property::cases;
+use test_support::property::cases;
 
 fn answering(response: ModelResponse) -> BoxModel {
     BoxModel::new(ScriptedModel::always(Turn::response(response)))

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tower_agent::middleware::redact::{Detector, Redact};
 
 use super::Writing;
-use crate::support::property::cases;
+use test_support::property::cases;
 
 /// Shows where matches are.
 fn marking(detectors: impl IntoIterator<Item = Detector>) -> Redact {

@@ -15,7 +15,7 @@ use tower_agent::{
 };
 
 use super::Writing;
-use crate::support::property::cases;
+use test_support::property::cases;
 
 fn guard() -> Redact {
     Redact::new([Detector::email(), Detector::card()]).unwrap()

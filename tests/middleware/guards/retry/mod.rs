@@ -25,8 +25,8 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use super::watch::{Traces, busy};
-use crate::support::call;
-use crate::support::call::{Call, Embed};
+use test_support::call;
+use test_support::call::{Call, Embed};
 
 const SECOND: Duration = Duration::from_secs(1);
 

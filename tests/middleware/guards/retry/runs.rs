@@ -20,7 +20,7 @@ use tower_layer::Layer;
 
 use super::Part;
 use crate::guards::watch::{busy, left, read};
-use crate::support::call;
+use test_support::call;
 
 fn half() -> Turn {
     Turn::from_text("Hello world").failing_after(1, busy())

@@ -27,7 +27,7 @@ use tower_agent::{
 };
 use tower_layer::Layer;
 
-use crate::support::{call, stream};
+use test_support::{call, stream};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);

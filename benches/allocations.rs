@@ -1,0 +1,208 @@
+//! What the crate allocates, counted: a regression shows as a number, on any machine.
+
+#[path = "support/allocations.rs"]
+#[allow(unreachable_pub, reason = "shared with the benches")]
+mod allocations;
+#[path = "support/counted.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the benches")]
+mod counted;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use serde_json::json;
+use tower::{ServiceExt, service_fn};
+use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
+use tower_agent::message::{Messages, ToolCall};
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::model::ModelService;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, ModelRequest,
+    ModelResponse, Result, Tool, ToolRequest,
+};
+use tower_agent_agui::{self as agui, AgUi, RunAgentInput};
+use tower_layer::Layer;
+
+use self::allocations::Allocations;
+use self::counted::work::{self, finish};
+
+#[test]
+fn cloning_a_request_allocates_nothing() {
+    let mut model = ModelRequest::new(history(1000));
+    model.add_instructions("Be brief.");
+    model.settings_mut().stop.push("END".to_owned());
+    model.extensions_mut().insert(7);
+    let mut tool = ToolRequest::new(ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 })));
+    tool.arguments_mut()["b"] = json!(3);
+    let agent = AgentRequest::conversation(history(1000));
+
+    assert_eq!(allocations::of(|| model.clone()), Allocations::default());
+    assert_eq!(allocations::of(|| tool.clone()), Allocations::default());
+    assert_eq!(allocations::of(|| agent.clone()), Allocations::default());
+}
+
+#[test]
+fn appending_to_a_shared_history_does_not_copy_it() {
+    let message = Message::assistant("done");
+    let append = |length| {
+        let shared = history(length);
+        allocations::of(|| {
+            let mut longer = shared.clone();
+            longer.push(message.clone());
+            longer
+        })
+    };
+    for length in [10, 1000, 10_000] {
+        let appended = append(length);
+        assert!(appended.bytes < 4096, "{appended:?} for {length} messages");
+    }
+}
+
+#[test]
+fn a_sync_callback_allocates_nothing() {
+    let band = |pairs| {
+        let mut band = Callbacks::new();
+        for _ in 0..pairs {
+            band.push(before_model(|_| {}));
+            band.push(after_model(|_, _| {}));
+        }
+        a_call(band)
+    };
+    assert_eq!(band(0).count, 0, "an empty band is not there");
+    assert_eq!(band(1).count, 1, "a band is one box");
+    assert_eq!(band(1), band(50));
+}
+
+#[test]
+fn a_hook_left_at_its_default_allocates_nothing() {
+    struct Nothing;
+    impl Callback<ModelRequest> for Nothing {}
+
+    assert_eq!(a_call(Callbacks::from_iter([Nothing])).count, 1, "the band");
+    assert_eq!(a_call(Callbacks::from_iter([Arc::new(Nothing)])).count, 1, "the band");
+}
+
+#[test]
+fn an_async_hook_allocates_its_box() {
+    struct Hooks;
+    impl Callback<ModelRequest> for Hooks {
+        async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+            std::future::ready(()).await;
+            drop(request.messages().clone());
+            Ok(Action::Continue)
+        }
+
+        async fn after(
+            &self,
+            _: &ModelRequest,
+            _: &ModelResponse,
+        ) -> Result<Action<ModelResponse>> {
+            Ok(Action::Continue)
+        }
+    }
+
+    for count in [1, 10] {
+        let band: Callbacks<_> = (0..count).map(|_| Hooks).collect();
+        assert_eq!(a_call(band).count, 1 + 2 * count, "the band and {count} times two hooks");
+    }
+}
+
+#[test]
+fn a_band_is_one_box_for_each_call_of_an_agent_too() {
+    const SUMS: usize = 19;
+    const CALLS: usize = 2 * SUMS + 1;
+
+    let run = |pairs| {
+        let agent = (0..pairs).fold(work::agent(SUMS), |agent, _| {
+            agent
+                .on_model(before_model(|_| {}))
+                .on_model(after_model(|_, _| {}))
+                .on_tool(before_tool(|_| {}))
+                .on_tool(after_tool(|_, _| {}))
+        });
+        a_run(&agent.build().unwrap()).count
+    };
+    assert_eq!(run(1), run(0) + CALLS);
+    assert_eq!(run(1), run(5));
+}
+
+#[test]
+fn a_step_costs_the_same_early_and_late() {
+    let run = |steps| a_run(&work::agent(steps).build().unwrap());
+    let step = |at| {
+        let (shorter, longer) = (run(at), run(at + 100));
+        ((longer.count - shorter.count) as f64 / 100.0, (longer.bytes - shorter.bytes) / 100)
+    };
+    let (early, late) = (step(10), step(1000));
+    assert!((late.0 - early.0).abs() < 4.0, "allocations a step: {early:?}, then {late:?}");
+    assert!(late.1 < early.1 * 5 / 4, "bytes a step: {early:?}, then {late:?}");
+}
+
+/// Streamed to a front end, read to the end or dropped after so many events, inside guards.
+#[test]
+fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
+    let turns =
+        [Turn::tool("look", json!("jo@example.com")), Turn::from_text("It is jo@example.com.")];
+    let redact = Redact::new([Detector::email()]).unwrap().numbered();
+    let serve = |after: usize| {
+        let agent = Agent::builder(ScriptedModel::new(turns.clone()))
+            .tool(Tool::function("look", "Looks.", |it: String| it))
+            .global(redact.clone())
+            .global(Budget::new(Limits::new().with_model_calls(9)))
+            .build()
+            .unwrap();
+        let input = RunAgentInput::new("t", "r", [agui::Message::user("u", "Who?")]);
+        let run = finish(AgUi::new(agent).run(input)).unwrap();
+        finish(run.take(after).count())
+    };
+    let all = serve(usize::MAX);
+    assert!(all > 15, "{all} events");
+    for after in 0..=all + 1 {
+        assert_eq!(allocations::left(|| serve(after)), 0, "dropped after {after} of {all} events");
+    }
+}
+
+/// The rest of what the counts say stands in `benches/counts.rs`, which needs valgrind.
+#[test]
+fn nothing_allocates_more_than_was_written_down() {
+    let expected = counted::expected();
+    for row in counted::ROWS {
+        let mut run = (row.make)();
+        run();
+        let counted = allocations::of(run).count as f64 / row.per_run as f64;
+        let expected = expected[row.name].allocations;
+        assert!(
+            counted <= expected * (1.0 + counted::MARGIN),
+            "{}: {counted} allocations, and {expected} in benches/counts.json",
+            row.name,
+        );
+    }
+}
+
+fn history(length: usize) -> Messages {
+    (0..length).map(|index| Message::user(index.to_string())).collect()
+}
+
+/// What a warm call of a service inside a band allocates.
+fn a_call(band: Callbacks<ModelRequest>) -> Allocations {
+    let response = ModelResponse::from_text("done");
+    let service = band.layer(service_fn(move |_| {
+        let response = response.clone();
+        async { Ok::<_, BoxError>(response) }
+    }));
+    let request = ModelRequest::new([Message::user("hello")]);
+    call(&service, &request);
+    allocations::of(|| call(&service, &request))
+}
+
+fn call<S: ModelService>(service: &S, request: &ModelRequest) -> ModelResponse {
+    finish(service.clone().oneshot(request.clone())).map_err(Into::into).unwrap()
+}
+
+fn a_run(agent: &tower_agent::Agent) -> Allocations {
+    let run = || finish(agent.run("Count.")).unwrap();
+    run();
+    allocations::of(run)
+}

@@ -1,0 +1,74 @@
+//! What several tests share.
+#![allow(missing_docs, missing_debug_implementations, reason = "it is not published")]
+
+/// The README's examples, so that they compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+pub mod call;
+pub mod logger;
+pub mod process;
+pub mod property;
+pub mod runs;
+pub mod team;
+pub mod trace;
+pub mod transcript;
+
+use futures::StreamExt;
+use tower::ServiceExt;
+use tower_agent::model::ModelService;
+use tower_agent::stream::{Delta, Event, EventKind, channel};
+use tower_agent::{BoxError, Error, ModelRequest, ModelResponse};
+
+/// Calls a model without a sink.
+pub async fn call<M: ModelService>(
+    model: M,
+    request: ModelRequest,
+) -> Result<ModelResponse, Error> {
+    model.oneshot(request).await.map_err(|error| Error::from(Into::<BoxError>::into(error)))
+}
+
+/// Calls a model with a sink, and reads what is seen.
+pub async fn stream<M: ModelService>(
+    model: M,
+    request: ModelRequest,
+) -> (Result<ModelResponse, Error>, Vec<Event>) {
+    let (sink, events) = channel(4);
+    futures::join!(call(model, request.with_delta_sender(sink)), events.collect())
+}
+
+/// The deltas among what is seen, with the tool calls of each message numbered.
+pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
+    let mut calls = Vec::new();
+    let mut message_now = None;
+    let delta = |event: Event| match event.kind {
+        EventKind::TextDelta { text, .. } => Some(Delta::Text(text)),
+        EventKind::ReasoningDelta { text, .. } => Some(Delta::Reasoning(text)),
+        EventKind::ToolCallStart { id, name, message } => {
+            if message_now.replace(message.clone()) != Some(message) {
+                calls.clear();
+            }
+            calls.push(id.clone());
+            Some(Delta::ToolCall { index: calls.len() - 1, id, name })
+        }
+        EventKind::ToolCallDelta { id, json } => {
+            let index = calls.iter().rposition(|call| *call == id).expect("the call has begun");
+            Some(Delta::Arguments { index, json })
+        }
+        _ => None,
+    };
+    events.into_iter().filter_map(delta).collect()
+}
+
+pub fn text(text: &str) -> Delta {
+    Delta::Text(text.into())
+}
+
+pub fn begins(index: usize, id: &str, name: &str) -> Delta {
+    Delta::ToolCall { index, id: id.into(), name: name.into() }
+}
+
+pub fn arguments(index: usize, json: &str) -> Delta {
+    Delta::Arguments { index, json: json.into() }
+}

@@ -1,0 +1,66 @@
+//! Servers that nobody here wrote, as child processes.
+
+use std::io::{BufRead, BufReader, Write, pipe};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A server that is ended when this is dropped.
+pub struct Process {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+/// Whether a file that a test needs, and `script` installs, is there; says loudly if not, and fails
+/// if it must be.
+pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
+    if file.exists() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("REQUIRE_SERVERS").is_none_or(|value| value != "1"),
+        "{name} is not installed; run {script}",
+    );
+    // Past the capture of the test harness, so that a skipped test is seen.
+    let line = format!("skipped: {name} is not installed; run {script}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    false
+}
+
+impl Process {
+    /// Starts a server on a free port of the loopback, and waits until it says that it is `ready`.
+    pub fn start(ready: &str, command: impl FnOnce(u16) -> Command) -> Self {
+        let port = {
+            let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            probe.local_addr().unwrap().port()
+        };
+        let (output, input) = pipe().unwrap();
+        let child = command(port)
+            .stdin(Stdio::null())
+            .stdout(input.try_clone().unwrap())
+            .stderr(input)
+            .spawn()
+            .unwrap();
+        let process = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let mut said = String::new();
+        loop {
+            let Some(line) = lines.next() else { panic!("the server did not start: {said}") };
+            said.push_str(&line);
+            said.push('\n');
+            if line.contains(ready) {
+                break;
+            }
+        }
+        // A pipe that nobody empties would stop the server.
+        std::thread::spawn(move || lines.for_each(drop));
+        process
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,45 @@
+//! Tools that the front end runs itself.
+
+use serde_json::Value;
+use tower::service_fn;
+
+use super::{InputError, Tool as Declared};
+use tower_agent::Request;
+use tower_agent::error::{Error, Interrupt, Result};
+use tower_agent::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
+
+/// Why a run waits that a front end's own tool was called in.
+pub(super) const REASON: &str = "client_tool";
+
+/// The front end's tools, as tools of the run: a call of one ends the run, and waits for the
+/// front end's answer.
+pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
+    let mut tools = ToolSet::new();
+    for (index, tool) in declared.iter().enumerate() {
+        let mut declaration = ToolDeclaration::new(tool.name.clone(), tool.description.clone());
+        match &tool.parameters {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(parameters)) => {
+                let mut parameters = parameters.clone();
+                // What front ends leave out; another type is refused below.
+                parameters.entry("type").or_insert_with(|| "object".into());
+                declaration = declaration.with_parameters(parameters.into());
+            }
+            Some(_) => {
+                let place = format!("tools[{index}].parameters");
+                return Err(InputError::new(
+                    place,
+                    "the schema of the arguments must be an object",
+                ));
+            }
+        }
+        let inserted = tools.insert(Tool::service(declaration, service_fn(wait)));
+        inserted.map_err(|error| InputError::new("tools", error))?;
+    }
+    Ok(tools)
+}
+
+async fn wait(request: ToolRequest) -> Result<ToolResponse> {
+    let id = request.context().tool_call_id().unwrap_or_else(|| request.id());
+    Err(Error::interrupt(Interrupt::new(id, REASON)))
+}

@@ -1,0 +1,364 @@
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::edit::{append, empty, merge, takes_text};
+use crate::wire::{EncryptedEntity, Event, EventKind, Message, MessageKind, Patch, ToolCall};
+
+/// The messages as the front end has them, kept in step with what it is sent.
+///
+/// Where an answer was streamed and then discarded, a snapshot without it leaves the front end
+/// with the rest:
+///
+/// ```
+/// use tower_agent_agui::{Conversation, Event, Message};
+///
+/// let mut conversation = Conversation::new([Message::user("m1", "Hello")]);
+/// conversation.apply(&Event::text_start("m2"));
+/// conversation.apply(&Event::text_content("m2", "Good by"));
+/// assert_eq!(conversation.messages()[1], Message::assistant("m2", "Good by"));
+///
+/// let event = conversation.snapshot_without(&["m2".into()]);
+/// conversation.apply(&event);
+/// assert_eq!(conversation.messages(), [Message::user("m1", "Hello")]);
+/// ```
+///
+/// It follows events in order, without chunks: those that have left an
+/// [`OrderKeeper`](crate::OrderKeeper). A piece of text costs one look-up and no allocation
+/// but the text's own growth.
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    messages: Vec<Message>,
+    /// Where the first message of a name is.
+    places: HashMap<Arc<str>, usize>,
+    /// Where the first message is that asks for a call.
+    calls: HashMap<Arc<str>, usize>,
+    /// Where the message is that had the last piece.
+    last: Option<(Arc<str>, usize)>,
+}
+
+impl Conversation {
+    /// The conversation as the front end sent it.
+    #[must_use]
+    pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
+        let mut conversation = Self::default();
+        messages.into_iter().for_each(|message| conversation.push(message));
+        conversation
+    }
+
+    /// The messages, first to last.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The front end has been sent this event.
+    pub fn apply(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::RunStarted(started) => {
+                for message in started.input.iter().flat_map(|input| &input.messages) {
+                    if !self.places.contains_key(&message.id) {
+                        self.push(message.clone());
+                    }
+                }
+            }
+            EventKind::TextMessageStart { message_id, role, name } => {
+                let kind = empty(role.unwrap_or_default());
+                self.start(message_id, kind, name.as_deref(), event);
+            }
+            EventKind::ReasoningMessageStart { message_id, .. } => {
+                let kind = MessageKind::Reasoning { content: String::new() };
+                self.start(message_id, kind, None, event);
+            }
+            EventKind::TextMessageContent { message_id, delta }
+            | EventKind::ReasoningMessageContent { message_id, delta } => {
+                if let Some(message) = self.text_of_piece(message_id) {
+                    append(message, delta);
+                    merge(&mut message.metadata, event);
+                }
+            }
+            EventKind::TextMessageEnd { message_id }
+            | EventKind::ReasoningMessageEnd { message_id } => {
+                if let Some(message) = self.text(message_id) {
+                    merge(&mut message.metadata, event);
+                }
+            }
+            EventKind::ToolCallStart { tool_call_id, tool_call_name, parent_message_id } => {
+                let call = match self.calls.contains_key(tool_call_id) {
+                    true => self.call(tool_call_id),
+                    false => self.add_call(tool_call_id, parent_message_id.as_ref(), event),
+                };
+                if let Some(call) = call {
+                    call.function.name = tool_call_name.clone();
+                    merge(&mut call.metadata, event);
+                }
+            }
+            EventKind::ToolCallArgs { tool_call_id, delta } => {
+                if let Some(call) = self.call(tool_call_id) {
+                    call.function.arguments.push_str(delta);
+                    merge(&mut call.metadata, event);
+                }
+            }
+            EventKind::ToolCallEnd { tool_call_id } => {
+                if let Some(call) = self.call(tool_call_id) {
+                    merge(&mut call.metadata, event);
+                }
+            }
+            EventKind::ToolCallResult { message_id, tool_call_id, content } => {
+                let mut message =
+                    Message::tool(message_id.clone(), tool_call_id.clone(), content.clone());
+                message.subagent_run_id = event.subagent_run_id().cloned();
+                merge(&mut message.metadata, event);
+                let at = self.place_of_result(tool_call_id);
+                if at == self.messages.len() {
+                    self.push(message);
+                } else {
+                    self.messages.insert(at, message);
+                    self.index();
+                }
+            }
+            EventKind::MessagesSnapshot { messages } => self.replace(messages),
+            EventKind::ActivitySnapshot { message_id, activity_type, content, replace } => {
+                let kind = MessageKind::Activity {
+                    activity_type: activity_type.to_string(),
+                    content: content.clone(),
+                };
+                self.show(message_id, kind, *replace != Some(false), event);
+            }
+            EventKind::ActivityDelta { message_id, activity_type, patch } => {
+                self.change(message_id, activity_type, patch, event);
+            }
+            EventKind::ReasoningEncryptedValue { subtype, entity_id, encrypted_value } => {
+                let place = match subtype {
+                    EncryptedEntity::ToolCall => {
+                        self.call(entity_id).map(|call| &mut call.encrypted_value)
+                    }
+                    EncryptedEntity::Message => {
+                        self.text(entity_id).map(|message| &mut message.encrypted_value)
+                    }
+                };
+                if let Some(place) = place {
+                    *place = Some(encrypted_value.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The event that makes the front end's messages these again.
+    #[must_use]
+    pub fn snapshot(&self) -> Event {
+        self.snapshot_without(&[])
+    }
+
+    /// The event that takes these messages away from the front end, the answers to their tool
+    /// calls with them.
+    ///
+    /// Activities are not in it, and so stay as they are: the front end does not tell us of those
+    /// from earlier runs, and would drop them. The front end keeps its reasoning where a snapshot
+    /// has none; so if all the reasoning goes, it is sent once more, empty.
+    #[must_use]
+    pub fn snapshot_without(&self, discarded: &[Arc<str>]) -> Event {
+        let gone = |message: &Message| discarded.contains(&message.id);
+        let calls: HashSet<&Arc<str>> = self
+            .messages
+            .iter()
+            .filter(|it| gone(it))
+            .flat_map(Message::tool_calls)
+            .map(|call| &call.id)
+            .collect();
+        let is_thought = |it: &Message| matches!(it.kind, MessageKind::Reasoning { .. });
+        let thoughts_stay = self.messages.iter().any(|it| is_thought(it) && !gone(it));
+        let kept = self.messages.iter().filter_map(|message| match &message.kind {
+            MessageKind::Activity { .. } => None,
+            MessageKind::Tool { tool_call_id, .. } if calls.contains(tool_call_id) => None,
+            MessageKind::Reasoning { .. } if gone(message) && !thoughts_stay => {
+                let kind = MessageKind::Reasoning { content: String::new() };
+                Some(Message::new(message.id.clone(), kind))
+            }
+            _ => (!gone(message)).then(|| message.clone()),
+        });
+        Event::messages_snapshot(kept.collect())
+    }
+
+    /// Whether the call is one of another message.
+    pub(crate) fn asks_elsewhere(&self, call: &str, message: &str) -> bool {
+        let asks = self.calls.get(call).and_then(|at| self.messages.get(*at));
+        asks.is_some_and(|asks| *asks.id != *message)
+    }
+
+    fn push(&mut self, message: Message) {
+        let at = self.messages.len();
+        self.places.entry(message.id.clone()).or_insert(at);
+        for call in message.tool_calls() {
+            self.calls.entry(call.id.clone()).or_insert(at);
+        }
+        self.messages.push(message);
+    }
+
+    /// Finds everything anew, after messages have moved.
+    fn index(&mut self) {
+        self.last = None;
+        self.places.clear();
+        self.calls.clear();
+        let messages = std::mem::take(&mut self.messages);
+        messages.into_iter().for_each(|message| self.push(message));
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut Message> {
+        self.messages.get_mut(*self.places.get(id)?)
+    }
+
+    /// The message, unless it is an activity: text never goes there.
+    fn text(&mut self, id: &str) -> Option<&mut Message> {
+        self.find(id).filter(|message| takes_text(message))
+    }
+
+    /// The same, most likely for the same message again.
+    fn text_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
+        let at = match &self.last {
+            Some((last, at)) if Arc::ptr_eq(last, id) => *at,
+            _ => {
+                let at = *self.places.get(id)?;
+                self.last = Some((id.clone(), at));
+                at
+            }
+        };
+        self.messages.get_mut(at).filter(|message| takes_text(message))
+    }
+
+    fn start(&mut self, id: &Arc<str>, kind: MessageKind, name: Option<&str>, event: &Event) {
+        if !self.places.contains_key(id) {
+            let mut message = Message::new(id.clone(), kind);
+            message.name = name.map(str::to_owned);
+            message.subagent_run_id = event.subagent_run_id().cloned();
+            self.push(message);
+        }
+        if let Some(message) = self.text(id) {
+            merge(&mut message.metadata, event);
+        }
+    }
+
+    fn call(&mut self, id: &str) -> Option<&mut ToolCall> {
+        match &mut self.messages.get_mut(*self.calls.get(id)?)?.kind {
+            MessageKind::Assistant { tool_calls, .. } => {
+                tool_calls.iter_mut().find(|call| *call.id == *id)
+            }
+            _ => None,
+        }
+    }
+
+    /// A new call, in the message that asks for it or in one of its own.
+    fn add_call(
+        &mut self,
+        id: &Arc<str>,
+        parent: Option<&Arc<str>>,
+        event: &Event,
+    ) -> Option<&mut ToolCall> {
+        let parent = parent.filter(|parent| !parent.is_empty());
+        let found = parent.and_then(|parent| self.places.get(parent).copied());
+        let asks = found.filter(|at| {
+            let message = self.messages.get(*at);
+            message.is_some_and(|it| matches!(it.kind, MessageKind::Assistant { .. }))
+        });
+        let at = asks.unwrap_or_else(|| {
+            let name = parent.filter(|_| found.is_none()).unwrap_or(id);
+            let kind = MessageKind::Assistant { content: None, tool_calls: Vec::new() };
+            let mut message = Message::new(name.clone(), kind);
+            // The front end takes one of a name that is there for the one that was there.
+            if !self.places.contains_key(name) {
+                message.subagent_run_id = event.subagent_run_id().cloned();
+            }
+            self.push(message);
+            self.messages.len() - 1
+        });
+        self.calls.insert(id.clone(), at);
+        match &mut self.messages.get_mut(at)?.kind {
+            MessageKind::Assistant { tool_calls, .. } => {
+                tool_calls.push(ToolCall::new(id.clone(), "", ""));
+                tool_calls.last_mut()
+            }
+            _ => None,
+        }
+    }
+
+    /// Behind the message that asks, and the answers that are there.
+    fn place_of_result(&self, call: &str) -> usize {
+        let Some(&asked) = self.calls.get(call) else {
+            return self.messages.len();
+        };
+        let behind = self.messages.iter().skip(asked + 1);
+        let answers = behind.take_while(|it| matches!(it.kind, MessageKind::Tool { .. }));
+        asked + 1 + answers.count()
+    }
+
+    /// A snapshot has come. Activities and reasoning stay where it has none of them.
+    fn replace(&mut self, snapshot: &[Message]) {
+        let has = |which: fn(&MessageKind) -> bool| snapshot.iter().any(|it| which(&it.kind));
+        let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
+        let is_thought = |kind: &MessageKind| matches!(kind, MessageKind::Reasoning { .. });
+        let (activities, thoughts) = (has(is_activity), has(is_thought));
+        let new: HashMap<&Arc<str>, &Message> =
+            snapshot.iter().map(|message| (&message.id, message)).collect();
+        let mut messages = Vec::with_capacity(snapshot.len());
+        for message in self.messages.drain(..) {
+            let kind = &message.kind;
+            match new.get(&message.id) {
+                Some(new) => messages.push(Message::clone(new)),
+                None if is_activity(kind) && !activities || is_thought(kind) && !thoughts => {
+                    messages.push(message);
+                }
+                None => {}
+            }
+        }
+        let known: HashSet<Arc<str>> = messages.iter().map(|it| it.id.clone()).collect();
+        messages.extend(snapshot.iter().filter(|it| !known.contains(&it.id)).cloned());
+        self.messages = messages;
+        self.index();
+    }
+
+    fn show(&mut self, id: &Arc<str>, kind: MessageKind, replace: bool, event: &Event) {
+        match self.find(id) {
+            None => {
+                let mut message = Message::new(id.clone(), kind);
+                message.subagent_run_id = event.subagent_run_id().cloned();
+                merge(&mut message.metadata, event);
+                self.push(message);
+            }
+            Some(message) => {
+                let was_activity = matches!(message.kind, MessageKind::Activity { .. });
+                if replace {
+                    let metadata = message.metadata.take().filter(|_| was_activity);
+                    *message = Message::new(id.clone(), kind);
+                    message.metadata = metadata;
+                    message.subagent_run_id = event.subagent_run_id().cloned();
+                }
+                if replace || was_activity {
+                    merge(&mut message.metadata, event);
+                }
+                if replace && !was_activity {
+                    self.index();
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, id: &str, new_type: &str, patch: &Patch, event: &Event) {
+        let Some(message) = self.find(id) else {
+            return;
+        };
+        let MessageKind::Activity { activity_type, content } = &mut message.kind else {
+            return;
+        };
+        // A patch that does not fit is ignored, as the front end does.
+        let mut changed = Value::Object(content.clone());
+        if json_patch::patch(&mut changed, patch).is_ok()
+            && let Value::Object(changed) = changed
+        {
+            *content = changed;
+            new_type.clone_into(activity_type);
+        }
+        merge(&mut message.metadata, event);
+    }
+}

@@ -1,0 +1,44 @@
+//! What an event does to one message.
+
+use serde_json::{Map, Value};
+
+use crate::wire::{Content, Event, Message, MessageKind, TextRole};
+
+pub(super) fn takes_text(message: &Message) -> bool {
+    !matches!(message.kind, MessageKind::Activity { .. })
+}
+
+pub(super) fn empty(role: TextRole) -> MessageKind {
+    let content = String::new();
+    match role {
+        TextRole::Developer => MessageKind::Developer { content },
+        TextRole::System => MessageKind::System { content },
+        TextRole::Assistant => {
+            MessageKind::Assistant { content: Some(content), tool_calls: Vec::new() }
+        }
+        TextRole::User => MessageKind::User { content: Content::Text(content) },
+    }
+}
+
+pub(super) fn append(message: &mut Message, delta: &str) {
+    match &mut message.kind {
+        MessageKind::Developer { content }
+        | MessageKind::System { content }
+        | MessageKind::Reasoning { content } => content.push_str(delta),
+        MessageKind::Assistant { content, .. } => content.get_or_insert_default().push_str(delta),
+        MessageKind::User { content } | MessageKind::Tool { content, .. } => match content {
+            Content::Text(text) => text.push_str(delta),
+            // The front end keeps no parts beside streamed text.
+            Content::Parts(_) => *content = delta.into(),
+        },
+        MessageKind::Activity { .. } => {}
+    }
+}
+
+/// Adds what the event carries, key by key.
+pub(super) fn merge(metadata: &mut Option<Map<String, Value>>, event: &Event) {
+    if let Some(more) = event.metadata() {
+        let entries = more.iter().map(|(key, value)| (key.clone(), value.clone()));
+        metadata.get_or_insert_default().extend(entries);
+    }
+}

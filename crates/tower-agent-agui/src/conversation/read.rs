@@ -1,0 +1,154 @@
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{FOREIGN, IS_ERROR};
+use crate::wire::{self, Content, ContentPart, InputError, MessageKind, PartSource};
+use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
+
+/// Takes the front end's messages for what was said, calls and answers of tools included: nothing
+/// proves that a model or a tool said it. An agent that runs such a conversation runs its open calls.
+/// A [server](crate::AgUi) does not: see [who may say what](crate#who-may-say-what).
+///
+/// What becomes what stands in the [module](crate::conversation).
+///
+/// ```
+/// use tower_agent_agui::{Message, conversation};
+///
+/// let history = conversation::read(&[Message::user("m1", "Hello")])?;
+/// assert_eq!(history[0].text(), "Hello");
+/// # Ok::<_, tower_agent_agui::InputError>(())
+/// ```
+///
+/// # Errors
+///
+/// A message has a part that a model call cannot carry, or answers a call that no message before
+/// it asks for. The error says which.
+pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
+    let mut read = Messages::new();
+    let mut thoughts: Vec<Part> = Vec::new();
+    let mut calls: HashMap<&Arc<str>, ToolCall> = HashMap::new();
+    // The last assistant message: its name, and where it is.
+    let mut last: Option<(&str, usize)> = None;
+    for (index, message) in messages.iter().enumerate() {
+        let place = |field: &str| format!("messages[{index}].{field}");
+        if message.subagent_run_id.is_some() {
+            continue;
+        }
+        match &message.kind {
+            MessageKind::Developer { content } | MessageKind::System { content } => {
+                read.push(Message::system(content.clone()));
+            }
+            MessageKind::User { content } => {
+                thoughts.clear();
+                read.push(Message::new(Role::User, parts(content, place)?));
+            }
+            MessageKind::Reasoning { content } => {
+                let mut part = Part::reasoning(content.clone());
+                if let (Part::Reasoning(thought), Some(value)) =
+                    (&mut part, &message.encrypted_value)
+                {
+                    thought.provider = provider_data(value);
+                }
+                // Our own say in their names where they belong: these came after the first words.
+                let own = last.filter(|(name, _)| is_thought_of(&message.id, name));
+                match own.and_then(|(_, at)| read.get_mut(at)) {
+                    Some(message) => message.parts_mut().push(part),
+                    None => thoughts.push(part),
+                }
+            }
+            MessageKind::Assistant { content, tool_calls } => {
+                let mut said = std::mem::take(&mut thoughts);
+                said.extend(content.iter().filter(|text| !text.is_empty()).map(Part::from_text));
+                for asked in tool_calls {
+                    let function = &asked.function;
+                    let (id, name) = (asked.id.clone(), function.name.clone());
+                    let mut call = ToolCall::from_text(id, name, &*function.arguments);
+                    if let Some(value) = &asked.encrypted_value {
+                        call.provider = provider_data(value);
+                    }
+                    calls.insert(&asked.id, call.clone());
+                    said.push(call.into());
+                }
+                last = Some((&message.id, read.len()));
+                read.push(Message::new(Role::Assistant, said));
+            }
+            MessageKind::Tool { tool_call_id, .. } => {
+                let call = calls.get(tool_call_id).ok_or_else(|| {
+                    let why = format!("no message before asks for the call `{tool_call_id}`");
+                    InputError::new(place("toolCallId"), why)
+                })?;
+                let (said, is_failed) = tool_answer(message, place)?;
+                let result = ToolResult::new(call, said);
+                let result = if is_failed { result.failed() } else { result };
+                read.push(Message::tool(result));
+            }
+            MessageKind::Activity { .. } => {}
+        }
+    }
+    Ok(read)
+}
+
+/// Whether the name is that of a message's train of thought, as
+/// [`ReasoningStart`](tower_agent::stream::EventKind::ReasoningStart) has it.
+fn is_thought_of(id: &str, message: &str) -> bool {
+    let number = id.strip_prefix(message).and_then(|rest| rest.strip_prefix("-r"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// What a tool has answered, and whether it has failed. Nothing of any other message.
+pub(crate) fn tool_answer(
+    message: &wire::Message,
+    place: impl Fn(&str) -> String,
+) -> Result<(Vec<Part>, bool), InputError> {
+    let MessageKind::Tool { content, error, .. } = &message.kind else {
+        return Ok((Vec::new(), false));
+    };
+    let mut said = parts(content, place)?;
+    let silent = said.iter().all(|part| part.as_text().is_some_and(str::is_empty));
+    if let (true, Some(error)) = (silent, error) {
+        said = vec![Part::from_text(error)];
+    }
+    let told = message.metadata.as_ref().and_then(|it| it.get(IS_ERROR)?.as_bool());
+    Ok((said, error.is_some() || told == Some(true)))
+}
+
+pub(crate) fn parts(
+    content: &Content,
+    place: impl Fn(&str) -> String,
+) -> Result<Vec<Part>, InputError> {
+    let parts = match content {
+        Content::Text(text) => return Ok(vec![Part::from_text(text)]),
+        Content::Parts(parts) => parts,
+    };
+    let part = |(index, part): (usize, &ContentPart)| match part {
+        ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
+        ContentPart::Image(image) => match &image.source {
+            PartSource::Data { value, mime_type } => Ok(Part::image_base64(mime_type, value)),
+            PartSource::Url { value, .. } => Ok(Part::image_url(value)),
+            PartSource::File { .. } => Err("a file of a provider"),
+        }
+        .map_err(|what| (index, what)),
+        ContentPart::Audio(_) => Err((index, "audio")),
+        ContentPart::Video(_) => Err((index, "video")),
+        ContentPart::Document(_) => Err((index, "a document")),
+    };
+    let parts = parts.iter().enumerate().map(part).collect::<Result<_, _>>();
+    parts.map_err(|(index, what)| {
+        let why = format!("a model call cannot carry {what}: send text or an image");
+        InputError::new(place(&format!("content[{index}]")), why)
+    })
+}
+
+/// What [`write`](super::write) wrote, or else the value as it came.
+fn provider_data(value: &str) -> ProviderData {
+    match serde_json::from_str::<BTreeMap<String, Value>>(value) {
+        Ok(data) => data.into(),
+        Err(_) => {
+            let mut data = ProviderData::default();
+            data.set(FOREIGN, value.into());
+            data
+        }
+    }
+}

@@ -1,0 +1,125 @@
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{FOREIGN, IS_ERROR};
+use crate::wire::{self, Content, ContentPart, MediaPart, MessageKind, PartSource};
+use tower_agent::message::{ImageSource, Message, Messages, Part, ProviderData, Role, ToolResult};
+
+/// Our messages as the front end's: see the [module](crate::conversation). Ours have no names, so `next_id`
+/// gives them, in order.
+///
+/// ```
+/// use tower_agent_agui::{self as agui, conversation};
+/// use tower_agent::Message;
+/// use tower_agent::message::Messages;
+///
+/// let history = Messages::from([Message::user("Hello")]);
+/// let messages = conversation::write(&history, || "m1".into());
+/// assert_eq!(messages, [agui::Message::user("m1", "Hello")]);
+/// ```
+pub fn write(messages: &Messages, mut next_id: impl FnMut() -> Arc<str>) -> Vec<wire::Message> {
+    let mut written = Vec::new();
+    for message in messages {
+        match message.role() {
+            Role::System => {
+                let content = message.text();
+                written.push(wire::Message::new(next_id(), MessageKind::System { content }));
+            }
+            Role::User => {
+                written.push(wire::Message::user(next_id(), content(message.parts())));
+            }
+            Role::Assistant => assistant(message, &mut next_id, &mut written),
+            Role::Tool => {
+                let results = message.tool_results();
+                written.extend(results.map(|result| tool(next_id(), result)));
+            }
+            // The protocol has no such role.
+            _ => {}
+        }
+    }
+    written
+}
+
+fn assistant(
+    message: &Message,
+    next_id: &mut impl FnMut() -> Arc<str>,
+    written: &mut Vec<wire::Message>,
+) {
+    let mut text = None::<String>;
+    let mut tool_calls = Vec::new();
+    for part in message.parts() {
+        match part {
+            Part::Text(words) => text.get_or_insert_default().push_str(&words.text),
+            Part::Reasoning(thought) => {
+                let kind = MessageKind::Reasoning { content: thought.text.clone() };
+                let mut message = wire::Message::new(next_id(), kind);
+                message.encrypted_value = encrypted(&thought.provider);
+                written.push(message);
+            }
+            Part::ToolCall(call) => {
+                let (id, name) = (call.id.clone(), call.name.clone());
+                let mut asked = wire::ToolCall::new(id, name, call.arguments.as_str());
+                asked.encrypted_value = encrypted(&call.provider);
+                tool_calls.push(asked);
+            }
+            _ => {}
+        }
+    }
+    if text.is_some() || !tool_calls.is_empty() {
+        let kind = MessageKind::Assistant { content: text, tool_calls };
+        written.push(wire::Message::new(next_id(), kind));
+    }
+}
+
+fn tool(id: Arc<str>, result: &ToolResult) -> wire::Message {
+    let kind = MessageKind::Tool {
+        tool_call_id: result.call_id.clone(),
+        content: content(&result.parts),
+        error: result.is_error.then(|| result.text()),
+    };
+    wire::Message::new(id, kind)
+}
+
+/// Text, if there is nothing else.
+pub(crate) fn content(parts: &[Part]) -> Content {
+    let words: Option<String> = parts.iter().map(Part::as_text).collect();
+    match words {
+        Some(words) => words.into(),
+        None => parts.iter().filter_map(content_part).collect::<Vec<_>>().into(),
+    }
+}
+
+fn content_part(part: &Part) -> Option<ContentPart> {
+    match part {
+        Part::Text(text) => Some(ContentPart::text(&text.text)),
+        Part::Image(image) => {
+            let source = match image.source.clone() {
+                ImageSource::Url(value) => PartSource::Url { value, mime_type: None },
+                ImageSource::Base64 { media_type, data } => {
+                    PartSource::Data { value: data, mime_type: media_type }
+                }
+                _ => return None,
+            };
+            Some(ContentPart::Image(MediaPart { source, id: None, metadata: None }))
+        }
+        _ => None,
+    }
+}
+
+/// What says of a tool's answer that it is a failure: the event has no field for it, and its
+/// metadata becomes the message's.
+pub(crate) fn failure() -> Map<String, Value> {
+    Map::from_iter([(IS_ERROR.to_owned(), Value::Bool(true))])
+}
+
+/// What a provider must get back, as text; what came from elsewhere as it came.
+pub(crate) fn encrypted(data: &ProviderData) -> Option<String> {
+    if data.is_empty() {
+        return None;
+    }
+    match data.get(FOREIGN) {
+        Some(Value::String(value)) => Some(value.clone()),
+        _ => serde_json::to_string(data).ok(),
+    }
+}

@@ -1,0 +1,227 @@
+//! What the run has begun, and whose it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Violation;
+use crate::wire::{Message, MessageKind, SubagentStarted};
+
+/// A subagent; none is the agent itself.
+pub(super) type Owner = Option<Arc<str>>;
+
+/// When something was opened: what was opened last is closed first.
+pub(super) type Opened = Option<u64>;
+
+/// A message or a tool call. Its owner is kept when it has ended: it may be opened again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entity {
+    pub(super) owner: Owner,
+    pub(super) opened: Opened,
+}
+
+/// A stretch of thought and a message of thoughts may share a name, and then an owner.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thought {
+    pub(super) owner: Owner,
+    pub(super) span: Opened,
+    pub(super) message: Opened,
+}
+
+/// All that the run has begun.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entities {
+    pub(super) messages: HashMap<Arc<str>, Entity>,
+    pub(super) tool_calls: HashMap<Arc<str>, Entity>,
+    pub(super) thoughts: HashMap<Arc<str>, Thought>,
+    pub(super) activities: HashMap<Arc<str>, Owner>,
+    pub(super) steps: HashMap<(Owner, Arc<str>), u64>,
+    pub(super) subagents: HashMap<Arc<str>, Opened>,
+    clock: u64,
+}
+
+impl Entities {
+    pub(super) fn now(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Takes over whose the messages of a conversation are: as they now stand, or only where
+    /// nothing else is known.
+    pub(super) fn seed(&mut self, messages: &[Message], as_they_stand: bool) {
+        let put = |entry: &mut Owner, new: bool, owner: &Owner| {
+            if new || as_they_stand {
+                entry.clone_from(owner);
+            }
+        };
+        for message in messages {
+            let (id, owner) = (&message.id, &message.subagent_run_id);
+            match message.kind {
+                MessageKind::Reasoning { .. } => {
+                    let new = !self.thoughts.contains_key(id);
+                    put(&mut self.thoughts.entry(id.clone()).or_default().owner, new, owner);
+                }
+                MessageKind::Activity { .. } => {
+                    let new = !self.activities.contains_key(id);
+                    put(self.activities.entry(id.clone()).or_default(), new, owner);
+                }
+                _ => {
+                    let new = !self.messages.contains_key(id);
+                    put(&mut self.messages.entry(id.clone()).or_default().owner, new, owner);
+                }
+            }
+            for call in message.tool_calls() {
+                let new = !self.tool_calls.contains_key(&call.id);
+                put(&mut self.tool_calls.entry(call.id.clone()).or_default().owner, new, owner);
+            }
+        }
+    }
+}
+
+/// Whether an event of `tag` may go on with what is `owner`'s: it may if it names nobody.
+pub(super) fn agree(
+    event: &'static str,
+    id: &Arc<str>,
+    tag: Option<&Arc<str>>,
+    owner: &Owner,
+) -> Result<(), Violation> {
+    match tag {
+        Some(_) if tag != owner.as_ref() => Err(Violation::Owner {
+            event,
+            id: id.clone(),
+            owner: owner.clone(),
+            found: tag.cloned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Opens it; `false` if it is open.
+pub(super) fn open(
+    event: &'static str,
+    id: &Arc<str>,
+    tag: Option<&Arc<str>>,
+    (owner, opened): (&Owner, &mut Opened),
+    now: u64,
+) -> Result<bool, Violation> {
+    agree(event, id, tag, owner)?;
+    let opens = opened.is_none();
+    opened.get_or_insert(now);
+    Ok(opens)
+}
+
+/// Closes it; `false` if it is not open.
+pub(super) fn close(
+    event: &'static str,
+    id: &Arc<str>,
+    tag: Option<&Arc<str>>,
+    (owner, opened): (&Owner, &mut Opened),
+) -> Result<bool, Violation> {
+    if opened.is_some() {
+        agree(event, id, tag, owner)?;
+    }
+    Ok(opened.take().is_some())
+}
+
+impl Entities {
+    pub(super) fn start_text(
+        &mut self,
+        event: &'static str,
+        id: &Arc<str>,
+        tag: Option<&Arc<str>>,
+    ) -> Result<bool, Violation> {
+        let now = self.now();
+        if let Some(message) = self.messages.get_mut(id) {
+            return open(event, id, tag, (&message.owner, &mut message.opened), now);
+        }
+        self.messages.insert(id.clone(), Entity { owner: tag.cloned(), opened: Some(now) });
+        Ok(true)
+    }
+
+    pub(super) fn start_tool_call(
+        &mut self,
+        id: &Arc<str>,
+        parent: Option<&Arc<str>>,
+        tag: Option<&Arc<str>>,
+    ) -> Result<bool, Violation> {
+        const EVENT: &str = "TOOL_CALL_START";
+        let now = self.now();
+        // It belongs to the message that asks for it.
+        let asks = parent.and_then(|parent| Some((parent, &self.messages.get(parent)?.owner)));
+        if let Some((parent, owner)) = asks {
+            agree(EVENT, parent, tag, owner)?;
+        }
+        let owner = match asks {
+            Some((_, owner)) => owner.clone(),
+            None => tag.cloned(),
+        };
+        let Some(call) = self.tool_calls.get_mut(id) else {
+            self.tool_calls.insert(id.clone(), Entity { owner, opened: Some(now) });
+            return Ok(true);
+        };
+        if asks.is_some() && owner != call.owner && call.opened.is_none() {
+            let (event, id, of) = (EVENT, id.clone(), call.owner.clone());
+            return Err(Violation::Owner { event, id, owner: of, found: owner });
+        }
+        open(EVENT, id, tag, (&call.owner, &mut call.opened), now)
+    }
+
+    pub(super) fn start_thought(
+        &mut self,
+        event: &'static str,
+        id: &Arc<str>,
+        tag: Option<&Arc<str>>,
+        which: impl Fn(&mut Thought) -> &mut Opened,
+    ) -> Result<bool, Violation> {
+        let now = self.now();
+        let new = || Thought { owner: tag.cloned(), ..Thought::default() };
+        let thought = self.thoughts.entry(id.clone()).or_insert_with(new);
+        let owner = thought.owner.clone();
+        open(event, id, tag, (&owner, which(thought)), now)
+    }
+
+    pub(super) fn start_step(&mut self, tag: Option<&Arc<str>>, name: &Arc<str>) -> bool {
+        let now = self.now();
+        let mut opens = false;
+        self.steps.entry((tag.cloned(), name.clone())).or_insert_with(|| {
+            opens = true;
+            now
+        });
+        opens
+    }
+
+    pub(super) fn finish_step(
+        &mut self,
+        tag: Option<&Arc<str>>,
+        name: &Arc<str>,
+    ) -> Result<bool, Violation> {
+        if self.steps.remove(&(tag.cloned(), name.clone())).is_some() {
+            return Ok(true);
+        }
+        match self.steps.keys().find(|(_, step)| step == name) {
+            Some((owner, _)) => Err(Violation::Owner {
+                event: "STEP_FINISHED",
+                id: name.clone(),
+                owner: owner.clone(),
+                found: tag.cloned(),
+            }),
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn start_subagent(&mut self, started: &SubagentStarted) -> Result<bool, Violation> {
+        let id = &started.subagent_run_id;
+        match self.subagents.get(id) {
+            Some(Some(_)) => return Ok(false),
+            Some(None) => return Err(Violation::SubagentReused { id: id.clone() }),
+            None => {}
+        }
+        if let Some(parent) = &started.parent_subagent_run_id
+            && !self.subagents.contains_key(parent)
+        {
+            return Err(Violation::UnknownParent { id: id.clone(), parent: parent.clone() });
+        }
+        let now = self.now();
+        self.subagents.insert(id.clone(), Some(now));
+        Ok(true)
+    }
+}

@@ -1,0 +1,309 @@
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
+use tower::ServiceExt;
+
+use super::threads::{Begun, Keeper, Kept, Progress, finish};
+use super::translate::{
+    TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
+};
+use super::{Event, OrderKeeper, RunAgentInput, RunError};
+use crate::lock::lock;
+use tower_agent::agent::BoxAgent;
+use tower_agent::agent::RunStream;
+use tower_agent::callback::LayerInner;
+use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
+use tower_agent::stream::{self, EventKind};
+
+/// A run, as a stream of what a front end is sent; [`AgUi::run`](super::AgUi::run) makes it.
+///
+/// What leaves is in an order that the front end accepts, whatever callbacks do, and ends with
+/// exactly one `RUN_FINISHED` or `RUN_ERROR`. Dropping it stops the agent, and keeps what it has
+/// done.
+#[must_use = "a run does nothing until its stream is read"]
+pub struct AgUiRun {
+    agent: Option<RunStream>,
+    keeper: Keeper,
+    /// What was done, on its way into the store. Nobody is told of it before.
+    saving: Option<BoxFuture<'static, Result<(), BoxError>>>,
+    /// What is told once that is done.
+    held: Option<stream::Event>,
+    /// What was done, for the front end to keep. It leaves before the end.
+    sealed: Option<Event>,
+    /// Nothing more is kept.
+    is_kept: bool,
+    /// What was done could not be kept.
+    is_lost: bool,
+    run: Arc<TranslateRun>,
+    /// `None` if nothing stands around the translation.
+    stack: Option<LayerInner<TranslateRequest>>,
+    translating: Option<BoxFuture<'static, Result<TranslateResponse>>>,
+    /// How the agent's run has ended.
+    end: Option<stream::Event>,
+    order: OrderKeeper,
+    translated: Vec<Event>,
+    /// What leaves next; the last first, once it is all in order.
+    out: Vec<Event>,
+}
+
+impl AgUiRun {
+    pub(super) fn new(
+        agent: BoxAgent,
+        begun: Begun,
+        input: Arc<RunAgentInput>,
+        stack: Option<LayerInner<TranslateRequest>>,
+    ) -> Self {
+        let Begun { request, keeper, name, calls } = begun;
+        let agent = RunStream::named(agent, request, name);
+        let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
+        let run = TranslateRun::new(input, agent.context().clone(), calls);
+        Self {
+            agent: Some(agent),
+            keeper,
+            saving: None,
+            held: None,
+            sealed: None,
+            is_kept: false,
+            is_lost: false,
+            run: Arc::new(run),
+            stack,
+            translating: None,
+            end: None,
+            order,
+            translated: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// The agent tells this: it is kept before, where it must be.
+    #[inline]
+    fn hear(&mut self, event: stream::Event) -> Option<Event> {
+        let progress = match &event.kind {
+            EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
+            EventKind::RunFailed { .. } => Progress::Cut,
+            _ if self.keeper.note(&event, &self.run) => Progress::Running,
+            _ => return self.take(event),
+        };
+        self.keep(progress);
+        if self.saving.is_none() {
+            return self.take(event);
+        }
+        self.held = Some(event);
+        None
+    }
+
+    fn keep(&mut self, progress: Progress) {
+        let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else { return };
+        self.is_kept = progress != Progress::Running;
+        match self.keeper.keep(agent.checkpoint(), &self.run, progress) {
+            Kept::Sealed(sealed) => self.sealed = sealed,
+            Kept::Saving(saving) => {
+                self.saving = Some(match self.saving.take() {
+                    None => saving,
+                    // One after the other: each expects the version that the other leaves.
+                    Some(first) => Box::pin(async move {
+                        first.await?;
+                        saving.await
+                    }),
+                });
+            }
+        }
+    }
+
+    /// An agent's event begins its way out.
+    fn take(&mut self, event: stream::Event) -> Option<Event> {
+        if is_end(&event) {
+            self.end = Some(event.clone());
+        }
+        match &self.stack {
+            None => return self.pass(event),
+            Some(stack) => {
+                let request = TranslateRequest::new(event, self.run.clone());
+                let call = AssertUnwindSafe(stack.clone().oneshot(request)).catch_unwind();
+                self.translating = Some(Box::pin(async move {
+                    call.await.unwrap_or_else(|panic| {
+                        let message = panic_message(&*panic);
+                        let message = format!("a layer around the translation panicked: {message}");
+                        Err(Error::new(ErrorKind::Callback, message))
+                    })
+                }));
+            }
+        }
+        None
+    }
+
+    /// Nothing stands around the translation. Nearly every event is one more piece of what the
+    /// last was a piece of, and is out at once.
+    fn pass(&mut self, event: stream::Event) -> Option<Event> {
+        match translate_piece(event) {
+            Ok(piece) if self.order.goes_on(&piece) => {
+                lock(&self.run.shown).apply(&piece);
+                return Some(piece);
+            }
+            Ok(piece) => {
+                self.translated.push(piece);
+                self.send();
+            }
+            Err(event) => self.translate(event),
+        }
+        None
+    }
+
+    fn translate(&mut self, event: stream::Event) {
+        translate(event, &self.run, &mut self.translated);
+        self.send();
+    }
+
+    /// What was translated goes out, in order.
+    fn send(&mut self) {
+        for event in self.translated.drain(..) {
+            if is_last(&event)
+                && let Some(sealed) = self.sealed.take()
+            {
+                drop(self.order.push(sealed, &mut self.out));
+            }
+            if let Err(violation) = self.order.push(event, &mut self.out) {
+                self.order.fail(violation, &mut self.out);
+                break;
+            }
+        }
+        self.leave();
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.keep(Progress::Cut);
+        if let Some(sealed) = self.sealed.take() {
+            drop(self.order.push(sealed, &mut self.out));
+        }
+        self.order.fail(RunError::from(error), &mut self.out);
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        if self.order.is_over() {
+            // Nothing that the agent does can leave any more.
+            self.keep(Progress::Cut);
+            self.agent = None;
+        }
+        let mut shown = lock(&self.run.shown);
+        self.out.iter().for_each(|event| shown.apply(event));
+        self.out.reverse();
+    }
+
+    /// What was done is not kept, so nobody is told of it. It is tried once more, as what a run that
+    /// broke off has done: until something is kept, the thread is this run's.
+    fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
+        tracing::error!(%error, "what a run has done was not saved");
+        self.is_kept = std::mem::replace(&mut self.is_lost, true);
+        self.keep(Progress::Cut);
+        let message = "what this run has done could not be kept: it was stopped";
+        let error = RunError::new(message).with_code("thread_store");
+        if !self.order.is_over() {
+            // What was about to leave tells of it.
+            self.out.clear();
+            self.order.fail(error, &mut self.out);
+            self.leave();
+        }
+    }
+
+    /// The agent has no more to tell.
+    fn finish(&mut self) {
+        self.keep(Progress::Cut);
+        self.agent = None;
+        match self.end.take() {
+            // The end is sent, whatever callbacks made of it.
+            Some(end) if !self.order.is_over() => self.translate(end),
+            _ => {
+                self.order.finish(&mut self.out);
+                self.leave();
+            }
+        }
+    }
+}
+
+fn is_last(event: &Event) -> bool {
+    use super::EventKind::{RunError, RunFinished};
+    matches!(event.kind, RunFinished(_) | RunError(_))
+}
+
+fn is_end(event: &stream::Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::RunFinished | EventKind::RunInterrupted { .. } | EventKind::RunFailed { .. }
+    )
+}
+
+impl Stream for AgUiRun {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let this = &mut *self;
+        loop {
+            if let Some(saving) = &mut this.saving {
+                let saved = ready!(saving.as_mut().poll(cx));
+                this.saving = None;
+                match saved {
+                    Ok(()) => {}
+                    Err(error) => this.lose(&*error),
+                }
+                let held = this.held.take().filter(|_| this.agent.is_some());
+                if let Some(event) = held.and_then(|event| this.take(event)) {
+                    return Poll::Ready(Some(event));
+                }
+                continue;
+            }
+            if let Some(event) = this.out.pop() {
+                return Poll::Ready(Some(event));
+            }
+            if let Some(translating) = &mut this.translating {
+                let result = ready!(translating.as_mut().poll(cx));
+                this.translating = None;
+                match result {
+                    Ok(response) => {
+                        this.translated = response.into_events();
+                        this.send();
+                    }
+                    Err(error) => this.fail(&error),
+                }
+                continue;
+            }
+            let Some(agent) = &mut this.agent else { return Poll::Ready(None) };
+            match catch_unwind(AssertUnwindSafe(|| agent.poll_next_unpin(cx))) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(Some(event))) => {
+                    if let Some(event) = this.hear(event) {
+                        return Poll::Ready(Some(event));
+                    }
+                }
+                Ok(Poll::Ready(None)) => this.finish(),
+                Err(panic) => {
+                    let message = panic_message(&*panic);
+                    let message = format!("a layer around the agent panicked: {message}");
+                    this.fail(&Error::new(ErrorKind::Other, message));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for AgUiRun {
+    /// What was done is kept, also of a run that nobody reads to its end.
+    fn drop(&mut self) {
+        self.keep(Progress::Cut);
+        self.agent = None;
+        if let Some(saving) = self.saving.take() {
+            finish(saving);
+        }
+    }
+}
+
+impl fmt::Debug for AgUiRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgUiRun").field("input", &self.run.input).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! `Service<http::Request<B>, Response = http::Response<Body>>`
+//!
+//! An agent behind HTTP: a front end posts a [`RunAgentInput`] as JSON and is answered with
+//! server-sent events. [`AgUi`] is any HTTP server's service; in axum it is one line:
+//!
+//! ```
+//! # use tower_agent::Agent;
+//! # use tower_agent_agui::AgUi;
+//! # fn app(agent: Agent) -> axum::Router {
+//! axum::Router::new().route_service("/agent", AgUi::new(agent))
+//! # }
+//! ```
+//!
+//! Whoever goes away stops the run, and whoever reads slowly slows it down. Compression, CORS,
+//! authentication, tracing and timeouts are layers of tower-http around it.
+//!
+//! # Refusals
+//!
+//! What cannot be run is answered before anything has run, as JSON:
+//! `{"error":{"message":"..","path":"..","code":".."}}`, `path` and the
+//! [code](crate::InputErrorKind::code) where they are known.
+//!
+//! | status | because |
+//! |---|---|
+//! | 400 | the body is no JSON, or nested too deeply |
+//! | 401 | [`principal`](AgUiBuilder::principal) knows nobody who sends it |
+//! | 405 | the method is not `POST` |
+//! | 406 | the front end does not accept `text/event-stream` |
+//! | 409 | another run works on the thread, or the question that is answered is not open |
+//! | 413 | the body is too large |
+//! | 415 | the body's type is not `application/json` |
+//! | 422 | the JSON is not what the protocol asks for, or says what [only the server may say](crate#who-may-say-what) |
+//! | 503 | the thread store fails |
+
+mod body;
+mod builder;
+mod read;
+mod reply;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tower::Service;
+
+pub use self::body::{Body, EventBody};
+pub use self::builder::AgUiBuilder;
+
+use self::read::read;
+use self::reply::Refusal;
+use super::input::Said;
+use super::threads::{self, Keeping, ThreadKey};
+use super::translate::TranslateRequest;
+use super::{AgUiRun, InputError, RunAgentInput};
+use tower_agent::agent::{AgentService, BoxAgent};
+use tower_agent::callback::LayerInner;
+use tower_agent::error::BoxError;
+
+/// An agent, as an HTTP service that speaks AG-UI.
+///
+/// The agent's callbacks find the whole [`RunAgentInput`] in their
+/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc`, and the head of the HTTP request,
+/// [`http::request::Parts`], with what layers in front have put there. Cloning is O(1).
+///
+/// ```
+/// use http_body_util::{BodyExt, Full};
+/// use tower::ServiceExt;
+/// use tower_agent_agui::AgUi;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, BoxError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")])).build()?;
+/// let server = AgUi::new(agent);
+///
+/// let input = r#"{
+///     "threadId": "t1",
+///     "runId": "r1",
+///     "messages": [{ "id": "m1", "role": "user", "content": "How is the weather?" }]
+/// }"#;
+/// let request = http::Request::post("/agent")
+///     .header("content-type", "application/json")
+///     .body(Full::new(bytes::Bytes::from(input)))?;
+/// let response = server.oneshot(request).await?;
+/// assert_eq!(response.status(), 200);
+/// let events = response.into_body().collect().await?.to_bytes();
+/// assert!(events.starts_with(b"data: {\"type\":\"RUN_STARTED\""));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AgUi {
+    agent: BoxAgent,
+    /// `None` if nothing stands around the translation.
+    stack: Option<LayerInner<TranslateRequest>>,
+    limits: Limits,
+    keeping: Keeping,
+    name: Arc<str>,
+    principal: Option<PrincipalOf>,
+}
+
+/// Says who speaks in a request.
+type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Option<Arc<str>> + Send + Sync>;
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    body: usize,
+    nesting: usize,
+    keep_alive: Duration,
+    abandoned_after: Duration,
+}
+
+impl AgUi {
+    /// Serves an agent: an [`Agent`](tower_agent::Agent), or one inside layers.
+    pub fn new(agent: impl AgentService) -> Self {
+        Self::builder(agent).build()
+    }
+
+    /// Serves an agent in a way of your own.
+    pub fn builder(agent: impl AgentService) -> AgUiBuilder {
+        AgUiBuilder::new(BoxAgent::new(agent))
+    }
+
+    /// Runs the agent for a front end that is connected in another way, and that nobody is known
+    /// to speak through: see [`run_for`](Self::run_for).
+    ///
+    /// # Errors
+    ///
+    /// The input is [refused](crate#who-may-say-what), or asks for what cannot be: a message
+    /// that no model can read, a state or a tool's schema that is no object, two tools of one
+    /// name, two answers to one interrupt. Nothing has run.
+    pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
+        self.start(input, None, None).await
+    }
+
+    /// Runs the agent for a front end that is connected in another way, for this principal.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub async fn run_for(
+        &self,
+        principal: impl Into<Arc<str>>,
+        input: RunAgentInput,
+    ) -> Result<AgUiRun, InputError> {
+        self.start(input, Some(principal.into()), None).await
+    }
+
+    async fn start(
+        &self,
+        mut input: RunAgentInput,
+        principal: Option<Arc<str>>,
+        parts: Option<http::request::Parts>,
+    ) -> Result<AgUiRun, InputError> {
+        let said = Said::read(&input)?;
+        let (server, thread) = (self.name.clone(), input.thread_id.clone());
+        let key = ThreadKey { server, principal, thread };
+        let abandoned_after = self.limits.abandoned_after;
+        let mut begun = threads::begin(&self.keeping, key, &mut input, abandoned_after).await?;
+        begun.request = said.ask(begun.request, &input);
+        let input = Arc::new(input);
+        begun.request.extensions_mut().insert(input.clone());
+        if let Some(parts) = parts {
+            begun.request.extensions_mut().insert(parts);
+        }
+        Ok(AgUiRun::new(self.agent.clone(), begun, input, self.stack.clone()))
+    }
+
+    async fn answer<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
+    where
+        B: http_body::Body<Error: Into<BoxError>> + Send,
+        B::Data: Send,
+    {
+        let (parts, body) = request.into_parts();
+        reply::check(&parts)?;
+        let principal = match &self.principal {
+            None => None,
+            Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
+        };
+        let body = read(body, self.limits).await?;
+        let input = RunAgentInput::from_json(&body)?;
+        let run = self.start(input, principal, Some(parts)).await?;
+        Ok(reply::events(EventBody::new(run, self.limits.keep_alive)))
+    }
+}
+
+impl<B> Service<http::Request<B>> for AgUi
+where
+    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
+    B::Data: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let answer = self.clone().answer(request);
+        Box::pin(async move { Ok(answer.await.unwrap_or_else(Refusal::into_response)) })
+    }
+}
+
+impl fmt::Debug for AgUi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgUi").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! What a front end sends, within limits.
+
+use std::error::Error as StdError;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use super::{Limits, Refusal};
+use tower_agent::error::BoxError;
+
+pub(super) async fn read<B>(body: B, limits: Limits) -> Result<Bytes, Refusal>
+where
+    B: http_body::Body<Error: Into<BoxError>>,
+{
+    // Refused before it is read, where its length is known.
+    if body.size_hint().lower() > limits.body as u64 {
+        return Err(too_large(limits));
+    }
+    let body = Limited::new(body, limits.body).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            return too_large(limits);
+        }
+        // A layer outside may have a limit of its own.
+        let status = match is_limit(&*error) {
+            true => StatusCode::PAYLOAD_TOO_LARGE,
+            false => StatusCode::BAD_REQUEST,
+        };
+        Refusal::new(status, format!("the body did not arrive: {error}"))
+    })?;
+    let body = body.to_bytes();
+    if nesting(&body) > limits.nesting {
+        let message = format!("the JSON is nested more than {} levels deep", limits.nesting);
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(body)
+}
+
+fn too_large(limits: Limits) -> Refusal {
+    let message = format!("the body is larger than {} bytes", limits.body);
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+fn is_limit(error: &(dyn StdError + 'static)) -> bool {
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
+}
+
+/// How deeply the arrays and objects of a JSON text are nested, if it is JSON.
+fn nesting(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}

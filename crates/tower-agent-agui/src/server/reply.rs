@@ -1,0 +1,113 @@
+//! What a front end is answered before anything runs.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body_util::{Either, Full};
+use serde_json::{Map, Value, json};
+
+use super::{Body, EventBody};
+use crate::{InputError, InputErrorKind, sse};
+
+/// A request that is not run, and why.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    message: String,
+    path: Option<String>,
+    code: Option<&'static str>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), path: None, code: None }
+    }
+
+    pub(super) fn into_response(self) -> Response<Body> {
+        let mut error = Map::from_iter([("message".to_owned(), json!(self.message))]);
+        error.extend(self.path.map(|path| ("path".to_owned(), Value::String(path))));
+        error.extend(self.code.map(|code| ("code".to_owned(), json!(code))));
+        let body = Bytes::from(json!({ "error": error }).to_string());
+        let mut response = Response::new(Either::Left(Full::new(body)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        response
+    }
+}
+
+impl From<InputError> for Refusal {
+    fn from(error: InputError) -> Self {
+        let status = match error.kind() {
+            InputErrorKind::Syntax => StatusCode::BAD_REQUEST,
+            InputErrorKind::Invalid | InputErrorKind::NotYours => StatusCode::UNPROCESSABLE_ENTITY,
+            InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
+            InputErrorKind::Store => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let code = Some(error.kind().code());
+        let path = Some(error.path().to_owned()).filter(|path| path != ".");
+        Self { path, code, ..Self::new(status, error.message()) }
+    }
+}
+
+/// Nobody is known to send the request.
+pub(super) fn unknown() -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, "it is not known who sends this request")
+}
+
+/// Whether the head of a request is one that can be answered.
+pub(super) fn check(parts: &Parts) -> Result<(), Refusal> {
+    if parts.method != Method::POST {
+        let message = "runs are started with POST";
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
+    }
+    if !is_json(&parts.headers) {
+        let message = "the body must be JSON, with the content type `application/json`";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    if !accepts_events(&parts.headers) {
+        let message = format!("the answer is `{}`, which is not accepted", sse::CONTENT_TYPE);
+        return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, message));
+    }
+    Ok(())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(ACCEPT).iter().peekable();
+    if accepted.peek().is_none() {
+        return true;
+    }
+    let ranges = accepted.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    ranges.filter(|range| !is_refused(range)).map(essence).any(|range| {
+        ["*/*", "text/*", sse::CONTENT_TYPE].iter().any(|it| it.eq_ignore_ascii_case(range))
+    })
+}
+
+/// Whether it names what is not wanted: its weight is nothing.
+fn is_refused(range: &str) -> bool {
+    let weights = range.split(';').filter_map(|parameter| parameter.trim().strip_prefix("q="));
+    weights.filter_map(|weight| weight.parse::<f32>().ok()).any(|weight| weight <= 0.0)
+}
+
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
+}
+
+pub(super) fn events(body: EventBody) -> Response<Body> {
+    let mut response = Response::new(Either::Right(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies of the nginx family would hold events back to fill a buffer.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}

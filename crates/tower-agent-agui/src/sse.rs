@@ -1,0 +1,88 @@
+//! Events as server-sent events: one `data:` line each, and an empty line. Lines end in LF; the
+//! protocol allows nothing else.
+//!
+//! ```
+//! use tower_agent_agui::{Event, sse};
+//!
+//! let mut bytes = Vec::new();
+//! sse::Writer::new().write(&Event::text_end("m1"), &mut bytes)?;
+//! assert_eq!(bytes, b"data: {\"type\":\"TEXT_MESSAGE_END\",\"messageId\":\"m1\"}\n\n");
+//! # Ok::<_, tower_agent::Error>(())
+//! ```
+
+use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Event, EventKind};
+use tower_agent::error::{Error, ErrorKind, Result};
+
+/// The type of the stream, for the header `content-type`.
+pub const CONTENT_TYPE: &str = "text/event-stream";
+
+/// A comment, to be sent now and then so that nobody on the way takes the connection for dead.
+pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
+
+/// Writes events, one after another.
+///
+/// What the pieces of one message have in common is written as JSON once.
+#[derive(Debug, Default)]
+pub struct Writer {
+    last: Option<Head>,
+}
+
+/// How the line of a piece begins, up to what it says.
+#[derive(Debug)]
+struct Head {
+    kind: Discriminant<EventKind>,
+    id: Arc<str>,
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// One that has written nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends the event to `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Of the kind [`Other`](ErrorKind::Other), if the event cannot be written as JSON; `bytes` is
+    /// then as it was.
+    pub fn write(&mut self, event: &Event, bytes: &mut Vec<u8>) -> Result<()> {
+        let before = bytes.len();
+        self.append(event, bytes).map_err(|error| {
+            bytes.truncate(before);
+            let what = format!("the event {} cannot be written as JSON", event.kind.name());
+            Error::new(ErrorKind::Other, what).with_source(error)
+        })
+    }
+
+    fn append(&mut self, event: &Event, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
+        let piece = event.kind.piece().filter(|_| event.is_plain());
+        let kind = discriminant(&event.kind);
+        if let (Some((id, more)), Some(last)) = (piece, &self.last)
+            && (last.kind == kind && Arc::ptr_eq(&last.id, id))
+        {
+            bytes.extend_from_slice(&last.bytes);
+            serde_json::to_writer(&mut *bytes, more)?;
+            bytes.push(b'}');
+        } else {
+            let before = bytes.len();
+            bytes.extend_from_slice(b"data: ");
+            serde_json::to_writer(&mut *bytes, event)?;
+            if let Some((id, more)) = piece {
+                // What it says comes last.
+                let rest = serde_json::to_string(more)?.len() + 1;
+                let head = bytes[before..bytes.len() - rest].to_vec();
+                self.last = Some(Head { kind, id: id.clone(), bytes: head });
+            }
+        }
+        bytes.extend_from_slice(b"\n\n");
+        Ok(())
+    }
+}

@@ -1,0 +1,396 @@
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+
+use super::ThreadKey;
+use super::claim::Claim;
+use super::seal::{SealKeys, Used, is_sealed};
+use super::store::BoxStore;
+use super::take::{self, Taken};
+use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
+use super::told::{Names, Told};
+use crate::lock::lock;
+use crate::translate::TranslateRun;
+use crate::wire::{EncryptedEntity, Event, InputError, InputErrorKind, MessageKind, RunAgentInput};
+use tower_agent::agent::{AgentRequest, Checkpoint};
+use tower_agent::error::BoxError;
+use tower_agent::message::{Message, Messages, Part, Role};
+use tower_agent::stream::{self, EventKind};
+
+/// How a server keeps its threads.
+#[derive(Clone, Debug)]
+pub(crate) enum Keeping {
+    Store(BoxStore),
+    /// The front end keeps them, sealed.
+    Sealed(SealKeys, Used),
+}
+
+impl Keeping {
+    pub(crate) fn sealed(keys: SealKeys) -> Self {
+        Self::Sealed(keys, Used::default())
+    }
+}
+
+/// A run that may begin.
+pub(crate) struct Begun {
+    pub(crate) request: AgentRequest,
+    pub(crate) keeper: Keeper,
+    /// What its messages are named after.
+    pub(crate) name: Arc<str>,
+    /// The calls of the conversation: the model's name and that on the wire.
+    pub(crate) calls: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// Takes what counts of the input, and claims the thread for one run.
+pub(crate) async fn begin(
+    keeping: &Keeping,
+    key: ThreadKey,
+    input: &mut RunAgentInput,
+    abandoned_after: Duration,
+) -> Result<Begun, InputError> {
+    let known = match keeping {
+        Keeping::Store(store) => store.load(&key).await.map_err(|error| broken(&*error))?,
+        Keeping::Sealed(keys, _) => unseal(keys, &key, input),
+    };
+    let is_lost = match known.as_ref().and_then(|thread| thread.running) {
+        None => false,
+        Some(since) if now().saturating_sub(since) < abandoned_after.as_secs() => {
+            return Err(busy());
+        }
+        Some(_) => true,
+    };
+    let earlier = known.as_ref().map(|thread| (thread.version, thread.answered.clone()));
+    let Taken { mut thread, request } = match known {
+        None => take::begin(input)?,
+        Some(thread) => take::go_on(thread, input, is_lost)?,
+    };
+    let name = name(input, &thread);
+    thread.runs.push(name.clone());
+    thread.run_from = thread.log.len();
+    thread.is_cut = false;
+    match keeping {
+        Keeping::Store(store) => {
+            thread.running = Some(now());
+            let claim = Claim::new(store.clone(), key.clone(), thread.clone());
+            if !claim.save().await.map_err(|error| broken(&*error))? {
+                return Err(busy());
+            }
+            thread.version += 1;
+        }
+        Keeping::Sealed(_, used) => {
+            // Taken again after a run that broke off, an answer counts once for what that has left.
+            let (version, earlier) = earlier.unwrap_or_default();
+            let name = |it: &Answered| match earlier.iter().any(|earlier| earlier.id == it.id) {
+                true => format!("{} {version}", it.id).into(),
+                false => it.id.clone(),
+            };
+            let answers: Vec<_> = thread.answered.iter().map(name).collect();
+            if !used.claim(&answers) {
+                let why = "the question was answered before";
+                return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
+            }
+        }
+    }
+    let calls = thread.head.iter().filter_map(|index| thread.entry(*index));
+    let calls = calls.flat_map(|entry| &entry.calls);
+    let calls = calls.map(|call| (call.id.clone(), call.wire.clone())).collect();
+    let client_tools = input.tools.iter().map(|tool| tool.name.clone()).collect();
+    let version = Arc::new(AtomicU64::new(thread.version));
+    let keeper = Keeper {
+        keeping: keeping.clone(),
+        key,
+        base: thread,
+        client_tools,
+        told: Told::default(),
+        saved: HashSet::new(),
+        version,
+    };
+    Ok(Begun { request, keeper, name, calls })
+}
+
+/// The thread that the front end has kept, if it is sealed for this very place. What is sealed
+/// is taken out of the input.
+fn unseal(keys: &SealKeys, key: &ThreadKey, input: &mut RunAgentInput) -> Option<Thread> {
+    let sealed = input
+        .messages
+        .iter_mut()
+        .filter_map(|message| message.encrypted_value.take_if(|value| is_sealed(value)));
+    let opened = sealed.filter_map(|value| keys.open(key, &value));
+    opened.max_by_key(|thread| thread.version)
+}
+
+/// What the messages of a run are named after: the run, or where the thread has messages of an
+/// earlier one by that name, one more of it. It would add to those.
+fn name(input: &RunAgentInput, thread: &Thread) -> Arc<str> {
+    let run = &input.run_id;
+    let number = |id: &str| {
+        let rest = id.strip_prefix(&**run)?;
+        match rest.strip_prefix('.') {
+            Some(rest) => rest.split('-').next()?.parse::<u64>().ok(),
+            None => (rest.is_empty() || rest.starts_with('-')).then_some(0),
+        }
+    };
+    let told = input.messages.iter().map(|message| &*message.id);
+    let kept = thread.log.iter().filter_map(|entry| entry.id.as_deref());
+    let runs = thread.runs.iter().map(|run| &**run);
+    match told.chain(kept).chain(runs).filter_map(number).max() {
+        None => run.clone(),
+        Some(number) => format!("{run}.{}", number.saturating_add(1)).into(),
+    }
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Running,
+    /// It has come to a good end, or waits.
+    Ended,
+    /// It failed, or its front end has gone away.
+    Cut,
+}
+
+/// What leaves with the end of a run, or is saved.
+pub(crate) enum Kept {
+    Saving(BoxFuture<'static, Result<(), BoxError>>),
+    Sealed(Option<Event>),
+}
+
+/// Keeps one thread while a run works on it.
+pub(crate) struct Keeper {
+    keeping: Keeping,
+    key: ThreadKey,
+    /// The thread as the run began.
+    base: Thread,
+    client_tools: HashSet<Arc<str>>,
+    told: Told,
+    /// The answers of tools that are saved.
+    saved: HashSet<Arc<str>>,
+    version: Arc<AtomicU64>,
+}
+
+impl Keeper {
+    /// The agent tells this. Whether it is to be kept before the front end is told.
+    #[inline]
+    pub(crate) fn note(&mut self, event: &stream::Event, run: &TranslateRun) -> bool {
+        self.told.note(event);
+        match &event.kind {
+            EventKind::ToolResult { id, .. } => {
+                let is_kept = matches!(self.keeping, Keeping::Store(_));
+                is_kept && !self.saved.contains(&result_of(&run.names.call(&event.invocation, id)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps what was done.
+    pub(crate) fn keep(
+        &mut self,
+        checkpoint: Checkpoint,
+        run: &TranslateRun,
+        progress: Progress,
+    ) -> Kept {
+        let mut thread = self.thread(checkpoint, run, progress);
+        match &self.keeping {
+            Keeping::Store(store) => {
+                let (store, key) = (store.clone(), self.key.clone());
+                let version = self.version.clone();
+                Kept::Saving(Box::pin(async move {
+                    thread.version = version.load(Ordering::Acquire);
+                    if !store.save(&key, thread).await? {
+                        return Err("the thread was changed or dropped while a run worked".into());
+                    }
+                    version.fetch_add(1, Ordering::AcqRel);
+                    Ok(())
+                }))
+            }
+            Keeping::Sealed(keys, _) => {
+                thread.version += 1;
+                let shown = lock(&run.shown);
+                let is_place = |it: &&crate::Message| {
+                    let is_activity = matches!(it.kind, MessageKind::Activity { .. });
+                    it.subagent_run_id.is_none() && !is_activity
+                };
+                let place = shown.messages().iter().find(is_place).map(|it| it.id.clone());
+                let sealed = place.and_then(|place| Some((place, keys.seal(&self.key, &thread)?)));
+                Kept::Sealed(sealed.map(|(place, sealed)| {
+                    let of = EncryptedEntity::Message;
+                    Event::reasoning_encrypted_value(of, place, sealed)
+                }))
+            }
+        }
+    }
+
+    fn thread(
+        &mut self,
+        mut checkpoint: Checkpoint,
+        run: &TranslateRun,
+        progress: Progress,
+    ) -> Thread {
+        let mut thread = self.base.clone();
+        let messages = std::mem::take(&mut checkpoint.messages);
+        self.add(&mut thread, &messages, run, progress);
+        if progress != Progress::Cut {
+            thread.open.clear();
+        }
+        if progress == Progress::Ended {
+            thread.open.extend(checkpoint.interrupts.iter().map(|pending| Open {
+                id: run.names.interrupt(&pending.id),
+                pending: pending.id.clone(),
+            }));
+            thread.answered.clear();
+        }
+        thread.rest = checkpoint;
+        thread.is_cut = progress == Progress::Cut;
+        let is_running = progress == Progress::Running;
+        thread.running = (is_running && matches!(self.keeping, Keeping::Store(_))).then(now);
+        thread
+    }
+
+    /// Adds what the transcript has and the thread has not.
+    fn add(
+        &mut self,
+        thread: &mut Thread,
+        messages: &Messages,
+        run: &TranslateRun,
+        progress: Progress,
+    ) {
+        let old = std::mem::take(&mut thread.head);
+        let is = |index: usize, message: &Message| {
+            let entry = thread.entry(index).and_then(|entry| entry.message.as_ref());
+            entry == Some(message)
+        };
+        // Where each stands among those that were known, if it does.
+        let mut from = 0;
+        let mut places = Vec::with_capacity(messages.len());
+        for message in messages {
+            let found = (from..old.len()).find(|at| is(old[*at], message));
+            if let Some(at) = found {
+                from = at + 1;
+            }
+            places.push(found);
+        }
+        let new = messages.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let said = new.map(|(message, _)| message).filter(|it| it.role() == Role::Assistant);
+        let Names { names, rest } = self.told.names(said);
+        let mut names = names.into_iter();
+        let last = places.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
+        let mut head = Vec::with_capacity(old.len() + messages.len());
+        let mut asked = Asking::default();
+        old.iter().for_each(|index| asked.note(thread, *index));
+        let mut known = old.iter().copied();
+        let mut passed = 0;
+        for (index, (message, place)) in messages.iter().zip(&places).enumerate() {
+            if index == last {
+                // What callbacks have hidden from the model still stands.
+                head.extend(known.by_ref());
+            }
+            match place {
+                Some(place) => {
+                    head.extend(known.by_ref().take(place + 1 - passed));
+                    passed = place + 1;
+                }
+                None => {
+                    let id = match message.role() {
+                        Role::Assistant => names.next().flatten(),
+                        _ => None,
+                    };
+                    let entry = self.entry(&asked, id, message, run);
+                    if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
+                        self.saved.insert(id.clone());
+                    }
+                    head.push(thread.push(entry));
+                    asked.note(thread, thread.log.len() - 1);
+                }
+            }
+        }
+        head.extend(known);
+        if progress == Progress::Cut {
+            // What was told of an answer that broke off.
+            let shown = lock(&run.shown);
+            for id in rest {
+                let half = shown.messages().iter().find(|message| message.id == *id);
+                if let Some(MessageKind::Assistant { content: Some(text), .. }) =
+                    half.map(|half| &half.kind)
+                    && !text.is_empty()
+                {
+                    let said = Message::assistant(text.clone());
+                    let entry = Entry::new(Some(id.clone()), Speaker::Assistant, said);
+                    head.push(thread.push(entry));
+                }
+            }
+        }
+        thread.head = head;
+    }
+
+    fn entry(
+        &self,
+        asked: &Asking,
+        id: Option<Arc<str>>,
+        message: &Message,
+        run: &TranslateRun,
+    ) -> Entry {
+        match message.role() {
+            Role::System => Entry::new(id, Speaker::System, message.clone()),
+            Role::User => Entry::new(id, Speaker::User, message.clone()),
+            Role::Assistant => {
+                let asked = message.tool_calls().map(|call| Asked {
+                    id: call.id.clone(),
+                    wire: run.names.told(id.as_ref(), &call.id),
+                    is_client: self.client_tools.contains(&call.name),
+                });
+                let calls: Vec<_> = asked.collect();
+                // Of thoughts alone the front end has no more than the thoughts.
+                let mut says = message.parts().iter().filter_map(Part::as_text);
+                let is_silent = calls.is_empty() && says.all(str::is_empty);
+                let id = match is_silent {
+                    true => id.map(|id| format!("{id}-r0").into()),
+                    false => id,
+                };
+                Entry::new(id, Speaker::Assistant, message.clone()).asking(calls)
+            }
+            // A message of any other role that there may be answers no call.
+            _ => {
+                let mut results = message.tool_results();
+                let asked = results.next().and_then(|result| asked.0.get(&result.call_id));
+                let id = asked.map(|(_, wire)| result_of(wire));
+                let answers = asked.map(|(index, _)| *index);
+                Entry::new(id, Speaker::Tool, message.clone()).answering(answers)
+            }
+        }
+    }
+}
+
+/// Where the latest call of a name was asked for, and what it is called on the wire.
+#[derive(Default)]
+struct Asking(HashMap<Arc<str>, (usize, Arc<str>)>);
+
+impl Asking {
+    fn note(&mut self, thread: &Thread, index: usize) {
+        for call in thread.entry(index).iter().flat_map(|entry| &entry.calls) {
+            self.0.insert(call.id.clone(), (index, call.wire.clone()));
+        }
+    }
+}
+
+/// What the answer to a call is called.
+fn result_of(call: &str) -> Arc<str> {
+    format!("{call}-result").into()
+}
+
+fn now() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
+
+fn busy() -> InputError {
+    let why = "another run works on this thread: wait for its end";
+    InputError::new("threadId", why).of(InputErrorKind::Busy)
+}
+
+fn broken(error: &(dyn std::error::Error + 'static)) -> InputError {
+    tracing::error!(%error, "the thread store failed");
+    let why = "the thread cannot be loaded or saved: try again";
+    InputError::new("threadId", why).of(InputErrorKind::Store)
+}

@@ -1,0 +1,153 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+
+use super::{Thread, ThreadKey, ThreadStore};
+use crate::lock::lock;
+use tower_agent::error::BoxError;
+
+/// Keeps threads in this process, within bounds: the default of a server.
+///
+/// Where there is no room, the thread goes that was used the longest time ago: first of those that
+/// wait for nothing, then of those that wait for a person, last of those in which a run works. One
+/// that is larger than all may be is not kept, and its run fails. To the front end a thread that has gone is [unknown](crate#who-may-say-what): its next
+/// message goes on from what it tells, and an answer to a question is refused.
+///
+/// ```
+/// use tower_agent_agui::{AgUi, threads::MemoryThreads};
+/// # use tower_agent::Agent;
+/// # use tower_agent::testing::ScriptedModel;
+///
+/// # fn main() -> Result<(), tower_agent::BoxError> {
+/// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+/// let threads = MemoryThreads::new().max_threads(100).max_bytes(16 << 20);
+/// let server = AgUi::builder(agent).threads(threads).build();
+/// # drop(server);
+/// # Ok(())
+/// # }
+/// ```
+pub struct MemoryThreads {
+    max_threads: usize,
+    max_bytes: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    threads: HashMap<ThreadKey, One>,
+    bytes: usize,
+    uses: u64,
+}
+
+struct One {
+    thread: Thread,
+    size: usize,
+    used: u64,
+}
+
+impl MemoryThreads {
+    /// Creates a store for 10,000 threads and 256 MiB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { max_threads: 10_000, max_bytes: 256 << 20, kept: Mutex::default() }
+    }
+
+    /// Sets how many threads it keeps. Defaults to 10,000.
+    #[must_use]
+    pub fn max_threads(mut self, threads: usize) -> Self {
+        self.max_threads = threads;
+        self
+    }
+
+    /// Sets about how many bytes all threads may take. Defaults to 256 MiB.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Returns how many threads it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        lock(&self.kept).threads.len()
+    }
+
+    /// Returns whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for MemoryThreads {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Kept {
+    fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// Lets threads go until the rest is within the bounds.
+    fn shrink(&mut self, max_threads: usize, max_bytes: usize) {
+        while self.threads.len() > max_threads || self.bytes > max_bytes {
+            let rank = |one: &One| (one.thread.is_running(), one.thread.is_waiting(), one.used);
+            let least = self.threads.iter().min_by_key(|(_, one)| rank(one));
+            let Some(key) = least.map(|(key, _)| key.clone()) else { return };
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &ThreadKey) {
+        if let Some(gone) = self.threads.remove(key) {
+            self.bytes -= gone.size;
+            tracing::debug!(thread = %key.thread, "dropped a thread for want of room");
+        }
+    }
+}
+
+impl ThreadStore for MemoryThreads {
+    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+        let mut kept = lock(&self.kept);
+        let used = kept.next_use();
+        Ok(kept.threads.get_mut(key).map(|one| {
+            one.used = used;
+            one.thread.clone()
+        }))
+    }
+
+    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+        let mut kept = lock(&self.kept);
+        let found = kept.threads.get(key);
+        if found.map_or(0, |one| one.thread.version) != expected {
+            return Ok(false);
+        }
+        let size = thread.size();
+        if size > self.max_bytes {
+            // It makes no room for itself at the cost of all others.
+            kept.remove(key);
+            return Err(format!(
+                "the thread takes {size} bytes, and all may take {}",
+                self.max_bytes
+            )
+            .into());
+        }
+        let used = kept.next_use();
+        let old = kept.threads.insert(key.clone(), One { thread, size, used });
+        kept.bytes = kept.bytes + size - old.map_or(0, |old| old.size);
+        kept.shrink(self.max_threads, self.max_bytes);
+        Ok(true)
+    }
+}
+
+impl fmt::Debug for MemoryThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryThreads")
+            .field("max_threads", &self.max_threads)
+            .field("max_bytes", &self.max_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+
+use super::{Thread, ThreadKey};
+use crate::lock::lock;
+
+/// What a sealed thread begins with: the envelope and its version.
+const PREFIX: &str = "tower-agent.1.";
+const NONCE: usize = 24;
+
+/// A secret key of 32 bytes, with which threads are sealed.
+///
+/// Make it of random bytes, and give every process that serves the same threads the same one.
+///
+/// ```
+/// use tower_agent_agui::threads::SealKey;
+///
+/// let key = SealKey::new([7; 32]);
+/// assert_eq!(format!("{key:?}"), "SealKey");
+/// ```
+#[derive(Clone)]
+pub struct SealKey(Arc<XChaCha20Poly1305>);
+
+impl SealKey {
+    /// Takes these bytes, which must be secret and random.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Arc::new(XChaCha20Poly1305::new(&bytes.into())))
+    }
+}
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey")
+    }
+}
+
+/// The keys of a server: the first seals, all of them open.
+///
+/// To change the key, give the new one and [accept](Self::and_accept) the old one until no front
+/// end has a thread that it has sealed.
+///
+/// ```
+/// use tower_agent_agui::threads::{SealKey, SealKeys};
+///
+/// let keys = SealKeys::from(SealKey::new([2; 32])).and_accept(SealKey::new([1; 32]));
+/// # drop(keys);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SealKeys(Vec<SealKey>);
+
+impl SealKeys {
+    /// Opens what this key has sealed, too.
+    #[must_use]
+    pub fn and_accept(mut self, key: SealKey) -> Self {
+        self.0.push(key);
+        self
+    }
+
+    pub(super) fn seal(&self, key: &ThreadKey, thread: &Thread) -> Option<String> {
+        let text = serde_json::to_vec(thread).ok()?;
+        let nonce = XNonce::generate();
+        let aad = bound_to(key);
+        let payload = Payload { msg: &text, aad: &aad };
+        let sealed = self.0.first()?.0.encrypt(&nonce, payload).ok()?;
+        let mut bytes = Vec::with_capacity(NONCE + sealed.len());
+        bytes.extend_from_slice(&nonce);
+        bytes.extend_from_slice(&sealed);
+        let mut envelope = String::from(PREFIX);
+        URL_SAFE_NO_PAD.encode_string(bytes, &mut envelope);
+        Some(envelope)
+    }
+
+    /// The thread, if one of the keys has sealed it under this very name.
+    pub(super) fn open(&self, key: &ThreadKey, envelope: &str) -> Option<Thread> {
+        let bytes = URL_SAFE_NO_PAD.decode(envelope.strip_prefix(PREFIX)?).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
+        let nonce = XNonce::from(<[u8; NONCE]>::try_from(nonce).ok()?);
+        let aad = bound_to(key);
+        let text = self.0.iter().find_map(|key| {
+            let payload = Payload { msg: sealed, aad: &aad };
+            key.0.decrypt(&nonce, payload).ok()
+        })?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+impl From<SealKey> for SealKeys {
+    fn from(key: SealKey) -> Self {
+        Self(vec![key])
+    }
+}
+
+pub(super) fn is_sealed(value: &str) -> bool {
+    value.starts_with(PREFIX)
+}
+
+/// What a sealed thread belongs to, each part with its length: no two read alike.
+fn bound_to(key: &ThreadKey) -> Vec<u8> {
+    let principal = key.principal.as_deref();
+    let parts = [&*key.server, principal.unwrap_or_default(), &key.thread];
+    let mut bound = PREFIX.as_bytes().to_vec();
+    bound.push(u8::from(principal.is_some()));
+    for part in parts {
+        bound.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bound.extend_from_slice(part.as_bytes());
+    }
+    bound
+}
+
+/// The answers that this process has seen, as far back as there is room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Used(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    answers: HashSet<Arc<str>>,
+    /// The oldest first.
+    order: VecDeque<Arc<str>>,
+}
+
+impl Used {
+    const MOST: usize = 100_000;
+
+    /// Notes all of them, unless one was noted before.
+    pub(super) fn claim(&self, answers: &[Arc<str>]) -> bool {
+        let seen = &mut *lock(&self.0);
+        if answers.iter().any(|id| seen.answers.contains(id)) {
+            return false;
+        }
+        for id in answers {
+            seen.answers.insert(id.clone());
+            seen.order.push_back(id.clone());
+        }
+        while seen.order.len() > Self::MOST {
+            if let Some(oldest) = seen.order.pop_front() {
+                seen.answers.remove(&oldest);
+            }
+        }
+        true
+    }
+}

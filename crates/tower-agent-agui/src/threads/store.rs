@@ -1,0 +1,151 @@
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use super::Thread;
+use tower_agent::error::BoxError;
+
+/// Names a thread: whose it is comes before what it calls itself, so that the thread of another
+/// is as unknown as one that never was.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct ThreadKey {
+    /// What serves it: [`AgUiBuilder::name`](crate::AgUiBuilder::name).
+    pub server: Arc<str>,
+    /// Who speaks in it: [`AgUiBuilder::principal`](crate::AgUiBuilder::principal). `None`
+    /// without one.
+    pub principal: Option<Arc<str>>,
+    /// What the front end calls it.
+    pub thread: Arc<str>,
+}
+
+/// Keeps the threads of an AG-UI server, in memory or in a database.
+///
+/// Saving is a compare and swap: it takes the place of the version that is expected, or of
+/// nothing. That is what lets one of two requests for a thread run, and one answer count once. A
+/// store that saves without looking at the version lets both run.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::Arc;
+///
+/// use tokio::sync::Mutex;
+/// use tower_agent::BoxError;
+/// use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
+///
+/// /// Keeps everything for ever.
+/// #[derive(Default)]
+/// struct Kept(Mutex<HashMap<ThreadKey, Thread>>);
+///
+/// impl ThreadStore for Kept {
+///     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+///         Ok(self.0.lock().await.get(key).cloned())
+///     }
+///
+///     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+///         let mut threads = self.0.lock().await;
+///         let found = threads.get(key).map_or(0, Thread::version);
+///         if found == expected {
+///             threads.insert(key.clone(), thread);
+///         }
+///         Ok(found == expected)
+///     }
+/// }
+/// ```
+pub trait ThreadStore: Send + Sync + 'static {
+    /// Returns the thread, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read. Nothing is run.
+    fn load(
+        &self,
+        key: &ThreadKey,
+    ) -> impl Future<Output = Result<Option<Thread>, BoxError>> + Send;
+
+    /// Saves the thread if the one that is there has the version `expected`; 0 stands for none.
+    /// Returns whether it did.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written, or what has become of the thread is not known. A run that is
+    /// under way is stopped.
+    fn save(
+        &self,
+        key: &ThreadKey,
+        thread: Thread,
+        expected: u64,
+    ) -> impl Future<Output = Result<bool, BoxError>> + Send;
+}
+
+impl<S: ThreadStore> ThreadStore for Arc<S> {
+    fn load(
+        &self,
+        key: &ThreadKey,
+    ) -> impl Future<Output = Result<Option<Thread>, BoxError>> + Send {
+        (**self).load(key)
+    }
+
+    fn save(
+        &self,
+        key: &ThreadKey,
+        thread: Thread,
+        expected: u64,
+    ) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        (**self).save(key, thread, expected)
+    }
+}
+
+/// A store of any type.
+#[derive(Clone)]
+pub(crate) struct BoxStore(Arc<dyn Erased>);
+
+trait Erased: Send + Sync {
+    fn load<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Option<Thread>, BoxError>>;
+    fn save<'a>(
+        &'a self,
+        key: &'a ThreadKey,
+        thread: Thread,
+        expected: u64,
+    ) -> BoxFuture<'a, Result<bool, BoxError>>;
+}
+
+impl<S: ThreadStore> Erased for S {
+    fn load<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Option<Thread>, BoxError>> {
+        Box::pin(ThreadStore::load(self, key))
+    }
+
+    fn save<'a>(
+        &'a self,
+        key: &'a ThreadKey,
+        thread: Thread,
+        expected: u64,
+    ) -> BoxFuture<'a, Result<bool, BoxError>> {
+        Box::pin(ThreadStore::save(self, key, thread, expected))
+    }
+}
+
+impl BoxStore {
+    pub(crate) fn new(store: impl ThreadStore) -> Self {
+        Self(Arc::new(store))
+    }
+
+    pub(super) async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+        self.0.load(key).await
+    }
+
+    /// Saves the next version of a thread.
+    pub(super) async fn save(&self, key: &ThreadKey, mut thread: Thread) -> Result<bool, BoxError> {
+        let expected = thread.version;
+        thread.version += 1;
+        self.0.save(key, thread, expected).await
+    }
+}
+
+impl fmt::Debug for BoxStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxStore").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,383 @@
+//! What of an input counts: the rules of the [module](super)'s table.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::account;
+use super::thread::{Answered, Answers, Entry, Speaker, Thread};
+use crate::wire::{
+    InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus, RunAgentInput,
+};
+use tower_agent::agent::{AgentRequest, Checkpoint};
+use tower_agent::error::{Resolution, ResolutionOutcome};
+use tower_agent::message::{self, Messages, Part, ToolCall, ToolResult};
+
+/// What a run is to begin with.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// The thread with what the input says, as the run that begins.
+    pub(super) thread: Thread,
+    pub(super) request: AgentRequest,
+}
+
+/// Takes from the input of a thread that the server does not know.
+pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
+    for (index, entry) in input.resume.iter().enumerate() {
+        if entry.status == ResumeStatus::Resolved {
+            return Err(not_open(index, entry));
+        }
+    }
+    let mut thread = Thread::default();
+    account::read(&input.messages, &mut thread)?;
+    thread.head = (0..thread.log.len()).collect();
+    let messages = thread.messages(&thread.head);
+    let request = AgentRequest::resume(Checkpoint::new(messages));
+    Ok(Taken { thread, request })
+}
+
+/// Takes from the input of a thread that the server knows. `is_lost` says that what the latest run
+/// did is not known, so that nothing that it may have begun is begun again.
+pub(super) fn go_on(
+    mut thread: Thread,
+    input: &RunAgentInput,
+    is_lost: bool,
+) -> Result<Taken, InputError> {
+    thread.is_cut |= is_lost;
+    let told = Told::read(&thread, &input.messages)?;
+    let mut stand = Answers::of(&thread);
+    let (stays, unheard) = told.stays(&thread, &stand);
+    thread.unheard = unheard;
+    let answers = told.answers(&thread, &stand, &stays)?;
+    let is_whole = !is_lost
+        && thread.head.iter().copied().collect::<BTreeSet<_>>() == stays
+        && told.new.iter().all(|(after, _)| *after == told.last);
+    let answered = answered(&thread, input)?;
+    let speaks = !told.new.is_empty();
+    let is_answer = |it: &&Answered| matches!(it.answer.outcome, ResolutionOutcome::Resolved(_));
+    let mut answers_now = answered.iter().filter(is_answer);
+    // One that is given once more may come without what the run that broke off has said.
+    let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
+    if answers_now.any(|it| speaks || !is_whole && is_open(it)) {
+        let why = "a question is answered in the conversation that it was asked in: leave out \
+                   what is new, and send what has gone";
+        return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
+    }
+
+    let mut new: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    let last = told.last;
+    for (after, entry) in told.new {
+        new.entry(after).or_default().push(thread.push(entry));
+    }
+    let mut head = match is_whole {
+        true => thread.head.clone(),
+        false => {
+            let mut head = new.remove(&None).unwrap_or_default();
+            for index in stays.into_iter().filter(|index| !is_answer_of(&thread, *index)) {
+                head.push(index);
+                head.extend(new.remove(&Some(index)).unwrap_or_default());
+            }
+            head
+        }
+    };
+    head.extend(new.remove(&last).unwrap_or_default());
+    let mut fresh = HashSet::new();
+    for entry in answers {
+        let index = thread.push(entry);
+        if let Some(old) = stand.note(&thread, index) {
+            head.retain(|index| *index != old);
+        }
+        fresh.insert(index);
+    }
+    if !is_whole {
+        close(&mut thread, &mut stand, &head);
+    }
+    let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
+    let head = with_answers(&thread, &stand, &head, is_wanted);
+    let messages = thread.messages(&head);
+    let mut checkpoint = std::mem::take(&mut thread.rest);
+    match is_whole {
+        true => checkpoint.messages = messages,
+        false => checkpoint = checkpoint.with_messages(messages),
+    }
+    thread.head = head;
+    let goes_on = is_whole && !speaks;
+    let resolutions = match goes_on {
+        true => answered.iter().map(|it| it.answer.clone()).collect(),
+        false => Vec::new(),
+    };
+    thread.open.retain(|open| goes_on && !answered.iter().any(|it| it.id == open.id));
+    thread.answered = answered;
+    thread.rest = checkpoint.clone();
+    thread.rest.messages = Messages::new();
+    let request = AgentRequest::resume(checkpoint).with_resolutions(resolutions);
+    Ok(Taken { thread, request })
+}
+
+fn is_answer_of(thread: &Thread, index: usize) -> bool {
+    thread.entry(index).is_some_and(|entry| entry.answers.is_some())
+}
+
+/// What the input says in a thread that is known.
+struct Told<'a> {
+    /// Those that the front end has kept.
+    kept: BTreeSet<usize>,
+    last: Option<usize>,
+    /// What is new, and what it comes after.
+    new: Vec<(Option<usize>, Entry)>,
+    tools: Vec<(usize, &'a Message)>,
+    /// Calls of messages that have no place in the conversation.
+    left_out: HashSet<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    fn read(thread: &Thread, messages: &'a [Message]) -> Result<Self, InputError> {
+        let mut names = HashMap::new();
+        for (index, entry) in thread.log.iter().enumerate() {
+            if let Some(id) = &entry.id {
+                names.insert((entry.speaker, &**id), index);
+            }
+        }
+        let mut told = Self {
+            kept: BTreeSet::new(),
+            last: None,
+            new: Vec::new(),
+            tools: Vec::new(),
+            left_out: HashSet::new(),
+        };
+        let mut said = HashSet::new();
+        for (index, message) in messages.iter().enumerate() {
+            if message.subagent_run_id.is_some() {
+                told.left_out.extend(message.tool_calls().iter().map(|call| &*call.id));
+                continue;
+            }
+            let speaker = match &message.kind {
+                MessageKind::Activity { .. } => continue,
+                MessageKind::User { .. } => Speaker::User,
+                MessageKind::System { .. } | MessageKind::Developer { .. } => Speaker::System,
+                MessageKind::Assistant { .. } | MessageKind::Reasoning { .. } => Speaker::Assistant,
+                MessageKind::Tool { .. } => Speaker::Tool,
+            };
+            if let Some(&known) = names.get(&(speaker, &*message.id))
+                && !is_answer_of(thread, known)
+            {
+                told.kept.insert(known);
+                told.last = told.last.max(Some(known));
+                continue;
+            }
+            match speaker {
+                Speaker::User | Speaker::System => {
+                    if said.insert((speaker, &*message.id)) {
+                        let read = account::words(message, index)?;
+                        let entry = Entry::new(Some(message.id.clone()), speaker, read);
+                        told.new.push((told.last, entry));
+                    }
+                }
+                Speaker::Tool => told.tools.push((index, message)),
+                Speaker::Assistant if is_of_a_run(thread, &message.id) => {
+                    told.left_out.extend(message.tool_calls().iter().map(|call| &*call.id));
+                }
+                Speaker::Assistant => {
+                    let why = format!(
+                        "the agent has said no message `{}` in this thread: only the server knows \
+                         what it says",
+                        message.id
+                    );
+                    return Err(not_yours(format!("messages[{index}].id"), why));
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    /// What of the log stays: what the front end has kept, and what belongs to it. Then what it has
+    /// never had.
+    fn stays(&self, thread: &Thread, stand: &Answers) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let mut stays = BTreeSet::new();
+        let mut unheard = &thread.unheard - &self.kept;
+        let mut before = true;
+        // A run that was cut off may have done what the front end was not told.
+        let mut of_cut = thread.is_cut;
+        for &index in &thread.head {
+            let Some(entry) = thread.entry(index) else { continue };
+            let here = match (&entry.id, entry.answers) {
+                (_, Some(asks)) => stays.contains(&asks),
+                (Some(_), None) => self.kept.contains(&index),
+                (None, None) => before,
+            };
+            let is_of_cut = index >= thread.run_from;
+            of_cut &= is_of_cut || here;
+            let is_done = of_cut && is_of_cut && entry.asks_server();
+            if !here && is_done {
+                unheard.insert(index);
+            }
+            let here = here || is_done || before && unheard.contains(&index);
+            if here {
+                stays.insert(index);
+            }
+            if entry.answers.is_none() {
+                before = here;
+            }
+        }
+        // Of another branch: what the front end has kept of it, and the answers to its calls.
+        stays.extend(self.kept.iter().copied());
+        let answers = stand.by_asking();
+        let asking: Vec<_> = stays.iter().copied().collect();
+        stays.retain(|index| !is_answer_of(thread, *index));
+        stays.extend(asking.iter().flat_map(|asks| answers.get(asks)).flatten());
+        (stays, unheard)
+    }
+
+    /// The answers to the front end's own calls.
+    fn answers(
+        &self,
+        thread: &Thread,
+        stand: &Answers,
+        stays: &BTreeSet<usize>,
+    ) -> Result<Vec<Entry>, InputError> {
+        let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (at, entry) in thread.log.iter().enumerate() {
+            for (number, call) in entry.calls.iter().enumerate() {
+                let is_better = stays.contains(&at)
+                    || calls.get(&*call.wire).is_none_or(|(other, _)| !stays.contains(other));
+                if is_better {
+                    calls.insert(&call.wire, (at, number));
+                }
+            }
+        }
+        let mut answers = Vec::new();
+        let mut answered = HashMap::new();
+        for &(index, message) in &self.tools {
+            let MessageKind::Tool { tool_call_id, .. } = &message.kind else { continue };
+            let path = || format!("messages[{index}].toolCallId");
+            let Some(&(asks, number)) = calls.get(&**tool_call_id) else {
+                if self.left_out.contains(&**tool_call_id) {
+                    continue;
+                }
+                let why = format!("no message asks for the call `{tool_call_id}`");
+                return Err(not_yours(path(), why));
+            };
+            let Some(entry) = thread.entry(asks).filter(|_| stays.contains(&asks)) else {
+                // It was dropped with the message that asks for it.
+                continue;
+            };
+            let call = &entry.calls[number];
+            let known = stand.to(asks, &call.id).and_then(|it| thread.entry(it));
+            match (known, call.is_client) {
+                // The server's own stands, whatever the front end has made of it.
+                (Some(_), false) => continue,
+                (Some(known), true) if known.id.as_ref() == Some(&message.id) => continue,
+                (None, false) => {
+                    let why = format!("the call `{tool_call_id}` is the server's own to answer");
+                    return Err(not_yours(path(), why));
+                }
+                (_, true) => {}
+            }
+            if let Some(earlier) = answered.insert((asks, number), &message.id) {
+                if *earlier == message.id {
+                    // The same message once more.
+                    continue;
+                }
+                let why = format!("the call `{tool_call_id}` is answered twice");
+                return Err(InputError::new(path(), why));
+            }
+            let mut asked = entry.message.iter().flat_map(message::Message::tool_calls);
+            let Some(asked) = asked.find(|it| it.id == call.id) else { continue };
+            let (parts, is_failed) = account::tool_answer(message, index)?;
+            let result = ToolResult::new(asked, parts);
+            let result = if is_failed { result.failed() } else { result };
+            let said = message::Message::tool(result);
+            let answer = Entry::new(Some(message.id.clone()), Speaker::Tool, said);
+            answers.push(answer.answering(Some(asks)));
+        }
+        Ok(answers)
+    }
+}
+
+/// Whether it is of a run of this thread, and did not stand: it was taken back, or broke off.
+fn is_of_a_run(thread: &Thread, id: &str) -> bool {
+    let is_its = |run: &Arc<str>| id.strip_prefix(&**run).is_some_and(|rest| rest.starts_with('-'));
+    thread.runs.iter().any(is_its)
+}
+
+/// Answers the server's calls that were asked for in a conversation that is no more.
+fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
+    let mut closed = Vec::new();
+    for &asks in head {
+        let Some(entry) = thread.entry(asks) else { continue };
+        let is_open = |call: &&ToolCall| {
+            let is_server = entry.calls.iter().any(|it| it.id == call.id && !it.is_client);
+            is_server && stand.to(asks, &call.id).is_none()
+        };
+        let calls = entry.message.iter().flat_map(message::Message::tool_calls);
+        for call in calls.filter(is_open) {
+            let why = "no answer: the conversation has gone on without this call";
+            let result = ToolResult::new(call, [Part::from_text(why)]).failed();
+            let answer = Entry::new(None, Speaker::Tool, message::Message::tool(result));
+            closed.push(answer.answering(Some(asks)));
+        }
+    }
+    for answer in closed {
+        let index = thread.push(answer);
+        stand.note(thread, index);
+    }
+}
+
+/// The head with those answers that are wanted, each behind the message that asks for it.
+fn with_answers(
+    thread: &Thread,
+    stand: &Answers,
+    head: &[usize],
+    is_wanted: impl Fn(usize) -> bool,
+) -> Vec<usize> {
+    let mut answers = stand.by_asking();
+    let mut all = Vec::with_capacity(head.len());
+    let mut late = Vec::new();
+    for &index in head {
+        if !is_answer_of(thread, index) {
+            all.append(&mut late);
+        }
+        all.push(index);
+        let wanted = answers.remove(&index).unwrap_or_default();
+        late.extend(wanted.into_iter().filter(|index| is_wanted(*index)));
+    }
+    all.append(&mut late);
+    all
+}
+
+/// The answers to what the thread waits for.
+fn answered(thread: &Thread, input: &RunAgentInput) -> Result<Vec<Answered>, InputError> {
+    let mut answered = Vec::new();
+    for (index, entry) in input.resume.iter().enumerate() {
+        let id = &entry.interrupt_id;
+        if let Some(open) = thread.open.iter().find(|open| open.id == *id) {
+            let pending = open.pending.as_str();
+            let answer = match entry.status {
+                ResumeStatus::Cancelled => Resolution::cancelled(pending),
+                ResumeStatus::Resolved => {
+                    Resolution::resolved(pending, entry.payload.clone().unwrap_or_default())
+                }
+            };
+            answered.push(Answered { id: id.clone(), answer });
+        } else if let Some(first) = thread.answered.iter().find(|it| thread.is_cut && it.id == *id)
+        {
+            // The run broke off. The answer that it had stands, for what it has not begun.
+            answered.push(first.clone());
+        } else if entry.status == ResumeStatus::Resolved {
+            return Err(not_open(index, entry));
+        }
+    }
+    Ok(answered)
+}
+
+fn not_open(index: usize, entry: &ResumeEntry) -> InputError {
+    let why = format!(
+        "the question `{}` is not open in this thread: it was answered, given up or never asked",
+        entry.interrupt_id
+    );
+    let path = format!("resume[{index}].interruptId");
+    InputError::new(path, why).of(InputErrorKind::NotOpen)
+}
+
+fn not_yours(path: String, why: String) -> InputError {
+    InputError::new(path, why).of(InputErrorKind::NotYours)
+}

@@ -1,0 +1,112 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tower_agent::message::{Message, Part};
+use tower_agent::stream::{Event, EventKind};
+
+/// What a run's stream calls the messages of its conversation, to find them again in the
+/// transcript, which has no names.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    messages: Vec<Named>,
+    places: HashMap<Arc<str>, usize>,
+    last: Option<(Arc<str>, usize)>,
+}
+
+#[derive(Debug)]
+struct Named {
+    id: Arc<str>,
+    text: Hash,
+    calls: Vec<Arc<str>>,
+    is_void: bool,
+}
+
+/// FNV-1a: what is hashed in pieces is what is hashed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hash(u64);
+
+impl Hash {
+    const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
+
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl Told {
+    /// The stream tells this.
+    pub(super) fn note(&mut self, event: &Event) {
+        let message = match &event.kind {
+            EventKind::TextStart { message }
+            | EventKind::TextDelta { message, .. }
+            | EventKind::ReasoningStart { message, .. }
+            | EventKind::ToolCallStart { message, .. }
+            | EventKind::AttemptDiscarded { message }
+            | EventKind::ResponseReplaced { message } => message,
+            _ => return,
+        };
+        if event.invocation.conversation().number > 1 {
+            return;
+        }
+        let named = self.named(message);
+        match &event.kind {
+            EventKind::TextDelta { text, .. } => named.text.add(text),
+            EventKind::ToolCallStart { id, .. } => named.calls.push(id.clone()),
+            EventKind::AttemptDiscarded { .. } | EventKind::ResponseReplaced { .. } => {
+                named.is_void = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn named(&mut self, id: &Arc<str>) -> &mut Named {
+        let at = match &self.last {
+            Some((last, at)) if Arc::ptr_eq(last, id) => *at,
+            _ => {
+                let at = *self.places.entry(id.clone()).or_insert(self.messages.len());
+                self.last = Some((id.clone(), at));
+                at
+            }
+        };
+        if at == self.messages.len() {
+            let (text, calls) = (Hash::EMPTY, Vec::new());
+            self.messages.push(Named { id: id.clone(), text, calls, is_void: false });
+        }
+        &mut self.messages[at]
+    }
+
+    /// The names of these messages, each used once.
+    pub(super) fn names<'a>(&self, messages: impl Iterator<Item = &'a Message>) -> Names<'_> {
+        let mut used = vec![false; self.messages.len()];
+        let mut names = Vec::new();
+        // Nearly always they stand in the order in which they were told.
+        let mut from = 0;
+        for message in messages {
+            let mut text = Hash::EMPTY;
+            message.parts().iter().filter_map(Part::as_text).for_each(|it| text.add(it));
+            let is_it = |at: &usize| {
+                let named = &self.messages[*at];
+                let calls = message.tool_calls().map(|call| &call.id);
+                !used[*at] && !named.is_void && named.text == text && named.calls.iter().eq(calls)
+            };
+            let found = (from..used.len()).chain(0..from.min(used.len())).find(is_it);
+            if let Some(at) = found {
+                used[at] = true;
+                from = at + 1;
+            }
+            names.push(found.map(|at| self.messages[at].id.clone()));
+        }
+        let rest = self.messages.iter().zip(used);
+        let rest = rest.filter(|(named, used)| !used && !named.is_void).map(|(named, _)| &named.id);
+        Names { names, rest: rest.collect() }
+    }
+}
+
+pub(super) struct Names<'a> {
+    /// One for each message, if it was told.
+    pub(super) names: Vec<Option<Arc<str>>>,
+    /// Those of messages that were told, not taken back, and are not in the transcript.
+    pub(super) rest: Vec<&'a Arc<str>>,
+}

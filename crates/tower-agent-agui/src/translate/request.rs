@@ -1,0 +1,113 @@
+use std::sync::{Arc, Mutex};
+
+use crate::lock::lock;
+use crate::{Conversation, Event, Message, RunAgentInput};
+use tower_agent::Request;
+use tower_agent::call::{CallKind, Extensions};
+use tower_agent::context::RunContext;
+use tower_agent::stream;
+
+use super::TranslateResponse;
+use super::names::Names;
+use super::state::ToldState;
+
+/// One event of an agent, to be translated for a front end. Cloning is O(1).
+#[derive(Clone, Debug)]
+pub struct TranslateRequest {
+    event: Arc<stream::Event>,
+    run: Arc<TranslateRun>,
+    extensions: Extensions,
+}
+
+/// What the translations of one run share.
+#[derive(Debug)]
+pub(crate) struct TranslateRun {
+    pub(crate) input: Arc<RunAgentInput>,
+    pub(crate) context: RunContext,
+    /// The messages as the front end has them.
+    pub(crate) shown: Mutex<Conversation>,
+    pub(crate) names: Names,
+    pub(super) state: ToldState,
+}
+
+impl TranslateRun {
+    /// `calls` are those of the conversation: the model's name and that on the wire.
+    pub(crate) fn new(
+        input: Arc<RunAgentInput>,
+        context: RunContext,
+        calls: Vec<(Arc<str>, Arc<str>)>,
+    ) -> Self {
+        let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
+        let (names, state) = (Names::new(calls), ToldState::default());
+        Self { input, context, shown, names, state }
+    }
+
+    /// Whether the front end says that it speaks 1.0, or what came after it.
+    pub(super) fn speaks_1_0(&self) -> bool {
+        let version = self.input.protocol_version.as_deref();
+        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        major.is_some_and(|major| major >= 1)
+    }
+}
+
+impl TranslateRequest {
+    pub(crate) fn new(event: stream::Event, run: Arc<TranslateRun>) -> Self {
+        Self { event: Arc::new(event), run, extensions: Extensions::new() }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn event(&self) -> &stream::Event {
+        &self.event
+    }
+
+    /// What happened, to change.
+    pub fn event_mut(&mut self) -> &mut stream::Event {
+        Arc::make_mut(&mut self.event)
+    }
+
+    /// What the front end asked for.
+    #[must_use]
+    pub fn input(&self) -> &RunAgentInput {
+        &self.run.input
+    }
+
+    /// A copy of the messages as the front end has them by now.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        lock(&self.run.shown).messages().to_vec()
+    }
+
+    /// The event that takes messages away from the front end, the answers to their tool calls
+    /// with them.
+    #[must_use]
+    pub fn snapshot_without(&self, discarded: &[Arc<str>]) -> Event {
+        lock(&self.run.shown).snapshot_without(discarded)
+    }
+
+    /// Data of this call.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Data of this call, to change.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    pub(super) fn into_parts(self) -> (stream::Event, Arc<TranslateRun>) {
+        (Arc::unwrap_or_clone(self.event), self.run)
+    }
+}
+
+impl Request for TranslateRequest {
+    type Response = TranslateResponse;
+    const CALL: CallKind = CallKind::Other("translate");
+    // It tells of the abort.
+    const OUTLIVES_ABORT: bool = true;
+
+    fn context(&self) -> &RunContext {
+        &self.run.context
+    }
+}

@@ -1,0 +1,266 @@
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde_json::{Map, Value, json};
+use tower::Service;
+
+use super::request::TranslateRun;
+use super::{TranslateRequest, TranslateResponse};
+use crate::EventKind as Sent;
+use crate::lock::lock;
+use crate::{
+    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome,
+    RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
+};
+use tower_agent::error::{Error, ErrorKind};
+use tower_agent::stream::{self, EventKind, Invocation};
+
+/// The service at the bottom of the translate call. Each event is translated by itself.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Translate;
+
+impl Service<TranslateRequest> for Translate {
+    type Response = TranslateResponse;
+    type Error = Error;
+    type Future = std::future::Ready<Result<TranslateResponse, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: TranslateRequest) -> Self::Future {
+        let (event, run) = request.into_parts();
+        let mut events = Vec::with_capacity(1);
+        translate(event, &run, &mut events);
+        std::future::ready(Ok(events.into_iter().collect()))
+    }
+}
+
+/// What a front end is sent of a piece of text or of a thought. Other events are given back.
+#[inline]
+pub(crate) fn translate_piece(mut event: stream::Event) -> Result<Event, stream::Event> {
+    let mut piece = match event.kind {
+        EventKind::TextDelta { message, text } => Event::text_content(message, text),
+        EventKind::ReasoningDelta { id, text } => Event::reasoning_message_content(id, text),
+        kind => {
+            event.kind = kind;
+            return Err(event);
+        }
+    };
+    name_owner(event.invocation.conversation(), std::slice::from_mut(&mut piece));
+    Ok(piece)
+}
+
+/// What a subagent says bears its name.
+fn name_owner(owner: &Invocation, events: &mut [Event]) {
+    if owner.number > 1 {
+        events.iter_mut().for_each(|event| event.set_subagent_run_id(&owner.id));
+    }
+}
+
+/// Appends what a front end is sent of an event.
+pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<Event>) {
+    let stream::Event { invocation, kind, .. } = match translate_piece(event) {
+        Ok(piece) => return out.push(piece),
+        Err(event) => event,
+    };
+    let from = out.len();
+    let owner = invocation.conversation();
+    let call = |id| run.names.call(&invocation, id);
+    match kind {
+        EventKind::RunStarted { .. } => out.push(started(run)),
+        EventKind::RunFinished => out.push(finished(run, None)),
+        EventKind::RunInterrupted { interrupts: pending } => interrupted(run, &pending, out),
+        EventKind::RunFailed { error } => {
+            out.push(RunError::from(&error).with_usage(usage(run)).into());
+        }
+        EventKind::AgentStarted => out.extend(entered(&invocation, run)),
+        EventKind::AgentFinished { interrupts: pending, error } => {
+            pending.iter().for_each(|pending| run.names.waits(&invocation, pending));
+            out.extend(left(&invocation, &pending, error, run));
+        }
+        EventKind::StepStarted { iteration } => {
+            out.push(Event::step_started(step(&invocation, iteration)));
+        }
+        EventKind::StepFinished { iteration } => {
+            out.push(Event::step_finished(step(&invocation, iteration)));
+        }
+        EventKind::TextStart { message } => out.push(text_start(&invocation, message)),
+        EventKind::TextEnd { message } => out.push(Event::text_end(message)),
+        EventKind::ReasoningStart { id, .. } => {
+            out.push(Event::reasoning_start(id.clone()));
+            out.push(Event::reasoning_message_start(id));
+        }
+        EventKind::ReasoningEnd { id } => {
+            out.push(Event::reasoning_message_end(id.clone()));
+            out.push(Event::reasoning_end(id));
+        }
+        EventKind::ToolCallStart { id, name, message } => {
+            let call = run.names.asked(&invocation, &id, &message, &lock(&run.shown));
+            out.push(Event::tool_call_start(call, name, Some(message)));
+        }
+        EventKind::ToolCallDelta { id, json } => {
+            out.push(Event::tool_call_args(call(&id), json));
+        }
+        EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(call(&id))),
+        EventKind::ToolCallProviderData { id, data } => {
+            let (of, id) = (EncryptedEntity::ToolCall, call(&id));
+            let value = conversation::encrypted(&data);
+            out.extend(value.map(|value| Event::reasoning_encrypted_value(of, id, value)));
+        }
+        EventKind::ToolResult { id, parts, is_error, .. } => {
+            let id = call(&id);
+            let message = format!("{id}-result");
+            let result = Event::tool_call_result(message, id, conversation::content(&parts));
+            out.push(match is_error {
+                true => result.with_metadata(conversation::failure()),
+                false => result,
+            });
+        }
+        EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),
+        EventKind::StateDelta { delta } => {
+            out.push(run.state.delta(delta, run.context.state()));
+        }
+        EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            out.push(without(run, &message));
+        }
+        EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
+        // Pieces are translated by now; usage, notes and what else there may be are not told.
+        _ => {}
+    }
+    name_owner(owner, &mut out[from..]);
+}
+
+fn started(run: &TranslateRun) -> Event {
+    let input = &run.input;
+    let mut started = RunStarted::new(input.thread_id.clone(), input.run_id.clone());
+    started.protocol_version = Some(PROTOCOL_VERSION.into());
+    started.parent_run_id = input.parent_run_id.clone();
+    started.into()
+}
+
+fn finished(run: &TranslateRun, outcome: Option<RunOutcome>) -> Event {
+    let input = &run.input;
+    let mut finished = RunFinished::new(input.thread_id.clone(), input.run_id.clone());
+    finished.outcome = outcome;
+    finished.with_usage(usage(run)).into()
+}
+
+fn usage(run: &TranslateRun) -> Option<TokenUsage> {
+    Some(run.context.usage()).filter(|usage| usage.total() > 0).map(TokenUsage::from)
+}
+
+fn interrupted(
+    run: &TranslateRun,
+    pending: &[tower_agent::error::Interrupt],
+    out: &mut Vec<Event>,
+) {
+    out.push(Event::state_snapshot(run.context.state().snapshot()));
+    out.push(lock(&run.shown).snapshot());
+    let is_client =
+        |pending: &&tower_agent::error::Interrupt| pending.reason == client_tool::REASON;
+    // Earlier front ends refuse the list, and find the calls without it.
+    let calls = pending.iter().filter(|it| is_client(it) && run.speaks_1_0());
+    let calls = calls.filter_map(|it| run.names.waiting(it));
+    let pending_tool_call_ids = calls.collect();
+    let interrupt = |pending: &tower_agent::error::Interrupt| {
+        let mut interrupt = Interrupt::from(pending);
+        interrupt.id = run.names.interrupt(&pending.id);
+        interrupt.tool_call_id = run.names.waiting(pending);
+        interrupt
+    };
+    let interrupts: Vec<_> = pending.iter().filter(|it| !is_client(it)).map(interrupt).collect();
+    let outcome = match interrupts {
+        none if none.is_empty() => RunOutcome::Success { pending_tool_call_ids },
+        interrupts => RunOutcome::Interrupt { interrupts },
+    };
+    out.push(finished(run, Some(outcome)));
+}
+
+fn entered(invocation: &Invocation, run: &TranslateRun) -> Option<Event> {
+    let caller = invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
+    let mut started = SubagentStarted::new(invocation.id.clone(), invocation.agent());
+    let call = |id| run.names.call(caller, id);
+    started.parent_tool_call_id = invocation.tool_call.as_ref().map(call);
+    let caller = caller.conversation();
+    started.parent_subagent_run_id = (caller.number > 1).then(|| caller.id.clone());
+    Some(started.into())
+}
+
+fn left(
+    invocation: &Invocation,
+    pending: &[tower_agent::error::Interrupt],
+    error: Option<Error>,
+    run: &TranslateRun,
+) -> Option<Event> {
+    invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
+    let subagent_run_id = invocation.id.clone();
+    let left = match error {
+        Some(error) => Sent::SubagentError {
+            subagent_run_id,
+            message: error.message().to_owned(),
+            code: Some(code(error.kind()).into()),
+        },
+        None => Sent::SubagentFinished {
+            subagent_run_id,
+            result: None,
+            outcome: (!pending.is_empty()).then(|| SubagentOutcome::Suspended {
+                interrupt_ids: pending.iter().map(|it| run.names.interrupt(&it.id)).collect(),
+            }),
+        },
+    };
+    Some(left.into())
+}
+
+fn step(invocation: &Invocation, iteration: u32) -> String {
+    format!("{} {iteration}", invocation.path)
+}
+
+/// Agents that speak in another's conversation say who they are.
+fn text_start(invocation: &Invocation, message_id: Arc<str>) -> Event {
+    let name = invocation.goes_on.then(|| invocation.agent().into());
+    Sent::TextMessageStart { message_id, role: Some(TextRole::Assistant), name }.into()
+}
+
+fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
+    let shown = lock(&run.shown);
+    let of = |id: &Arc<str>| {
+        let rest = id.strip_prefix(&**message)?;
+        (rest.is_empty() || rest.starts_with("-r")).then(|| id.clone())
+    };
+    let discarded: Vec<_> = shown.messages().iter().filter_map(|message| of(&message.id)).collect();
+    shown.snapshot_without(&discarded)
+}
+
+/// How a program tells errors apart on the wire.
+fn code(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Aborted => "stop_agent_error",
+        other => other.code(),
+    }
+}
+
+/// With a code: `stop_agent_error` for an abort, else the [code](ErrorKind::code) of its kind.
+impl From<&Error> for RunError {
+    fn from(error: &Error) -> Self {
+        Self::new(error.message()).with_code(code(error.kind()))
+    }
+}
+
+impl From<&tower_agent::error::Interrupt> for Interrupt {
+    fn from(pending: &tower_agent::error::Interrupt) -> Self {
+        let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
+        interrupt.message = pending.message.clone();
+        interrupt.tool_call_id = pending.tool_call_id.as_deref().map(Into::into);
+        if let Value::Object(schema) = &pending.response_schema {
+            interrupt.response_schema = Some(schema.clone());
+        }
+        interrupt.metadata = match &pending.payload {
+            Value::Null => None,
+            Value::Object(payload) => Some(payload.clone()),
+            other => Some(Map::from_iter([("payload".to_owned(), json!(other))])),
+        };
+        interrupt
+    }
+}

@@ -1,0 +1,249 @@
+use std::str::{self, Utf8Error};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Message;
+use super::skip::{absent, or_default, word};
+
+/// What a front end asks of an agent: the body of its request.
+///
+/// ```
+/// use tower_agent_agui::RunAgentInput;
+///
+/// let input = RunAgentInput::from_json(
+///     br#"{
+///         "threadId": "t1",
+///         "runId": "r1",
+///         "messages": [{ "id": "m1", "role": "user", "content": "Hello" }]
+///     }"#,
+/// )?;
+/// assert_eq!(&*input.thread_id, "t1");
+///
+/// let error = RunAgentInput::from_json(
+///     br#"{"threadId":"t1","runId":"r1","messages":[{"id":"m1","role":"wizard"}]}"#,
+/// )
+/// .unwrap_err();
+/// assert_eq!(error.path(), "messages[0].role");
+/// # Ok::<_, tower_agent_agui::InputError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct RunAgentInput {
+    /// The conversation.
+    pub thread_id: Arc<str>,
+    /// The run.
+    pub run_id: Arc<str>,
+    /// The version of the protocol that the front end speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<Arc<str>>,
+    /// The run that this one branches from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<Arc<str>>,
+    /// The state, as the front end has it.
+    #[serde(skip_serializing_if = "absent", default)]
+    pub state: Option<Value>,
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// The tools that the front end runs itself.
+    #[serde(deserialize_with = "or_default", default)]
+    pub tools: Vec<Tool>,
+    /// What the front end wants the agent to know.
+    #[serde(deserialize_with = "or_default", default)]
+    pub context: Vec<Context>,
+    /// Anything else, for the application.
+    #[serde(skip_serializing_if = "absent", default)]
+    pub forwarded_props: Option<Value>,
+    /// Answers to what the last run of the conversation waits for.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default", default)]
+    pub resume: Vec<ResumeEntry>,
+}
+
+impl RunAgentInput {
+    /// The run `run_id` of the conversation `thread_id`, asked to go on from these messages.
+    #[must_use]
+    pub fn new(
+        thread_id: impl Into<Arc<str>>,
+        run_id: impl Into<Arc<str>>,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Self {
+        Self {
+            thread_id: thread_id.into(),
+            run_id: run_id.into(),
+            protocol_version: None,
+            parent_run_id: None,
+            state: None,
+            messages: messages.into_iter().collect(),
+            tools: Vec::new(),
+            context: Vec::new(),
+            forwarded_props: None,
+            resume: Vec::new(),
+        }
+    }
+
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    ///
+    /// The body is no JSON, or no input: the error says where and why.
+    pub fn from_json(body: &[u8]) -> Result<Self, InputError> {
+        // JSON's reader does not look into what it skips.
+        let text = str::from_utf8(body).map_err(InputError::no_text)?;
+        let mut json = serde_json::Deserializer::from_str(text);
+        let input = serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| InputError::json(error.path().to_string(), error.inner()))?;
+        json.end().map_err(|error| InputError::json(".", &error))?;
+        Ok(input)
+    }
+}
+
+/// A tool that the front end runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Tool {
+    /// The tool.
+    pub name: Arc<str>,
+    /// What it does, for the model.
+    pub description: String,
+    /// The JSON schema of its arguments.
+    #[serde(skip_serializing_if = "absent", default)]
+    pub parameters: Option<Value>,
+    /// Anything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// Something the front end wants the agent to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// What it is.
+    pub description: String,
+    /// How it stands.
+    pub value: String,
+}
+
+/// An answer to an [`Interrupt`](super::Interrupt).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ResumeEntry {
+    /// The interrupt.
+    pub interrupt_id: Arc<str>,
+    /// Whether it was answered.
+    #[serde(deserialize_with = "word")]
+    pub status: ResumeStatus,
+    /// The answer.
+    #[serde(skip_serializing_if = "absent", default)]
+    pub payload: Option<Value>,
+    /// Anything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// Whether an interrupt was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ResumeStatus {
+    /// It was.
+    Resolved,
+    /// The user does not want to.
+    Cancelled,
+}
+
+/// A request that is not run: where in it, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid run input at `{path}`: {message}")]
+pub struct InputError {
+    path: String,
+    message: String,
+    kind: InputErrorKind,
+}
+
+/// Why an input is not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InputErrorKind {
+    /// It is no JSON.
+    Syntax,
+    /// It is not what the protocol asks for, or asks for what cannot be.
+    Invalid,
+    /// It says what only the server may say.
+    NotYours,
+    /// It answers a question that is not open.
+    NotOpen,
+    /// Another run works on the thread.
+    Busy,
+    /// The thread cannot be loaded or saved.
+    Store,
+}
+
+impl InputErrorKind {
+    /// Returns a word for programs, such as `not_open`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Syntax => "syntax",
+            Self::Invalid => "invalid",
+            Self::NotYours => "not_yours",
+            Self::NotOpen => "not_open",
+            Self::Busy => "busy",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl InputError {
+    pub(crate) fn new(path: impl Into<String>, message: impl ToString) -> Self {
+        let kind = InputErrorKind::Invalid;
+        Self { path: path.into(), message: message.to_string(), kind }
+    }
+
+    /// The same, of this kind.
+    pub(crate) fn of(self, kind: InputErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    fn json(path: impl Into<String>, error: &serde_json::Error) -> Self {
+        let kind = match error.is_syntax() || error.is_eof() {
+            true => InputErrorKind::Syntax,
+            false => InputErrorKind::Invalid,
+        };
+        // Where a key is broken, the place is that of the object.
+        let path: String = path.into();
+        let path = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
+        let path = if path.is_empty() { "." } else { path };
+        Self::new(path, error).of(kind)
+    }
+
+    fn no_text(error: Utf8Error) -> Self {
+        let message = format!("the JSON is not UTF-8: {error}");
+        Self::new(".", message).of(InputErrorKind::Syntax)
+    }
+
+    /// Returns whether it is no JSON at all.
+    #[must_use]
+    pub fn is_syntax(&self) -> bool {
+        self.kind == InputErrorKind::Syntax
+    }
+
+    /// Returns why, for programs.
+    #[must_use]
+    pub fn kind(&self) -> InputErrorKind {
+        self.kind
+    }
+
+    /// Returns where, such as `messages[2].content[0].type`; `.` for the whole.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns why, for people.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}

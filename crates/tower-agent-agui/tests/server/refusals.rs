@@ -1,0 +1,279 @@
+//! What cannot be run is answered before anything runs.
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request, StatusCode};
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
+use serde_json::{Value, json};
+use tower_agent_agui::AgUi;
+
+use super::client::{Reply, post, send};
+use super::watched::Watched;
+use super::{Served, input, serve};
+
+/// A server whose model must not be called.
+async fn unused() -> (Served, Watched) {
+    let watched = Watched::default();
+    let agent = watched.agent().build().unwrap();
+    let server = AgUi::builder(agent).max_body_size(1000).max_nesting(10).build();
+    (serve(server).await, watched)
+}
+
+async fn refused(reply: Reply, status: StatusCode) -> Value {
+    assert_eq!(reply.status, status);
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    let json = reply.json().await;
+    assert!(!json["error"]["message"].as_str().unwrap().is_empty(), "{json}");
+    json["error"].clone()
+}
+
+/// The input with something else in the place of one field.
+fn with(field: &str, value: Value) -> String {
+    let mut input = input();
+    input[field] = value;
+    input.to_string()
+}
+
+#[tokio::test]
+async fn anything_but_post_is_405_and_says_what_is_allowed() {
+    let (served, watched) = unused().await;
+    for method in [Method::GET, Method::PUT, Method::DELETE, Method::OPTIONS] {
+        let mut request = post(input().to_string());
+        *request.method_mut() = method;
+        let reply = send(&served, request).await;
+        assert_eq!(reply.header("allow"), Some("POST"));
+        refused(reply, StatusCode::METHOD_NOT_ALLOWED).await;
+    }
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_body_of_another_type_is_415() {
+    let (served, watched) = unused().await;
+    for content_type in [None, Some("text/plain"), Some("application/jsonlines"), Some("json")] {
+        let mut request = post(input().to_string());
+        request.headers_mut().remove("content-type");
+        if let Some(content_type) = content_type {
+            request.headers_mut().insert("content-type", content_type.parse().unwrap());
+        }
+        refused(send(&served, request).await, StatusCode::UNSUPPORTED_MEDIA_TYPE).await;
+    }
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_front_end_that_takes_no_events_is_406() {
+    let (served, watched) = unused().await;
+    for accept in
+        ["application/json", "text/html, image/*", "text/event-streams", "text/event-stream;q=0"]
+    {
+        let mut request = post(input().to_string());
+        request.headers_mut().insert("accept", accept.parse().unwrap());
+        refused(send(&served, request).await, StatusCode::NOT_ACCEPTABLE).await;
+    }
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn types_may_have_parameters_and_any_case_and_accept_may_be_wide() {
+    let served = serve(AgUi::new(super::agent(Vec::from_iter(
+        (0..9).map(|_| super::Turn::from_text("hi")),
+    ))))
+    .await;
+    let accepts = [
+        "text/event-stream",
+        "TEXT/Event-Stream; q=0.5",
+        "application/json, text/event-stream",
+        "*/*",
+        "text/*;q=0.1",
+    ];
+    for accept in accepts {
+        let mut request = post(input().to_string());
+        request.headers_mut().insert("accept", accept.parse().unwrap());
+        let content_type = "Application/JSON; charset=utf-8".parse().unwrap();
+        request.headers_mut().insert("content-type", content_type);
+        assert_eq!(send(&served, request).await.status, StatusCode::OK, "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_says_it_is_too_large_is_413_before_it_is_read() {
+    let (served, watched) = unused().await;
+    let body = with("forwardedProps", json!("x".repeat(1000)));
+    let error = refused(send(&served, post(body)).await, StatusCode::PAYLOAD_TOO_LARGE).await;
+    assert!(error["message"].as_str().unwrap().contains("1000"), "{error}");
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_body_in_chunks_that_grows_too_large_is_413() {
+    let (served, watched) = unused().await;
+    let chunks =
+        (0..20).map(|_| Ok::<_, std::io::Error>(Frame::data(Bytes::from("x".repeat(100)))));
+    let request = post("").map(|_| StreamBody::new(stream::iter(chunks)));
+    refused(send(&served, request).await, StatusCode::PAYLOAD_TOO_LARGE).await;
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn the_limit_of_the_size_is_exact() {
+    let body = |length: usize| {
+        let empty = with("forwardedProps", json!("")).len();
+        with("forwardedProps", json!("x".repeat(length - empty)))
+    };
+    for (length, status) in [(1000, StatusCode::OK), (1001, StatusCode::PAYLOAD_TOO_LARGE)] {
+        let (served, watched) = unused().await;
+        assert_eq!(body(length).len(), length);
+        let reply = send(&served, post(body(length))).await;
+        assert_eq!(reply.status, status);
+        drop(reply);
+        // The same in chunks.
+        let bytes = Bytes::from(body(length));
+        let chunks = stream::iter([Ok::<_, std::io::Error>(Frame::data(bytes))]);
+        let request = post("").map(|_| StreamBody::new(chunks));
+        assert_eq!(send(&served, request).await.status, status);
+        if status != StatusCode::OK {
+            assert_eq!(watched.calls(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_400_and_says_where() {
+    let (served, watched) = unused().await;
+    for body in ["", "{", "nonsense", "{\"threadId\": }"] {
+        refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;
+    }
+    let twice = format!("{0} {0}", input());
+    refused(send(&served, post(twice)).await, StatusCode::BAD_REQUEST).await;
+    // Also in what nobody reads.
+    let other = [b"{\"other\":\"\xff\",", &input().to_string().as_bytes()[1..]].concat();
+    for not_utf8 in [b"{\"threadId\":\"\xff\"}".to_vec(), other] {
+        let error = refused(send(&served, post(not_utf8)).await, StatusCode::BAD_REQUEST).await;
+        assert!(error["message"].as_str().unwrap().contains("UTF-8"), "{error}");
+    }
+    // The key is broken: the place is that of the object.
+    let broken = "{\"state\":{\"a\":[{b}]}}";
+    let error = refused(send(&served, post(broken)).await, StatusCode::BAD_REQUEST).await;
+    assert_eq!(error["path"], "state.a[0]");
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn json_that_is_no_input_is_422_with_the_path() {
+    let (served, watched) = unused().await;
+    let cases = [
+        (with("threadId", json!(1)), Some("threadId")),
+        (with("messages", json!([{ "id": "u", "role": "user" }])), Some("messages[0]")),
+        (with("state", json!([])), Some("state")),
+        (
+            with("messages", json!([{ "id": "u", "role": "user", "content": 1 }])),
+            Some("messages[0].content"),
+        ),
+        (
+            with(
+                "messages",
+                json!([{ "id": "x", "role": "tool", "toolCallId": "c", "content": "" }]),
+            ),
+            Some("messages[0].toolCallId"),
+        ),
+        (
+            with("messages", json!([{ "id": "u", "role": null, "content": "" }])),
+            Some("messages[0].role"),
+        ),
+        (
+            with("messages", json!([{ "id": "u", "role": { "user": null }, "content": "" }])),
+            Some("messages[0].role"),
+        ),
+        (
+            with("messages", json!([{ "id": "u", "role": "user", "content": [{ "type": 3 }] }])),
+            Some("messages[0].content[0].type"),
+        ),
+        (with("resume", json!([{ "interruptId": "i", "status": {} }])), Some("resume[0].status")),
+        (
+            with(
+                "resume",
+                json!(
+                    ["resolved", "cancelled"]
+                        .map(|status| { json!({ "interruptId": "i", "status": status }) })
+                ),
+            ),
+            Some("resume[1].interruptId"),
+        ),
+        (
+            with("tools", json!([{ "name": "paint", "description": "", "parameters": true }])),
+            Some("tools[0].parameters"),
+        ),
+        ("[]".to_owned(), None),
+    ];
+    for (body, path) in cases {
+        let reply = send(&served, post(body.clone())).await;
+        let error = refused(reply, StatusCode::UNPROCESSABLE_ENTITY).await;
+        assert_eq!(error.get("path").and_then(Value::as_str), path, "{body}: {error}");
+    }
+    assert_eq!(watched.calls(), 0);
+}
+
+/// Arrays in an array, so many levels deep with the input's own.
+fn nested(levels: usize) -> String {
+    // The input itself is one level.
+    let inner = format!("{}{}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+    with("forwardedProps", json!(null)).replace("null", &inner)
+}
+
+#[tokio::test]
+async fn the_limit_of_nesting_is_exact() {
+    let (served, watched) = unused().await;
+    let reply = send(&served, post(nested(10))).await;
+    assert_eq!(reply.status, StatusCode::OK);
+    drop(reply);
+    let error = refused(send(&served, post(nested(11))).await, StatusCode::BAD_REQUEST).await;
+    assert!(error["message"].as_str().unwrap().contains("10 levels"), "{error}");
+    assert!(watched.calls() <= 1);
+    // Objects count as arrays do.
+    let objects = format!("{}1{}", "{\"a\":".repeat(10), "}".repeat(10));
+    let body = with("forwardedProps", json!(null)).replace("null", &objects);
+    refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;
+}
+
+#[tokio::test]
+async fn brackets_in_strings_are_not_counted_and_escapes_do_not_end_them() {
+    let (served, _) = unused().await;
+    let texts =
+        ["[".repeat(50), "{\"[[[[[[[[[[[[[".into(), "\\".into(), "\\\"[[[[[[[[[[[[[[".into()];
+    for text in texts {
+        let reply = send(&served, post(with("forwardedProps", json!([text, text])))).await;
+        assert_eq!(reply.status, StatusCode::OK, "{text}");
+    }
+    // What follows a string is counted.
+    let body = with("forwardedProps", json!(["\\", null])).replace("null", &"[".repeat(20));
+    let error = refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;
+    assert!(error["message"].as_str().unwrap().contains("nested"), "{error}");
+}
+
+/// Deeper than the JSON reader goes: refused by it, whatever limit was set.
+#[tokio::test]
+async fn a_limit_beyond_that_of_the_json_reader_is_not_reached() {
+    let watched = Watched::default();
+    let agent = watched.agent().build().unwrap();
+    let served = serve(AgUi::builder(agent).max_nesting(10_000).build()).await;
+    refused(send(&served, post(nested(5000))).await, StatusCode::BAD_REQUEST).await;
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_400_and_runs_nothing() {
+    use tower::ServiceExt;
+
+    let watched = Watched::default();
+    let server = AgUi::new(watched.agent().build().unwrap());
+    let frames = [
+        Ok(Frame::data(Bytes::from("{\"threadId\":"))),
+        Err(std::io::Error::other("the line is dead")),
+    ];
+    let request = post("").map(|_: Full<Bytes>| StreamBody::new(stream::iter(frames)));
+    let response = ServiceExt::<Request<_>>::oneshot(server, request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(watched.calls(), 0);
+}

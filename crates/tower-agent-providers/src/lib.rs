@@ -1,0 +1,16 @@
+//! Models at the far end of a network. Each module speaks one protocol over any HTTP service.
+//!
+//! ```text
+//! Service<ModelRequest>  =  protocol  over  Service<http::Request>
+//! ```
+
+// Tests, examples and benches may; the library may not.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
+#[cfg(feature = "openai")]
+pub mod openai;
+
+/// The README's example, so that it compiles.
+#[cfg(all(doctest, feature = "http-client", feature = "openai"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

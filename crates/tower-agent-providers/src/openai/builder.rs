@@ -1,0 +1,198 @@
+use std::fmt;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+use super::OpenAi;
+use super::config::{Config, KEY_VARIABLE, KeySource, chat_url};
+use super::secrets::{Secrets, without_secrets};
+use tower_agent::error::{Error, ErrorKind};
+
+const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
+
+/// Describes an [`OpenAi`]; [`OpenAi::builder`] makes it.
+///
+/// ```
+/// use tower_agent_providers::openai::OpenAi;
+///
+/// let azure = OpenAi::builder()
+///     .base_url("https://me.openai.azure.com/openai/deployments/mine?api-version=2024-10-21")
+///     .header("api-key", "..")
+///     .model("gpt-4o");
+/// # let _ = azure;
+/// ```
+#[derive(Clone, Default)]
+#[must_use]
+pub struct OpenAiBuilder {
+    model: Option<String>,
+    base_url: Option<String>,
+    api_key: Option<String>,
+    headers: Vec<(String, String)>,
+}
+
+/// Why an [`OpenAi`] could not be built. It never holds a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenAiBuildError {
+    /// The base URL is not one that HTTP can reach.
+    #[error("the base URL `{url}` cannot be used: {reason}")]
+    BaseUrl {
+        /// The URL, without what may hold a key: credentials, query, a port that is no number.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The API key has characters that a header cannot carry.
+    #[error("the API key has characters that an HTTP header cannot carry")]
+    ApiKey,
+    /// The name of a header is not one.
+    #[error("the name of header {number} has characters that HTTP does not allow")]
+    HeaderName {
+        /// Which of the builder's headers, from 1. The name may be a key in the wrong place.
+        number: usize,
+    },
+    /// The value of a header has characters that a header cannot carry.
+    #[error("the value of header `{name}` has characters that an HTTP header cannot carry")]
+    HeaderValue {
+        /// The header.
+        name: String,
+    },
+    /// The default client's TLS could not be set up.
+    #[error("TLS could not be set up: {0}")]
+    Tls(String),
+}
+
+impl From<OpenAiBuildError> for Error {
+    fn from(error: OpenAiBuildError) -> Self {
+        Self::from_source(ErrorKind::InvalidRequest, error)
+    }
+}
+
+impl OpenAiBuilder {
+    /// Which model answers, unless a request's settings name another.
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.model = Some(model.into());
+        self
+    }
+
+    /// Where the protocol is spoken: the address before `/chat/completions`. It may have a query.
+    ///
+    /// Without it `OPENAI_BASE_URL` is used, and without that OpenAI's own.
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    /// The key, sent as a bearer token. An empty one sends none.
+    ///
+    /// Without it `OPENAI_API_KEY` is used, unless a [`header`](Self::header) named
+    /// `authorization` or `api-key` stands in for it. A server that asks for no key needs neither.
+    pub fn api_key(mut self, key: impl Into<String>) -> Self {
+        self.api_key = Some(key.into());
+        self
+    }
+
+    /// One more header for every call, in place of one of that name which would be sent anyway.
+    ///
+    /// Values are marked sensitive, so that layers which print headers leave them out.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// The model over the default HTTP client.
+    ///
+    /// # Errors
+    ///
+    /// A [`OpenAiBuildError`] that says which part is wrong.
+    #[cfg(feature = "http-client")]
+    pub fn build(self) -> Result<OpenAi<super::HttpClient>, OpenAiBuildError> {
+        let http = super::HttpClient::new()?;
+        self.build_with(http)
+    }
+
+    /// The model over any HTTP service.
+    ///
+    /// # Errors
+    ///
+    /// A [`OpenAiBuildError`] that says which part is wrong.
+    pub fn build_with<S>(self, http: S) -> Result<OpenAi<S>, OpenAiBuildError> {
+        let model = self.model.clone();
+        Ok(OpenAi::new(http, self.config()?, model))
+    }
+
+    fn config(self) -> Result<Config, OpenAiBuildError> {
+        let base_url = self
+            .base_url
+            .or_else(|| environment("OPENAI_BASE_URL"))
+            .unwrap_or_else(|| DEFAULT_BASE_URL.into());
+        let url = chat_url(base_url.trim()).map_err(|reason| OpenAiBuildError::BaseUrl {
+            url: without_secrets(base_url.trim()),
+            reason,
+        })?;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let mut given = HeaderMap::new();
+        for (at, (name, value)) in self.headers.iter().enumerate() {
+            let parsed = HeaderName::try_from(name)
+                .map_err(|_| OpenAiBuildError::HeaderName { number: at + 1 })?;
+            let value = sensitive(value)
+                .ok_or_else(|| OpenAiBuildError::HeaderValue { name: name.clone() })?;
+            given.append(parsed, value);
+        }
+        let has_own = given.contains_key(AUTHORIZATION) || given.contains_key("api-key");
+        let (key, source) = match self.api_key {
+            Some(key) => (Some(key), KeySource::Caller),
+            None if has_own => (None, KeySource::Caller),
+            None => match environment(KEY_VARIABLE) {
+                Some(key) => (Some(key), KeySource::Environment),
+                None => (None, KeySource::Nowhere),
+            },
+        };
+        let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+        if let Some(key) = &key {
+            let value = sensitive(&format!("Bearer {key}")).ok_or(OpenAiBuildError::ApiKey)?;
+            headers.insert(AUTHORIZATION, value);
+        }
+        let secrets = Secrets::new(key, &given, &url);
+        for name in given.keys() {
+            headers.remove(name);
+        }
+        headers.extend(given);
+        Ok(Config { limit_field: limit_field(&url), url, headers, secrets, key: source })
+    }
+}
+
+const AGENT: &str = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// OpenAI's newer models refuse `max_tokens`; servers such as Ollama ignore its new name.
+fn limit_field(url: &Uri) -> &'static str {
+    let host = url.host().unwrap_or_default().to_ascii_lowercase();
+    if host.ends_with(".openai.com") || host.ends_with(".openai.azure.com") {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    }
+}
+
+impl fmt::Debug for OpenAiBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenAiBuilder")
+            .field("model", &self.model)
+            .field("base_url", &self.base_url.as_deref().map(without_secrets))
+            .field("headers", &self.headers.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! What an HTTP service failed with, as ours.
+
+use std::error::Error as StdError;
+use std::io;
+
+use tower::buffer::error::{Closed, ServiceError};
+use tower::load_shed::error::Overloaded;
+use tower::timeout::error::Elapsed;
+
+use tower_agent::error::{BoxError, Error, ErrorKind};
+
+/// An error of the HTTP service. Ours and tower's keep their kind; the rest did not connect.
+pub(super) fn failed(error: BoxError) -> Error {
+    connection_error(error, "the HTTP call failed")
+}
+
+/// An error of the response's body.
+pub(super) fn broke(error: BoxError) -> Error {
+    connection_error(error, "the connection broke while the answer was read")
+}
+
+fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
+    let mut what = otherwise;
+    let mut tls = false;
+    let mut words = String::new();
+    let mut last = String::new();
+    let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
+    while let Some(link) = next {
+        if let Some(ours) = link.downcast_ref::<Error>() {
+            return ours.clone();
+        }
+        if is_tower(link) {
+            return Error::from(error);
+        }
+        let text = link.to_string();
+        if is_tls(link) {
+            tls = true;
+            what = "TLS failed";
+        } else if is_io(link, io::ErrorKind::ConnectionRefused) {
+            what = "the connection was refused";
+        } else if text == "dns error" {
+            what = "the host's name was not resolved";
+        }
+        // An error that shows its source as well would say it twice.
+        if !last.contains(&text) {
+            words.push_str(": ");
+            words.push_str(&text);
+            last = text;
+        }
+        next = below(link);
+    }
+    let connection = Error::new(ErrorKind::Connection, format!("{what}{words}")).with_source(error);
+    if tls { connection.with_retryable(false) } else { connection }
+}
+
+/// The next error of a chain. An `io::Error` hides the error that it wraps and shows the source of
+/// that.
+fn below<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
+    }
+}
+
+fn is_tower(link: &(dyn StdError + 'static)) -> bool {
+    link.is::<Elapsed>()
+        || link.is::<Overloaded>()
+        || link.is::<Closed>()
+        || link.is::<ServiceError>()
+}
+
+fn is_io(link: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {
+    link.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == kind)
+}
+
+#[cfg(feature = "http-client")]
+fn is_tls(link: &(dyn StdError + 'static)) -> bool {
+    link.is::<rustls::Error>()
+}
+
+#[cfg(not(feature = "http-client"))]
+fn is_tls(_: &(dyn StdError + 'static)) -> bool {
+    false
+}

@@ -1,0 +1,256 @@
+//! Plain answers.
+
+use serde_json::{Value, json};
+use tower_agent::model::FinishReason;
+use tower_agent::stream::Delta;
+use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role};
+
+use crate::server::{Reply, Server, delta, events, finished, json as reply, whole};
+use test_support::{arguments, begins, call, deltas, stream, text};
+
+async fn answered(reply: Reply) -> Result<ModelResponse, Error> {
+    let server = Server::start([reply]).await;
+    call(server.model(), ModelRequest::default()).await
+}
+
+async fn read(body: Value) -> ModelResponse {
+    answered(reply(200, &body)).await.unwrap()
+}
+
+fn full() -> Value {
+    json!({
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "gpt-4o-2024-08-06",
+        "service_tier": "default",
+        "choices": [{
+            "index": 0,
+            "message": { "role": "assistant", "content": "Hellö", "refusal": null, "annotations": [] },
+            "logprobs": null,
+            "finish_reason": "stop",
+        }],
+        "usage": {
+            "prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30,
+            "prompt_tokens_details": { "cached_tokens": 5, "audio_tokens": 0 },
+            "completion_tokens_details": { "reasoning_tokens": 7 },
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_full_answer() {
+    let headers = [
+        ("content-type", "application/json; charset=utf-8"),
+        ("x-request-id", "req_1"),
+        ("X-RateLimit-Remaining-Requests", "99"),
+        ("x-ratelimit-reset-tokens", "6m0s"),
+    ];
+    let response = answered(whole(200, &headers, full().to_string())).await.unwrap();
+    assert_eq!(response.message(), &Message::assistant("Hellö"));
+    assert_eq!(response.finish_reason(), &FinishReason::Stop);
+    assert_eq!(response.attempt(), None);
+    let usage = response.usage();
+    assert_eq!((usage.input_tokens, usage.output_tokens), (20, 10));
+    assert_eq!((usage.cached_input_tokens, usage.reasoning_tokens), (5, 7));
+    let metadata = response.metadata();
+    assert_eq!(metadata.status(), Some(200));
+    assert_eq!(metadata.request_id(), Some("req_1"));
+    assert_eq!(metadata.model(), Some("gpt-4o-2024-08-06"));
+    let limits: Vec<_> = metadata.rate_limits().collect();
+    let expected = [("x-ratelimit-remaining-requests", "99"), ("x-ratelimit-reset-tokens", "6m0s")];
+    assert_eq!(limits, expected);
+}
+
+#[tokio::test]
+async fn the_body_names_the_request_if_no_header_does() {
+    assert_eq!(read(full()).await.metadata().request_id(), Some("chatcmpl-1"));
+}
+
+#[tokio::test]
+async fn the_least_and_the_sloppiest_answers() {
+    let least = read(json!({ "choices": [{ "message": { "content": "hi" } }] })).await;
+    assert_eq!(least, read_sloppy(json!("hi")).await.with_metadata(least.metadata().clone()));
+    let parts = json!([{ "type": "text", "text": "h" }, { "type": "text", "text": "i" }, 7]);
+    assert_eq!(read_sloppy(parts).await.message().text(), "hi");
+    assert_eq!(read_sloppy(Value::Null).await.message().parts(), []);
+}
+
+async fn read_sloppy(content: Value) -> ModelResponse {
+    read(json!({
+        "id": 17, "model": null, "error": null, "object": {}, "usage": "none",
+        "choices": [{
+            "index": "zero", "finish_reason": null, "delta": null,
+            "message": { "role": null, "content": content, "tool_calls": null, "refusal": null },
+        }],
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn usage_with_holes() {
+    let usage = json!({
+        "prompt_tokens": 3, "completion_tokens": null, "prompt_tokens_details": null,
+        "completion_tokens_details": { "reasoning_tokens": -1 },
+    });
+    let body = json!({ "choices": [{ "message": { "content": "hi" } }], "usage": usage });
+    let usage = read(body).await.usage();
+    assert_eq!((usage.input_tokens, usage.output_tokens, usage.reasoning_tokens), (3, 0, 0));
+}
+
+#[tokio::test]
+async fn every_finish_reason() {
+    for (word, reason) in [
+        ("stop", FinishReason::Stop),
+        ("length", FinishReason::Length),
+        ("tool_calls", FinishReason::ToolCalls),
+        ("function_call", FinishReason::ToolCalls),
+        ("content_filter", FinishReason::ContentFilter),
+        ("eos", FinishReason::Other("eos".into())),
+    ] {
+        let choice = json!({ "message": { "content": "hi" }, "finish_reason": word });
+        let response = read(json!({ "choices": [choice] })).await;
+        assert_eq!(response.finish_reason(), &reason);
+    }
+}
+
+fn calls() -> Value {
+    json!([
+        { "id": "a", "type": "function", "function": { "name": "add", "arguments": "{\"a\":1}" } },
+        { "id": "b", "type": "function", "function": { "name": "now", "arguments": "" } },
+        { "id": "c", "index": 0, "function": { "name": "add", "arguments": { "a": 2 } } },
+        { "id": "", "function": { "name": "add", "arguments": "{\"a\":" } },
+        { "id": "a", "function": { "name": "now", "arguments": null } },
+    ])
+}
+
+fn assert_calls(message: &Message) {
+    let calls: Vec<_> = message
+        .tool_calls()
+        .map(|call| (&*call.id, &*call.name, call.arguments.value().clone()))
+        .collect();
+    let expected = [
+        ("a", "add", json!({ "a": 1 })),
+        ("b", "now", json!({})),
+        ("c", "add", json!({ "a": 2 })),
+        ("call_0_3", "add", json!("{\"a\":")),
+        ("call_0_4", "now", json!({})),
+    ];
+    assert_eq!(calls, expected);
+}
+
+#[tokio::test]
+async fn parallel_tool_calls() {
+    for reason in [json!("tool_calls"), json!("stop"), Value::Null] {
+        let message = json!({ "content": null, "tool_calls": calls() });
+        let choice = json!({ "message": message, "finish_reason": reason });
+        let response = read(json!({ "choices": [choice] })).await;
+        assert_calls(response.message());
+        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+    }
+}
+
+#[tokio::test]
+async fn thoughts_come_before_words() {
+    for fields in [
+        json!({ "reasoning_content": "hm", "content": "yes" }),
+        json!({ "reasoning": "hm", "content": "yes" }),
+        json!({ "reasoning": "hm", "reasoning_content": "hm", "content": "yes" }),
+    ] {
+        let response = read(json!({ "choices": [{ "message": fields }] })).await;
+        let expected =
+            Message::new(Role::Assistant, [Part::reasoning("hm"), Part::from_text("yes")]);
+        assert_eq!(response.message(), &expected);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_text_with_a_reason() {
+    let message = json!({ "content": null, "refusal": "I cannot." });
+    let choice = json!({ "message": message, "finish_reason": "stop" });
+    let response = read(json!({ "choices": [choice] })).await;
+    assert_eq!(response.message().text(), "I cannot.");
+    assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+}
+
+#[tokio::test]
+async fn what_the_server_added_to_a_call_goes_back() {
+    let signature = json!({ "google": { "thought_signature": "EqQ" } });
+    let function = json!({ "name": "add", "arguments": "{}" });
+    let call_json =
+        json!({ "id": "a", "type": "function", "function": function, "extra_content": signature });
+    let body = json!({ "choices": [{ "message": { "tool_calls": [call_json] } }] });
+    let server =
+        Server::start([reply(200, &body), events(&[delta(json!({ "tool_calls": [call_json] }))])])
+            .await;
+    let plain = call(server.model(), ModelRequest::default()).await.unwrap();
+    let request = ModelRequest::new([plain.message().clone()]);
+    let (streamed, _) = stream(server.model(), request).await;
+    assert_eq!(streamed.unwrap().message(), plain.message());
+    assert_eq!(server.seen()[1].body["messages"][0]["tool_calls"][0], call_json);
+}
+
+#[tokio::test]
+async fn a_plain_answer_to_a_streamed_call_is_sent_as_deltas() {
+    let message = json!({ "reasoning": "hm", "content": "yes", "tool_calls": calls() });
+    let body = json!({ "choices": [{ "message": message }], "usage": { "prompt_tokens": 3 } });
+    let server = Server::start([reply(200, &body)]).await;
+    let (response, chunks) = stream(server.model(), ModelRequest::default()).await;
+    let response = response.unwrap();
+    assert_eq!(server.only().body["stream"], true);
+    assert_eq!(response.attempt(), Some(0));
+    assert_eq!(response.usage().input_tokens, 3);
+    assert_calls(response.message());
+    let deltas = deltas(chunks);
+    assert_eq!(deltas[..3], [Delta::Reasoning("hm".into()), text("yes"), begins(0, "a", "add")]);
+    assert_eq!(deltas[3..5], [arguments(0, "{\"a\":1}"), begins(1, "b", "now")]);
+}
+
+#[tokio::test]
+async fn a_stream_in_answer_to_a_plain_call_is_read() {
+    let chunks: Vec<_> = (0..100).map(|i| delta(json!({ "content": i.to_string() }))).collect();
+    let response = answered(events(&[&chunks[..], &[finished("length")]].concat())).await.unwrap();
+    let expected: String = (0..100).map(|i| i.to_string()).collect();
+    assert_eq!(response.message().text(), expected);
+    assert_eq!(response.finish_reason(), &FinishReason::Length);
+    assert_eq!(response.attempt(), None);
+}
+
+#[tokio::test]
+async fn only_the_first_choice_counts() {
+    let choice = |index: u32, text: &str| json!({ "index": index, "message": { "content": text } });
+    let response = read(json!({ "choices": [choice(1, "b"), choice(0, "a")] })).await;
+    assert_eq!(response.message().text(), "a");
+}
+
+#[tokio::test]
+async fn no_choices() {
+    for body in [json!({}), json!({ "choices": [] }), json!({ "choices": null, "id": "x" })] {
+        let error = answered(reply(200, &body)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol);
+        assert_eq!(error.message(), "the answer has no choices");
+        assert_eq!(error.metadata().status(), Some(200));
+    }
+}
+
+#[tokio::test]
+async fn no_json() {
+    let html = format!("<html>\n  <body>Wröng place{}</body></html>", " x".repeat(1000));
+    for body in [html.as_bytes(), b"", b"7", b"\xff\xfe", b"{\"choices\":[", b"{\"choices\":7}"] {
+        let error = answered(whole(200, &[("content-type", "text/html")], body)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+        assert!(error.message().chars().count() < 400, "{error}");
+    }
+    let error = answered(whole(200, &[], html)).await.unwrap_err();
+    assert!(error.message().contains("<html> <body>Wröng place x x"), "{error}");
+}
+
+#[tokio::test]
+async fn a_page_in_answer_to_a_streamed_call() {
+    let page = whole(200, &[("content-type", "text/html")], "<html>login</html>");
+    let server = Server::start([page]).await;
+    let (response, chunks) = stream(server.model(), ModelRequest::default()).await;
+    let error = response.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    assert!(error.message().contains("<html>login</html>"), "{error}");
+    assert!(chunks.is_empty());
+}

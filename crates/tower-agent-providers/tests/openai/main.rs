@@ -1,0 +1,17 @@
+//! The OpenAI protocol, byte for byte, over real sockets.
+#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+
+#[path = "../support/server.rs"]
+mod server;
+
+mod answers;
+mod building;
+mod connections;
+mod faults;
+mod layers;
+mod pressure;
+mod requests;
+mod secrets;
+mod streams;
+mod tool_calls;
+mod tower_layers;
