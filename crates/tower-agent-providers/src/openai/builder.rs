@@ -165,7 +165,7 @@ impl OpenAiBuilder {
     }
 }
 
-const AGENT: &str = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
+const AGENT: &str = concat!("tower-agent/", env!("CARGO_PKG_VERSION"));
 
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
