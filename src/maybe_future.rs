@@ -3,7 +3,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 
 /// A future that has its answer already, or a boxed one: async without a box where none is needed.
 pub enum MaybeFuture<'a, T> {

@@ -3,8 +3,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures::future::BoxFuture;
-use futures::{Stream, StreamExt};
+use futures_util::future::BoxFuture;
+use futures_util::{Stream, StreamExt};
 use tower::ServiceExt;
 
 use crate::call::Request;

@@ -1,6 +1,6 @@
 //! The tool calls of a turn.
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use tower::ServiceExt;
 

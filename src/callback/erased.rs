@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use futures::TryFutureExt;
+use futures_util::TryFutureExt;
 
 use super::{Action, Callback, Outcome, Recovery};
 use crate::call::Request;

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
 use tower::Service;
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 use tower::Service;
 use tower_layer::Layer;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream;
+use futures_util::Stream;
 use tokio::time::Instant;
 
 use super::Event;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 use tower::Service;
 
 use super::{Turn, kept};

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::future::Either;
+use futures_util::future::Either;
 use serde_json::Value;
 use tower::Service;
 use tower::util::Oneshot;

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures::future::BoxFuture;
-use futures::{FutureExt, Stream, StreamExt};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
 use tower::ServiceExt;
 
 use super::threads::{Begun, Keeper, Kept, Progress, finish};

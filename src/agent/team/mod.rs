@@ -7,7 +7,7 @@ mod sequence;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 use tower::Service;
 
 pub use self::builder::TeamBuilder;

@@ -1,7 +1,7 @@
 //! Side by side.
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 
 use super::Config;
 use crate::agent::team_response::TeamResponse;

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use futures::channel::oneshot;
-use futures::future::{FutureExt, Shared};
+use futures_util::future::{FutureExt, Shared};
+use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::{Delta, Mapper};

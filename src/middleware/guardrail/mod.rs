@@ -59,7 +59,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 use tower_layer::Layer;
 
 pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures_util::StreamExt;
 use http_body::Frame;
 use http_body_util::{Either, Full};
 use tokio::time::{Sleep, sleep};

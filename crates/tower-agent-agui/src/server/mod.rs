@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 use tower::Service;
 
 pub use self::body::{Body, EventBody};

@@ -1,5 +1,5 @@
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use super::store::BoxStore;
 use super::{Thread, ThreadKey};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 
 use super::ThreadKey;
 use super::claim::Claim;

@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures_util::future::BoxFuture;
 
 use super::Thread;
 use tower_agent::error::BoxError;

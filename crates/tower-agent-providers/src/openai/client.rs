@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{self, BoxFuture};
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use futures::{StreamExt, TryStreamExt};
+use futures_util::{StreamExt, TryStreamExt};
 use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 use sse_stream::SseByteStream;
