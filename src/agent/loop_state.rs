@@ -27,7 +27,7 @@ use crate::model::{ModelRequest, ModelResponse, Settings};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
-use crate::stream::{EventEmitter, EventKind};
+use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolRequest, ToolSet};
 
 /// The service at the bottom of an agent's stack.
@@ -235,12 +235,11 @@ impl<'a> LoopState<'a> {
             emitter.note(EventKind::StepFinished { iteration: *iteration });
         }));
         emitter.tell(EventKind::StepStarted { iteration }).await;
-        let (sink, before) = (emitter.delta_sender(), self.turn.agent_usage());
-        let call = (emitter.clone(), sink.clone());
-        let mut call = OnDrop::new(call, |(emitter, sink)| emitter.drop_call(sink));
-        let result = self.answer(request.with_delta_sender(sink.clone())).await;
+        let (sink, before) = (DeltaSender::new(emitter.clone()), self.turn.agent_usage());
+        let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
+        let result = self.answer(request.with_delta_sender(sink)).await;
         let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
-        emitter.settle(&sink, answer).await;
+        call.settle(answer).await;
         call.disarm();
         let usage = Box::new(self.turn.agent_usage() - before);
         if *usage != Usage::default() {

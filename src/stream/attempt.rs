@@ -1,12 +1,14 @@
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::batch::EventBatch;
-use super::call::Call;
-use super::mapper::Mappers;
+use super::Delta;
+use super::call::{Call, CallHandle};
+use super::channel::EventBatch;
+use super::emitter::EventEmitter;
+use super::mapper::{Frame, Mappers};
 use super::message_builder::MessageBuilder;
-use super::{Delta, DeltaSender};
 use crate::error::Result;
 use crate::message::{Message, is_call_id};
 use crate::on_drop::OnDrop;
@@ -21,7 +23,8 @@ pub struct Attempt {
 
 /// Whoever sees the attempt, and how.
 struct Reader {
-    sink: DeltaSender,
+    emitter: EventEmitter,
+    call: Arc<CallHandle>,
     number: u32,
     /// A mapper that could not be made is told of at the first delta, and one that has failed at
     /// every other.
@@ -42,11 +45,15 @@ pub struct Streamed {
 }
 
 impl Attempt {
-    pub(super) fn new(sink: DeltaSender) -> Self {
-        let mappers = Mappers::new(sink.frames.as_ref());
-        let number = sink.call.look(Call::open);
-        let reader = Reader { sink, number, mappers, seen: MessageBuilder::default() };
-        let reader = OnDrop::new(reader, |it| it.sink.call.look(|call| call.abandon(it.number)));
+    pub(super) fn new(
+        emitter: EventEmitter,
+        call: Arc<CallHandle>,
+        frames: Option<&Arc<Frame>>,
+    ) -> Self {
+        let mappers = Mappers::new(frames);
+        let number = call.look(Call::open);
+        let reader = Reader { emitter, call, number, mappers, seen: MessageBuilder::default() };
+        let reader = OnDrop::new(reader, |it| it.call.look(|call| call.abandon(it.number)));
         Self { said: MessageBuilder::default(), reader: Some(reader) }
     }
 
@@ -80,7 +87,7 @@ impl Attempt {
         };
         match has_room {
             true => Ok(()),
-            false => reader.sink.emitter.room().await,
+            false => reader.emitter.room().await,
         }
     }
 
@@ -97,7 +104,7 @@ impl Attempt {
         let (message, has_room) = reader.finish(said).await?;
         reader.disarm();
         if !has_room {
-            reader.sink.emitter.room().await?;
+            reader.emitter.room().await?;
         }
         Ok(Streamed { message, attempt: Some(reader.number) })
     }
@@ -110,7 +117,7 @@ impl Reader {
         if let Delta::ToolCall { index, id, .. } = delta
             && (!is_call_id(id) || said.has_call(id))
         {
-            *id = self.sink.call.look(|call| call.name_tool_call(self.number, *index));
+            *id = self.call.look(|call| call.name_tool_call(self.number, *index));
         }
     }
 
@@ -124,9 +131,9 @@ impl Reader {
         if delta.is_empty() {
             return Ok(true);
         }
-        let DeltaSender { emitter, call, .. } = &self.sink;
-        let (told, has_room) = emitter
-            .push_of(call, |call, out| call.write(self.number, delta, || draft.deltas(), out))?;
+        let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
+            call.write(self.number, delta, || draft.deltas(), out)
+        })?;
         told.map(|()| has_room)
     }
 
@@ -160,13 +167,13 @@ impl Reader {
             said.clone()
         } else {
             if !poll_fn(|cx| self.poll_map(cx, true)).await? {
-                self.sink.emitter.room().await?;
+                self.emitter.room().await?;
             }
             std::mem::take(&mut self.seen).into_message()
         };
         let number = self.number;
         let finish = |call: &mut Call, out: &mut EventBatch<'_>| call.finish(number, sent, out);
-        let ((), has_room) = self.sink.emitter.push_of(&self.sink.call, finish)?;
+        let ((), has_room) = self.emitter.push_of(&self.call, finish)?;
         Ok((said, has_room))
     }
 }

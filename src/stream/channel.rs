@@ -1,40 +1,38 @@
-use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
+//! The queue between a run and its reader.
+
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use slab::Slab;
+use tokio::sync::Notify;
 
-use super::batch::EventBatch;
-use super::call::Call;
-use super::{Event, Invocation};
+use super::{Event, EventKind, Invocation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
-/// The events between a run and its reader.
+/// The events between a run and its reader, and what is kept under the same lock.
 ///
 /// Whoever tells something puts it here first, and then waits until there is room again: a call
 /// that is dropped while it waits has still told what it had to. So the queue holds `capacity`
 /// events, and one telling more of each that waits.
-///
-/// What is seen of the model calls is kept under the same lock: what is decided of a call and what
-/// is told of it cannot come apart.
 #[derive(Debug)]
-pub(super) struct EventChannel {
+pub(super) struct EventChannel<T> {
     capacity: usize,
-    state: Mutex<State>,
+    state: Mutex<State<T>>,
+    /// There may be room for the one that has waited longest. It has told what it had to before it
+    /// waited, so it passes the word on: were all woken at once, all but a few would find the queue
+    /// full again.
+    room: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct State<T> {
     events: VecDeque<Event>,
     /// How many the reader has taken, and may not have read yet.
     taken: usize,
-    calls: Calls,
-    /// Those that wait for room.
-    tellers: BTreeMap<u64, Waker>,
-    /// How many have waited.
-    waits: u64,
+    beside: T,
+    /// No waker of its own beside the lock: that would cost every event another atomic step.
     reader: Option<Waker>,
     /// Nobody can tell anything any more.
     is_over: bool,
@@ -42,41 +40,48 @@ struct State {
     is_closed: bool,
 }
 
-impl State {
+impl<T> State<T> {
     fn has_room(&self, capacity: usize) -> bool {
         self.events.len() + self.taken <= capacity
     }
-
-    /// The one that has waited longest for room, if there is some now. It has told what it had to
-    /// before it waited, so it passes the word on: were all woken at once, all but a few would find
-    /// the queue full again.
-    fn next_teller(&mut self, capacity: usize) -> Option<Waker> {
-        if !self.has_room(capacity) {
-            return None;
-        }
-        self.tellers.pop_first().map(|(_, teller)| teller)
-    }
 }
-
-/// What is seen of the model calls that are under way.
-pub(super) type Calls = Slab<Call>;
 
 fn gone() -> Error {
     Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
 }
 
-impl EventChannel {
+/// Where one agent tells what happens.
+pub(super) struct EventBatch<'a> {
+    invocation: &'a Arc<Invocation>,
+    events: &'a mut VecDeque<Event>,
+    is_over: &'a mut bool,
+}
+
+impl EventBatch<'_> {
+    #[inline]
+    pub(super) fn push(&mut self, kind: EventKind) {
+        self.events.push_back(Event { invocation: self.invocation.clone(), kind });
+    }
+
+    /// The last event: nothing comes after it, whoever would tell it.
+    pub(super) fn end(&mut self, kind: EventKind) {
+        self.push(kind);
+        *self.is_over = true;
+    }
+}
+
+impl<T: Default> EventChannel<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), state: Mutex::default() }
+        Self { capacity: capacity.max(1), state: Mutex::default(), room: Notify::new() }
     }
 
     /// Tells something; whether there is room for more.
     #[inline]
-    pub(super) fn tell<T>(
+    pub(super) fn tell<U>(
         &self,
         invocation: &Arc<Invocation>,
-        tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>) -> T,
-    ) -> Result<(T, bool)> {
+        tell: impl FnOnce(&mut T, &mut EventBatch<'_>) -> U,
+    ) -> Result<(U, bool)> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if state.is_closed {
@@ -85,8 +90,8 @@ impl EventChannel {
         if state.is_over {
             return Err(Error::new(ErrorKind::Cancelled, "the run is over"));
         }
-        let State { calls, events, is_over, .. } = state;
-        let told = tell(calls, &mut EventBatch { invocation, events, is_over });
+        let State { beside, events, is_over, .. } = state;
+        let told = tell(beside, &mut EventBatch { invocation, events, is_over });
         let has_room = state.has_room(self.capacity);
         let reader = if state.events.is_empty() { None } else { state.reader.take() };
         drop(guard);
@@ -96,16 +101,30 @@ impl EventChannel {
         Ok((told, has_room))
     }
 
-    /// A model call begins, which is seen as this message.
-    pub(super) fn enter(self: &Arc<Self>, message: Arc<str>) -> Entered {
-        let key = lock(&self.state).calls.insert(Call::new(message));
-        Entered { queue: self.clone(), key }
+    /// Looks at what is kept beside the events, or changes it, and tells nothing.
+    pub(super) fn look<U>(&self, look: impl FnOnce(&mut T) -> U) -> U {
+        look(&mut lock(&self.state).beside)
     }
 
     /// Waits for room.
     pub(super) async fn room(&self) -> Result<()> {
-        let mut wait = Wait { queue: self, number: None };
-        poll_fn(|cx| wait.poll(cx)).await
+        let mut room = pin!(self.room.notified());
+        loop {
+            // Before it looks, so that no word is missed between the two.
+            room.as_mut().enable();
+            if self.has_room()? {
+                break;
+            }
+            room.as_mut().await;
+            room.set(self.room.notified());
+        }
+        self.room.notify_one();
+        Ok(())
+    }
+
+    fn has_room(&self) -> Result<bool> {
+        let state = lock(&self.state);
+        if state.is_closed { Err(gone()) } else { Ok(state.has_room(self.capacity)) }
     }
 
     /// The reader has read all that it took before, and takes all there is. It makes room when it
@@ -114,9 +133,11 @@ impl EventChannel {
         let mut state = lock(&self.state);
         std::mem::swap(&mut state.events, into);
         state.taken = into.len();
-        let teller = state.next_teller(self.capacity);
+        let has_room = state.has_room(self.capacity);
         drop(state);
-        wake(teller);
+        if has_room {
+            self.room.notify_one();
+        }
     }
 
     /// The next event, once there is one; `None` when there can be none any more.
@@ -131,11 +152,13 @@ impl EventChannel {
             }
             next => Poll::Ready(next),
         };
-        let teller = state.next_teller(self.capacity);
+        let has_room = state.has_room(self.capacity);
         drop(state);
         // With a waker the task goes that it was for, and what that holds: maybe a sink of ours.
         drop(before);
-        wake(teller);
+        if has_room {
+            self.room.notify_one();
+        }
         poll
     }
 
@@ -154,79 +177,9 @@ impl EventChannel {
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        let (events, tellers) =
-            (std::mem::take(&mut state.events), std::mem::take(&mut state.tellers));
+        let events = std::mem::take(&mut state.events);
         drop(state);
         drop(events);
-        tellers.into_iter().for_each(|(_, teller)| teller.wake());
-    }
-}
-
-/// One that waits for room.
-struct Wait<'a> {
-    queue: &'a EventChannel,
-    number: Option<u64>,
-}
-
-impl Wait<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let mut state = lock(&self.queue.state);
-        if state.is_closed {
-            return Poll::Ready(Err(gone()));
-        }
-        if state.has_room(self.queue.capacity) {
-            return Poll::Ready(Ok(()));
-        }
-        let number = *self.number.get_or_insert_with(|| {
-            state.waits += 1;
-            state.waits
-        });
-        let before = state.tellers.insert(number, cx.waker().clone());
-        drop(state);
-        // With a waker the task may go that it was for, and what that holds.
-        drop(before);
-        Poll::Pending
-    }
-}
-
-impl Drop for Wait<'_> {
-    fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        let mut state = lock(&self.queue.state);
-        let own = state.tellers.remove(&number);
-        let next = state.next_teller(self.queue.capacity);
-        drop(state);
-        drop(own);
-        wake(next);
-    }
-}
-
-fn wake(teller: Option<Waker>) {
-    if let Some(teller) = teller {
-        teller.wake();
-    }
-}
-
-/// A model call that is under way: where the queue keeps what is seen of it.
-#[derive(Debug)]
-pub(super) struct Entered {
-    queue: Arc<EventChannel>,
-    key: usize,
-}
-
-impl Entered {
-    pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut Call {
-        &mut calls[self.key]
-    }
-
-    /// Looks at the call, or changes it, and tells nothing.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Call) -> T) -> T {
-        look(self.of(&mut lock(&self.queue.state).calls))
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        drop(lock(&self.queue.state).calls.try_remove(self.key));
+        self.room.notify_waiters();
     }
 }

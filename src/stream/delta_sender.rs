@@ -1,10 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::channel::Entered;
+use super::call::CallHandle;
 use super::emitter::EventEmitter;
 use super::mapper::Frame;
 use super::{Attempt, EventStream, Mapper, ReaderWait};
+use crate::message::Message;
 use crate::state::State;
 
 /// Where the deltas of one model call go. Clones belong to the same call.
@@ -31,9 +32,9 @@ use crate::state::State;
 /// ```
 #[derive(Clone)]
 pub struct DeltaSender {
-    pub(super) emitter: EventEmitter,
-    pub(super) call: Arc<Entered>,
-    pub(super) frames: Option<Arc<Frame>>,
+    emitter: EventEmitter,
+    call: Arc<CallHandle>,
+    frames: Option<Arc<Frame>>,
 }
 
 /// A sink for one model call, and the stream of what happens in it; `capacity` events wait for
@@ -45,14 +46,32 @@ pub struct DeltaSender {
 pub fn channel(capacity: usize) -> (DeltaSender, EventStream) {
     let name = uuid::Uuid::new_v4().to_string().into();
     let (emitter, events) = EventEmitter::new(name, State::default(), capacity);
-    (emitter.delta_sender(), events)
+    (DeltaSender::new(emitter), events)
 }
 
 impl DeltaSender {
+    /// One for the next model call of an agent.
+    pub(crate) fn new(emitter: EventEmitter) -> Self {
+        let call = Arc::new(emitter.enter_call());
+        Self { emitter, call, frames: None }
+    }
+
+    /// The call is over: what is seen of it becomes what was answered, by the attempt of that
+    /// number, if anything was.
+    pub(crate) async fn settle(&self, answer: Option<(&Message, Option<u32>)>) {
+        self.emitter.settle(&self.call, answer).await;
+    }
+
+    /// The call was dropped: what is seen of it is void.
+    pub(crate) fn drop_call(&self) {
+        self.emitter.drop_call(&self.call);
+    }
+
     /// Begins an attempt at answering; a provider does so once per call.
     #[must_use]
     pub fn open(&self) -> Attempt {
-        Attempt::new(self.clone())
+        let (emitter, call) = (self.emitter.clone(), self.call.clone());
+        Attempt::new(emitter, call, self.frames.as_ref())
     }
 
     /// Whether anything of this call has been seen, so that another attempt would have to take it

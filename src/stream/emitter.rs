@@ -2,12 +2,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::batch::EventBatch;
-use super::call::{self, Call};
-use super::channel::{Calls, Entered, EventChannel};
+use super::call::{self, Call, CallChannel, CallHandle, Calls};
+use super::channel::EventBatch;
 use super::message_builder::{self, look_alike};
-use super::reader::{Clock, EventStream, ReaderWait};
-use super::{DeltaSender, EventKind, Invocation};
+use super::reader_wait::{Clock, ReaderWait};
+use super::{EventKind, EventStream, Invocation};
 use crate::error::Result;
 use crate::lock::lock;
 use crate::message::{Message, Messages, Role, ToolResult};
@@ -28,7 +27,7 @@ struct Part {
 /// What the agents of a run share.
 struct Run {
     name: Arc<str>,
-    queue: Arc<EventChannel>,
+    channel: Arc<CallChannel>,
     state: State,
     untold: Arc<Untold>,
     clock: Arc<Clock>,
@@ -38,7 +37,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.queue.end();
+        self.channel.end();
         self.state.unwatch(&self.untold);
     }
 }
@@ -52,11 +51,11 @@ struct Shown {
 impl EventEmitter {
     /// One for the run itself, and what is told there.
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, EventStream) {
-        let queue = Arc::new(EventChannel::new(capacity));
+        let channel = Arc::new(CallChannel::new(capacity));
         let clock = Arc::<Clock>::default();
-        let events = EventStream::new(queue.clone(), clock.clone());
+        let events = EventStream::new(channel.clone(), clock.clone());
         let (untold, invocations, calls) = Default::default();
-        let run = Arc::new(Run { name, queue, state, untold, clock, invocations, calls });
+        let run = Arc::new(Run { name, channel, state, untold, clock, invocations, calls });
         let (invocation, shown) = Default::default();
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
@@ -125,7 +124,7 @@ impl EventEmitter {
     #[inline]
     pub(super) fn push_of<T>(
         &self,
-        call: &Entered,
+        call: &CallHandle,
         tell: impl FnOnce(&mut Call, &mut EventBatch<'_>) -> T,
     ) -> Result<(T, bool)> {
         self.push(|calls, out| tell(call.of(calls), out))
@@ -137,7 +136,7 @@ impl EventEmitter {
         tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>) -> T,
     ) -> Result<(T, bool)> {
         let Part { invocation, run, .. } = &*self.0;
-        run.queue.tell(invocation, |calls, out| {
+        run.channel.tell(invocation, |calls, out| {
             if let Some(delta) = run.untold.take() {
                 out.push(EventKind::StateDelta { delta });
             }
@@ -147,15 +146,14 @@ impl EventEmitter {
 
     /// Waits for the reader to make room.
     pub(super) async fn room(&self) -> Result<()> {
-        let Run { queue, clock, .. } = &*self.0.run;
+        let Run { channel, clock, .. } = &*self.0.run;
         let _wait = clock.pause();
-        queue.room().await
+        channel.room().await
     }
 
-    /// Where the deltas of the next model call go.
-    pub(crate) fn delta_sender(&self) -> DeltaSender {
-        let call = self.0.run.queue.enter(self.name_message());
-        DeltaSender { emitter: self.clone(), call: Arc::new(call), frames: None }
+    /// The next model call begins.
+    pub(super) fn enter_call(&self) -> CallHandle {
+        CallHandle::new(self.0.run.channel.clone(), self.name_message())
     }
 
     fn name_message(&self) -> Arc<str> {
@@ -171,9 +169,9 @@ impl EventEmitter {
 
     /// A model call is over: what is seen of it becomes what was answered, by the attempt of that
     /// number, if anything was.
-    pub(crate) async fn settle(&self, sink: &DeltaSender, answer: Option<(&Message, Option<u32>)>) {
+    pub(super) async fn settle(&self, call: &CallHandle, answer: Option<(&Message, Option<u32>)>) {
         let settle = |calls: &mut Calls, out: &mut EventBatch<'_>| {
-            let id = sink.call.of(calls).settle(answer, out);
+            let id = call.of(calls).settle(answer, out);
             if let (Some(id), Some((message, _))) = (id, answer) {
                 lock(&self.0.shown).push(Shown { id, message: message.clone() });
             }
@@ -182,8 +180,8 @@ impl EventEmitter {
     }
 
     /// A model call was dropped: what is seen of it is void.
-    pub(crate) fn drop_call(&self, sink: &DeltaSender) {
-        drop(self.push_of(&sink.call, |call, out| call.settle(None, out)));
+    pub(super) fn drop_call(&self, call: &CallHandle) {
+        drop(self.push_of(call, |call, out| call.settle(None, out)));
     }
 
     /// The agent begins with this conversation: what else was seen of it before is void. It has

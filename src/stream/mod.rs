@@ -31,22 +31,22 @@
 //! [`ReaderWait`] tells how much that was.
 
 mod attempt;
-mod batch;
-mod blocks;
 mod call;
 mod channel;
 mod delta;
 mod delta_sender;
 mod emitter;
 mod event;
+mod event_stream;
 mod mapper;
 mod message_builder;
-mod reader;
+mod reader_wait;
 
 pub use self::attempt::{Attempt, Streamed};
 pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
+pub use self::event_stream::EventStream;
 pub use self::mapper::{MapFn, Mapper, map_fn};
-pub use self::reader::{EventStream, ReaderWait};
+pub use self::reader_wait::ReaderWait;

@@ -72,8 +72,6 @@ const KNOWN: &[(&str, &str)] = &[
         "crates/tower-agent-providers/src/openai/http_client.rs",
         "crates/tower-agent-providers/src/openai/builder.rs",
     ),
-    ("src/stream/attempt.rs", "src/stream/delta_sender.rs"),
-    ("src/stream/emitter.rs", "src/stream/delta_sender.rs"),
 ];
 
 #[test]

@@ -1,0 +1,68 @@
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::Stream;
+
+use super::Event;
+use super::call::CallChannel;
+use super::reader_wait::{Clock, Pause};
+
+/// What happens, in order, as it is sent.
+///
+/// It ends when nothing can be sent any more.
+#[derive(Debug)]
+pub struct EventStream {
+    channel: Arc<CallChannel>,
+    taken: VecDeque<Event>,
+    clock: Arc<Clock>,
+    /// The reader has something to do since the last event.
+    away: Option<Pause>,
+}
+
+impl EventStream {
+    pub(super) fn new(channel: Arc<CallChannel>, clock: Arc<Clock>) -> Self {
+        Self { channel, taken: VecDeque::new(), clock, away: None }
+    }
+
+    /// The reader is back for more.
+    pub(crate) fn resume(&mut self) {
+        self.away = None;
+    }
+
+    /// The next event goes to the reader, who is away until [`resume`](Self::resume).
+    pub(crate) fn leave(&mut self) {
+        self.away = self.clock.pause();
+    }
+
+    /// An event that waits already. All that wait are taken at once: whoever tells more is polled
+    /// by the reader itself.
+    pub(crate) fn waiting(&mut self) -> Option<Event> {
+        if self.taken.is_empty() {
+            self.channel.take(&mut self.taken);
+        }
+        self.taken.pop_front()
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        match self.taken.pop_front() {
+            Some(event) => Poll::Ready(Some(event)),
+            None => self.channel.poll(cx),
+        }
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll(cx)
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.channel.close();
+    }
+}
