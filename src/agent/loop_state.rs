@@ -23,7 +23,7 @@ use crate::callback::{InTree, ShowTool};
 use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
-use crate::model::{ModelRequest, ModelResponse, Settings};
+use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
@@ -83,6 +83,8 @@ pub(super) struct LoopState<'a> {
     pub(super) transcript: Transcript,
     new_from: usize,
     iterations: u32,
+    /// What the model's protocol has written of it.
+    written: Written,
     /// The context of the current turn.
     pub(super) turn: RunContext,
     /// Whoever watches was told that a turn has begun, and not that it is over.
@@ -115,6 +117,7 @@ impl<'a> LoopState<'a> {
             transcript: request.context().write(request.messages()),
             new_from: request.messages().len(),
             iterations: 0,
+            written: Written::default(),
             turn: request.context().clone(),
             begun: request.context().begun(),
             step: None,
@@ -204,7 +207,8 @@ impl<'a> LoopState<'a> {
         let tools = self.tools.declarations().clone();
         let (messages, settings) = (self.transcript.messages(), self.settings.clone());
         let context = self.turn.clone().with_beyond_limit(is_beyond_limit);
-        let mut request = ModelRequest::in_run(context, messages, tools, settings);
+        let mut request =
+            ModelRequest::in_run(context, messages, tools, settings).with_written(&self.written);
         request.set_instructions(self.config.instructions.clone());
         let respond = self.semantics.after_model_respond;
         request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);

@@ -10,8 +10,10 @@ mod request;
 mod response;
 mod service;
 mod settings;
+mod written;
 
 pub use self::request::ModelRequest;
 pub use self::response::{FinishReason, ModelResponse};
 pub use self::service::{BoxModel, ModelService};
 pub use self::settings::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
+pub(crate) use self::written::Written;

@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
-use super::{ModelResponse, Settings};
+use super::written::Earlier;
+use super::{ModelResponse, Settings, Written};
 use crate::call::Extensions;
 use crate::call::Request;
 use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
+use crate::error::Result;
 use crate::message::{Messages, Usage};
 use crate::stream::{DeltaSender, Mapper, ReaderWait};
 use crate::tool::ToolDeclaration;
@@ -30,6 +32,7 @@ pub struct ModelRequest {
     context: RunContext,
     /// Whether a response from `after_model` replaces the whole response, tool calls included.
     after_replaces_all: bool,
+    earlier: Earlier,
 }
 
 impl ModelRequest {
@@ -47,6 +50,12 @@ impl ModelRequest {
         settings: Arc<Settings>,
     ) -> Self {
         Self { messages, tools, settings, context, ..Self::default() }
+    }
+
+    /// The same request, of a loop for whose model calls this was written.
+    pub(crate) fn with_written(mut self, written: &Written) -> Self {
+        self.earlier = written.into();
+        self
     }
 
     /// Sets the run that the request belongs to.
@@ -109,6 +118,60 @@ impl ModelRequest {
     /// Returns the conversation, to change it for this call. The agent's transcript is unaffected.
     pub fn messages_mut(&mut self) -> &mut Messages {
         &mut self.messages
+    }
+
+    /// Appends the messages to a request's body, in the form of a protocol.
+    ///
+    /// `write` appends one message, whose index it gets. It is called for the messages that no
+    /// earlier model call of the agent's run had in front; what it appended for the others is
+    /// copied. So a body begins with the bytes of the body before, and costs what is new in it.
+    /// What was written is kept under the name of the protocol until the run is over.
+    ///
+    /// What `write` appends may depend on the messages up to and including its own, and on nothing
+    /// else. Name `protocol` after your crate.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{Message, ModelRequest};
+    ///
+    /// let request = ModelRequest::new([Message::user("Hi."), Message::assistant("Hello.")]);
+    /// let mut body = Vec::new();
+    /// request.write_messages("my_crate.lines", &mut body, |index, body| {
+    ///     let message = &request.messages()[index];
+    ///     serde_json::to_writer(&mut *body, &json!([message.role(), message.text()]))?;
+    ///     body.push(b'\n');
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(body, b"[\"user\",\"Hi.\"]\n[\"assistant\",\"Hello.\"]\n");
+    /// # Ok::<_, tower_agent::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`.
+    pub fn write_messages(
+        &self,
+        protocol: &'static str,
+        body: &mut Vec<u8>,
+        write: impl FnMut(usize, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        self.earlier.write_messages(protocol, &self.messages, body, write)
+    }
+
+    /// Appends the available tools to a request's body, in the form of a protocol. `write` appends
+    /// all of them; it is called once in an agent's run for the same list, as
+    /// [`write_messages`](Self::write_messages) has it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`.
+    pub fn write_tools(
+        &self,
+        protocol: &'static str,
+        body: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        self.earlier.write_tools(protocol, &self.tools, body, write)
     }
 
     /// Returns the available tools.

@@ -14,3 +14,4 @@ mod team_endings;
 mod teams;
 mod testing;
 mod vocabulary;
+mod written;

@@ -5,6 +5,7 @@
 mod server;
 
 mod answers;
+mod bodies;
 mod building;
 mod connections;
 mod faults;

@@ -1,40 +1,101 @@
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::super::PROVIDER;
+use super::json::{Object, close, write};
+use super::request::PROTOCOL;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{ImageSource, Message, Part, ProviderData, Role, ToolCall, ToolResult};
+use tower_agent::message::{
+    ImageSource, Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult,
+};
 use tower_agent::model::ModelRequest;
 
-/// The conversation, as the protocol has it.
-pub(super) fn messages(request: &ModelRequest) -> Result<Vec<Value>> {
-    let mut list = Vec::with_capacity(request.messages().len() + 1);
+/// Writes the conversation as the protocol has it.
+pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
+    out.push(b'[');
     if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
-        list.push(json!({ "role": "system", "content": instructions }));
+        write(out, Words { role: name(Role::System)?, content: instructions })?;
+        out.push(b',');
     }
-    // What tools showed beside text. Results must stand together, so it follows the last of them.
-    let mut shown = Vec::new();
-    for message in request.messages() {
+    let messages = request.messages();
+    request.write_messages(PROTOCOL, out, |index, out| {
+        let message = &messages[index];
         if message.role() != Role::Tool {
-            flush(&mut list, &mut shown);
+            shown(messages, index, out)?;
         }
         for result in message.tool_results() {
-            list.push(tool_message(result)?);
-            shown.extend(pictures(result)?);
+            tool_message(result, out)?;
         }
         match message.role() {
-            Role::Tool => shown.extend(contents(message.parts())?),
-            _ if holds_results_alone(message) => {}
-            role => list.push(plain_message(role, message)?),
+            Role::Tool => Ok(()),
+            _ if holds_results_alone(message) => Ok(()),
+            role => plain_message(role, message, out),
         }
-    }
-    flush(&mut list, &mut shown);
-    Ok(list)
+    })?;
+    shown(messages, messages.len(), out)?;
+    close(out, b']');
+    Ok(())
 }
 
-fn flush(list: &mut Vec<Value>, shown: &mut Vec<Value>) {
-    if !shown.is_empty() {
-        list.push(json!({ "role": "user", "content": std::mem::take(shown) }));
+#[derive(Serialize)]
+struct Words<'a> {
+    role: &'a str,
+    content: &'a str,
+}
+
+/// What tools have shown beside text.
+enum Shown<'a> {
+    /// The line that says where the pictures behind it come from.
+    Pictures(&'a ToolResult),
+    Part(&'a Part),
+}
+
+/// Writes what the tools have shown whose results end before a message. Results must stand
+/// together, so it follows the last of them.
+fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
+    let is_tool = |&at: &usize| messages[at].role() == Role::Tool;
+    let first = (before - (0..before).rev().take_while(is_tool).count()).saturating_sub(1);
+    let mut all = Vec::new();
+    for message in messages.range(first).take(before - first) {
+        for result in message.tool_results() {
+            let pictures = result.parts.iter().filter(|part| is_picture(part));
+            let mut pictures = pictures.map(Shown::Part).peekable();
+            all.extend(pictures.peek().is_some().then_some(Shown::Pictures(result)));
+            all.extend(pictures);
+        }
+        if message.role() == Role::Tool {
+            all.extend(message.parts().iter().filter(|part| is_content(part)).map(Shown::Part));
+        }
     }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut message = Object::new(out, None);
+    message.field("role", name(Role::User)?)?;
+    message.field_with("content", |out| {
+        out.push(b'[');
+        for one in all {
+            match one {
+                Shown::Pictures(of) => {
+                    let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
+                    text_part(&text, None, out)?;
+                }
+                Shown::Part(part) => content(part, out)?,
+            }
+            out.push(b',');
+        }
+        close(out, b']');
+        Ok(())
+    })?;
+    message.end()?;
+    out.push(b',');
+    Ok(())
+}
+
+fn is_picture(part: &Part) -> bool {
+    matches!(part, Part::Image(_))
 }
 
 fn holds_results_alone(message: &Message) -> bool {
@@ -42,123 +103,175 @@ fn holds_results_alone(message: &Message) -> bool {
     !parts.is_empty() && parts.iter().all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-fn plain_message(role: Role, message: &Message) -> Result<Value> {
-    let mut json = Map::new();
-    json.insert("role".into(), name(role)?.into());
-    let calls: Vec<_> = message.tool_calls().map(tool_call).collect();
-    let parts = contents(message.parts())?;
+fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    let thoughts = message.parts().iter().filter_map(|part| match part {
+        Part::Reasoning(reasoning) => Some(&reasoning.provider),
+        _ => None,
+    });
+    let more = merged(thoughts.chain([message.provider()]));
+    let has_calls = message.tool_calls().next().is_some();
+    let parts = || message.parts().iter().filter(|part| is_content(part));
     let text = match role {
         // Other roles mostly say one thing, and some servers take only a string from them.
-        Role::User => text_alone(&parts, None),
-        _ => text_alone(&parts, Some("")),
+        Role::User => text_alone(parts(), None),
+        _ => text_alone(parts(), Some("")),
     };
-    json.insert(
-        "content".into(),
-        match text {
-            Some(_) if parts.is_empty() && !calls.is_empty() => Value::Null,
-            Some(text) => text.into(),
-            None => parts.into(),
-        },
-    );
-    if !calls.is_empty() {
-        json.insert("tool_calls".into(), calls.into());
+
+    let mut json = Object::new(out, more.as_deref());
+    json.field("role", name(role)?)?;
+    match text {
+        Some(_) if has_calls && parts().next().is_none() => json.field("content", ())?,
+        Some(text) => json.field("content", text)?,
+        None => json.field_with("content", |out| list(parts(), content, out))?,
     }
-    for part in message.parts() {
-        if let Part::Reasoning(reasoning) = part {
-            add(&mut json, &reasoning.provider);
+    if has_calls {
+        json.field_with("tool_calls", |out| list(message.tool_calls(), tool_call, out))?;
+    }
+    json.end()?;
+    out.push(b',');
+    Ok(())
+}
+
+fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
+    let words = || result.parts.iter().filter(|part| is_content(part) && !is_picture(part));
+    let mut json = Object::new(out, None);
+    json.field("role", name(Role::Tool)?)?;
+    json.field("tool_call_id", &*result.call_id)?;
+    match text_alone(words(), Some("\n")) {
+        Some(text) => json.field("content", text)?,
+        None => json.field_with("content", |out| list(words(), content, out))?,
+    }
+    json.end()?;
+    out.push(b',');
+    Ok(())
+}
+
+fn list<T>(
+    items: impl Iterator<Item = T>,
+    write: impl Fn(T, &mut Vec<u8>) -> Result<()>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.push(b'[');
+    for item in items {
+        write(item, out)?;
+        out.push(b',');
+    }
+    close(out, b']');
+    Ok(())
+}
+
+/// Whether a part stands in a message's `content`, and not elsewhere in the message.
+fn is_content(part: &Part) -> bool {
+    match part {
+        Part::Text(_) | Part::Image(_) => true,
+        Part::Provider(data) => data.get(PROVIDER).is_some(),
+        Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => false,
+        // To be refused.
+        _ => true,
+    }
+}
+
+fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
+    match part {
+        Part::Text(text) => text_part(&text.text, added(&text.provider), out),
+        Part::Image(image) => {
+            let url: Cow<'_, str> = match &image.source {
+                ImageSource::Url(url) => url.into(),
+                ImageSource::Base64 { media_type, data } => {
+                    format!("data:{media_type};base64,{data}").into()
+                }
+                _ => return Err(unknown("source of a picture")),
+            };
+            let mut json = Object::new(out, added(&image.provider));
+            json.field("type", "image_url")?;
+            json.field("image_url", ImageUrl { url: &url })?;
+            json.end()
         }
+        Part::Provider(data) => write(out, data.get(PROVIDER)),
+        _ => Err(unknown("part of a message")),
     }
-    add(&mut json, message.provider());
-    Ok(json.into())
 }
 
-fn tool_message(result: &ToolResult) -> Result<Value> {
-    let words = result.parts.iter().filter(|part| !matches!(part, Part::Image(_)));
-    let parts = contents(words)?;
-    let content = match text_alone(&parts, Some("\n")) {
-        Some(text) => text.into(),
-        None => Value::from(parts),
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    url: &'a str,
+}
+
+fn text_part(text: &str, more: Option<&Map<String, Value>>, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out, more);
+    json.field("type", "text")?;
+    json.field("text", text)?;
+    json.end()
+}
+
+/// The parts as one string, if they are nothing but text, and one part unless `join` is given.
+fn text_alone<'a>(
+    parts: impl Iterator<Item = &'a Part>,
+    join: Option<&str>,
+) -> Option<Cow<'a, str>> {
+    let texts: Vec<_> = parts.map(plain_text).collect::<Option<_>>()?;
+    match (join, &*texts) {
+        (_, []) => Some(Cow::default()),
+        (_, [one]) => Some(Cow::Borrowed(*one)),
+        (Some(join), many) => Some(many.join(join).into()),
+        (None, _) => None,
+    }
+}
+
+/// The text of a part that is nothing else. A field that a provider added needs the part to stay
+/// one.
+fn plain_text(part: &Part) -> Option<&str> {
+    let (own, fields) = match part {
+        Part::Text(text) => match added(&text.provider) {
+            None => return Some(&text.text),
+            Some(more) => (Some(&text.text), more),
+        },
+        Part::Provider(data) => (None, data.get(PROVIDER)?.as_object()?),
+        _ => return None,
     };
-    Ok(json!({ "role": "tool", "tool_call_id": &*result.call_id, "content": content }))
+    let is_known = |name: &String| name == "type" || name == "text";
+    let is_text = match fields.get("type") {
+        Some(kind) => kind == "text",
+        None => own.is_some(),
+    };
+    let text = match fields.get("text") {
+        Some(text) => text.as_str(),
+        None => own.map(|text| &**text),
+    };
+    text.filter(|_| is_text && fields.keys().all(is_known))
 }
 
-/// The pictures of a result, after a line that says where they come from.
-fn pictures(result: &ToolResult) -> Result<Vec<Value>> {
-    let pictures = result.parts.iter().filter(|part| matches!(part, Part::Image(_)));
-    let mut shown = contents(pictures)?;
-    if !shown.is_empty() {
-        let text = format!("Shown by the tool `{}` (call {}):", result.name, result.call_id);
-        shown.insert(0, json!({ "type": "text", "text": text }));
-    }
-    Ok(shown)
+fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out, added(&call.provider));
+    json.field("id", &*call.id)?;
+    json.field("type", "function")?;
+    json.field("function", Function { name: &call.name, arguments: call.arguments.as_str() })?;
+    json.end()
 }
 
-fn contents<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Result<Vec<Value>> {
-    parts.into_iter().filter_map(|part| content(part).transpose()).collect()
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    /// As the model wrote them.
+    arguments: &'a str,
+}
+
+/// What this provider added.
+pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
+    data.get(PROVIDER)?.as_object().filter(|fields| !fields.is_empty())
+}
+
+/// What it added at several places; the last has the last word.
+fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
+    all.filter_map(added).map(Cow::Borrowed).reduce(|mut fields, more| {
+        fields.to_mut().extend(more.into_owned());
+        fields
+    })
 }
 
 /// What this protocol has no words for is not left out unsaid.
 pub(super) fn unknown(what: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, format!("the protocol has no such {what}"))
-}
-
-/// A part of a message's `content`, or `None` for what stands elsewhere in the message.
-fn content(part: &Part) -> Result<Option<Value>> {
-    Ok(match part {
-        Part::Text(text) => {
-            Some(added(json!({ "type": "text", "text": text.text }), &text.provider))
-        }
-        Part::Image(image) => {
-            let url = match &image.source {
-                ImageSource::Url(url) => url.clone(),
-                ImageSource::Base64 { media_type, data } => {
-                    format!("data:{media_type};base64,{data}")
-                }
-                _ => return Err(unknown("source of a picture")),
-            };
-            let json = json!({ "type": "image_url", "image_url": { "url": url } });
-            Some(added(json, &image.provider))
-        }
-        Part::Provider(data) => data.get(PROVIDER).cloned(),
-        Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => None,
-        _ => return Err(unknown("part of a message")),
-    })
-}
-
-/// The parts as one string, if they are nothing but text, and one part unless `join` is given.
-fn text_alone(parts: &[Value], join: Option<&str>) -> Option<String> {
-    let texts = parts.iter().map(|part| {
-        let fields = part.as_object()?;
-        // A field that a provider added needs the part to stay one.
-        (fields.len() == 2 && fields.get("type")? == "text")
-            .then(|| fields.get("text")?.as_str())?
-    });
-    let texts: Vec<_> = texts.collect::<Option<_>>()?;
-    match (join, &*texts) {
-        (_, []) => Some(String::new()),
-        (_, [one]) => Some((*one).to_owned()),
-        (Some(join), many) => Some(many.join(join)),
-        (None, _) => None,
-    }
-}
-
-fn tool_call(call: &ToolCall) -> Value {
-    let function = json!({ "name": &*call.name, "arguments": call.arguments.as_str() });
-    added(json!({ "id": &*call.id, "type": "function", "function": function }), &call.provider)
-}
-
-/// The JSON with what this provider added to it.
-pub(super) fn added(mut json: Value, data: &ProviderData) -> Value {
-    if let Value::Object(fields) = &mut json {
-        add(fields, data);
-    }
-    json
-}
-
-fn add(fields: &mut Map<String, Value>, data: &ProviderData) {
-    if let Some(Value::Object(more)) = data.get(PROVIDER) {
-        fields.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
-    }
 }
 
 fn name(role: Role) -> Result<&'static str> {

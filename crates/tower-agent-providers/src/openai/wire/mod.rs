@@ -1,5 +1,6 @@
 //! The protocol's JSON.
 
+mod json;
 mod lenient;
 mod message;
 mod request;

@@ -1,88 +1,117 @@
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
+use super::json::{Object, close};
 use super::message::{added, messages, unknown};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
-/// The body of a call: the request as the protocol's JSON.
+/// Names the form that messages and tools have here, for what is kept of it.
+pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
+
+/// Returns the body of a call: the request as the protocol's JSON.
+///
+/// The messages come first, so that a body begins with all that the one before it said.
 pub(in super::super) fn body(
     request: &ModelRequest,
     model: Option<&str>,
     limit_field: &'static str,
 ) -> Result<Vec<u8>> {
     let settings = request.settings();
-    let mut body = Map::new();
-    if let Some(model) = settings.model.as_deref().or(model) {
-        body.insert("model".into(), model.into());
-    }
-    body.insert("messages".into(), messages(request)?.into());
-    set(&mut body, settings, limit_field)?;
-    if !request.tools().is_empty() {
-        let tools = request.tools().iter().map(|declaration| tool(declaration));
-        body.insert("tools".into(), tools.collect());
-        let choice = settings.tool_choice.as_ref().map(tool_choice).transpose()?;
-        insert(&mut body, "tool_choice", choice);
-        insert(&mut body, "parallel_tool_calls", settings.parallel_tool_calls);
-    }
-    if request.delta_sender().is_some() {
-        body.insert("stream".into(), true.into());
-        body.insert("stream_options".into(), json!({ "include_usage": true }));
-    }
-    merge(&mut body, &settings.extra);
-    if !body.contains_key("model") {
+    let model = settings.model.as_deref().or(model);
+    let is_named = match settings.extra.get("model") {
+        Some(extra) => !extra.is_null(),
+        None => model.is_some(),
+    };
+    if !is_named {
         let message = "no model is named: neither the client nor the request's settings do";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
     }
-    Ok(serde_json::to_vec(&body)?)
-}
-
-fn set(
-    body: &mut Map<String, Value>,
-    settings: &Settings,
-    limit_field: &'static str,
-) -> Result<()> {
-    insert(body, "temperature", settings.temperature);
-    insert(body, "top_p", settings.top_p);
-    insert(body, limit_field, settings.max_tokens);
-    insert(body, "stop", (!settings.stop.is_empty()).then(|| settings.stop.clone()));
-    insert(body, "seed", settings.seed);
-    insert(body, "reasoning_effort", settings.reasoning_effort.as_ref().map(effort).transpose()?);
-    let format = settings.response_format.as_ref().map(response_format).transpose()?;
-    insert(body, "response_format", format);
-    Ok(())
-}
-
-fn insert(body: &mut Map<String, Value>, field: &str, value: Option<impl Into<Value>>) {
-    if let Some(value) = value {
-        body.insert(field.into(), value.into());
+    let mut body = Vec::new();
+    let mut json = Object::new(&mut body, Some(&settings.extra));
+    json.field_with("messages", |out| messages(request, out))?;
+    json.some("model", model)?;
+    set(&mut json, settings, limit_field)?;
+    if !request.tools().is_empty() {
+        json.field_with("tools", |out| tools(request, out))?;
+        json.some("tool_choice", settings.tool_choice.as_ref().map(choice).transpose()?)?;
+        json.some("parallel_tool_calls", settings.parallel_tool_calls)?;
     }
-}
-
-fn merge(body: &mut Map<String, Value>, extra: &Map<String, Value>) {
-    for (field, value) in extra {
-        match value {
-            Value::Null => body.remove(field),
-            value => body.insert(field.clone(), value.clone()),
-        };
+    if request.delta_sender().is_some() {
+        json.field("stream", true)?;
+        json.field("stream_options", StreamOptions { include_usage: true })?;
     }
+    json.end_with(|extra| !extra.is_null())?;
+    Ok(body)
 }
 
-fn tool(tool: &ToolDeclaration) -> Value {
-    let function = json!({
-        "name": tool.name(),
-        "description": tool.description(),
-        "parameters": tool.parameters(),
-    });
-    added(json!({ "type": "function", "function": function }), tool.provider())
+fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) -> Result<()> {
+    json.some("temperature", settings.temperature)?;
+    json.some("top_p", settings.top_p)?;
+    json.some(limit_field, settings.max_tokens)?;
+    json.some("stop", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.some("seed", settings.seed)?;
+    json.some("reasoning_effort", settings.reasoning_effort.as_ref().map(effort).transpose()?)?;
+    json.some("response_format", settings.response_format.as_ref().map(format).transpose()?)
 }
 
-fn tool_choice(choice: &ToolChoice) -> Result<Value> {
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
+    request.write_tools(PROTOCOL, out, |out| {
+        out.push(b'[');
+        for declaration in request.tools() {
+            tool(declaration, out)?;
+            out.push(b',');
+        }
+        close(out, b']');
+        Ok(())
+    })
+}
+
+fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out, added(tool.provider()));
+    json.field("type", "function")?;
+    json.field(
+        "function",
+        Function {
+            name: tool.name(),
+            description: tool.description(),
+            parameters: tool.parameters(),
+        },
+    )?;
+    json.end()
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Choice<'a> {
+    Word(&'static str),
+    Tool { r#type: &'static str, function: Named<'a> },
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}
+
+fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
     Ok(match choice {
-        ToolChoice::Auto => "auto".into(),
-        ToolChoice::None => "none".into(),
-        ToolChoice::Required => "required".into(),
-        ToolChoice::Tool(name) => json!({ "type": "function", "function": { "name": name } }),
+        ToolChoice::Auto => Choice::Word("auto"),
+        ToolChoice::None => Choice::Word("none"),
+        ToolChoice::Required => Choice::Word("required"),
+        ToolChoice::Tool(name) => Choice::Tool { r#type: "function", function: Named { name } },
         _ => return Err(unknown("tool choice")),
     })
 }
@@ -99,14 +128,28 @@ fn effort(effort: &ReasoningEffort) -> Result<&str> {
     })
 }
 
-fn response_format(format: &ResponseFormat) -> Result<Value> {
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format<'a> {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: JsonSchema<'a> },
+}
+
+#[derive(Serialize)]
+struct JsonSchema<'a> {
+    name: &'a str,
+    schema: &'a Value,
+    strict: bool,
+}
+
+fn format(format: &ResponseFormat) -> Result<Format<'_>> {
     Ok(match format {
-        ResponseFormat::Text => json!({ "type": "text" }),
-        ResponseFormat::Json => json!({ "type": "json_object" }),
-        ResponseFormat::JsonSchema { name, schema, strict } => json!({
-            "type": "json_schema",
-            "json_schema": { "name": name, "schema": schema, "strict": strict },
-        }),
+        ResponseFormat::Text => Format::Text,
+        ResponseFormat::Json => Format::JsonObject,
+        ResponseFormat::JsonSchema { name, schema, strict } => {
+            Format::JsonSchema { json_schema: JsonSchema { name, schema, strict: *strict } }
+        }
         _ => return Err(unknown("response format")),
     })
 }
