@@ -1,8 +1,7 @@
-//! A guard written from nothing: a tool that reads files must stay inside its folder.
+//! A guard written from scratch: a tool that reads files must stay inside its folder.
 //!
-//! The guard is a plain tower middleware and has the three pieces of every one: a layer, a service
-//! and a future with no box around it. A refusal is an answer that the model can read, so the run
-//! goes on.
+//! The guard is a tower middleware with the usual three parts: a layer, a service and a future
+//! without a box. A refusal is a response that the model can read, so the run continues.
 
 use std::future::{Ready, ready};
 use std::path::{Component, Path};
@@ -17,7 +16,7 @@ use tower::{Layer, Service};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Message, Tool, ToolRequest, ToolResponse};
 
-/// Refuses calls whose `path` leads out of the folder.
+/// Blocks calls whose `path` leads out of the folder.
 #[derive(Clone, Copy, Debug)]
 struct ConfineLayer;
 
@@ -39,7 +38,7 @@ impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for 
     type Error = S::Error;
     type Future = ResponseFuture<S::Future>;
 
-    // Ready when the tool is. `call` uses this same `inner`: a clone has not been polled ready.
+    // Ready when the tool is. `call` uses this `inner`, because a clone has not been polled ready.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
@@ -50,7 +49,7 @@ impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for 
                 let refusal = ToolResponse::error(format!("`{path}` is out of bounds"));
                 ResponseFuture::Refused { refusal: ready(refusal) }
             }
-            // A path that is missing is the tool's to complain of.
+            // The tool reports a missing path itself.
             _ => ResponseFuture::Called { future: self.inner.call(request) },
         }
     }
@@ -75,7 +74,7 @@ impl<F: Future<Output = Result<ToolResponse, E>>, E> Future for ResponseFuture<F
     }
 }
 
-/// Whether a path leads down, and neither up nor to the root.
+/// Returns whether a path leads down, and neither up nor to the root.
 fn leads_down(path: &str) -> bool {
     Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
@@ -92,7 +91,7 @@ async fn main() -> Result<(), BoxError> {
         println!("reading {path}");
         "buy milk"
     });
-    // A model that reads more than it should.
+    // A model that tries to read more than it should.
     let model = ScriptedModel::new([
         Turn::tool("read_file", json!({ "path": "today.txt" }))
             .and_tool("read_file", json!({ "path": "../secrets.txt" }))
@@ -104,7 +103,7 @@ async fn main() -> Result<(), BoxError> {
 
     let response = agent.run("What is on my list?").await?;
     for result in response.new_messages().flat_map(Message::tool_results) {
-        println!("the model is told: {}", result.text());
+        println!("the model reads: {}", result.text());
     }
     println!("it says: {}", response.text());
     Ok(())

@@ -1,7 +1,7 @@
-//! One concern on four rungs: a word is kept out of what the model says.
+//! One concern on four rungs: removing a word from the model's responses.
 //!
-//! Each rung does the same and can do more than the one before. Stand on the lowest that carries
-//! what you need; all of them go on the same builder, in any order.
+//! Each rung does the same and can do more than the one before. Use the lowest that is sufficient;
+//! they can be mixed on one builder, in any order.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use tower_agent::{Action, Agent, BoxError, Callback, ModelRequest, ModelResponse
 
 const SECRET: &str = "swordfish";
 
-/// The concern itself: the rungs differ only in what they hang it on.
+/// Removes the word; the rungs differ only in how they call this.
 fn redact(mut response: ModelResponse) -> ModelResponse {
     for part in response.message_mut().parts_mut() {
         if let Part::Text(text) = part {
@@ -30,8 +30,8 @@ fn redact(mut response: ModelResponse) -> ModelResponse {
 //
 //     .on_model(after_model(|_, response| Action::Respond(redact(response.clone()))))
 
-// 2. A `Callback`. Use this when it has a name, state of its own, or more than one hook: `before`
-//    and `after`, what happens on an error, what is told at the end.
+// 2. A `Callback`. Use this for a name, state of its own, or several hooks: `before`, `after`,
+//    `on_error`, `on_end`.
 struct Redact {
     answers: AtomicU32,
 }
@@ -48,14 +48,14 @@ impl Callback<ModelRequest> for Redact {
     }
 }
 
-// 3. A `Layer`. Use this when it must stand *around* the call, to time it, limit it, or make it
-//    again: tower and tower-http have most of these ready, and `wrap_model` makes one of a
-//    closure. A layer closes the band of callbacks before it.
+// 3. A `Layer`. Use this for code *around* the call, to time, limit or retry it. tower and
+//    tower-http have most of these, and `wrap_model` makes one from a closure. A layer closes the
+//    band of callbacks before it.
 //
 //     .model_layer(MapResponseLayer::new(redact))
 
-// 4. A `Service` of your own, and the layer that makes it. Use this when you need readiness (to
-//    refuse or to wait before a call is made), or a future with no box around it.
+// 4. A `Service` of your own with its layer. Use this for control over readiness (to wait or fail
+//    before a call), or for a future without a box.
 #[derive(Clone)]
 struct RedactService<S> {
     inner: S,

@@ -1,11 +1,11 @@
-//! Sessions: a second turn, a run that fails, a pause, and another process.
+//! Sessions: a second turn, a failed run, an interrupt, and another process.
 //!
 //! `cargo run --example sessions`
 //!
-//! A conversation is kept as its latest `Checkpoint`, as JSON. Every run takes it out, and puts in
-//! its place the one that it ended with, however it ended. The store refuses two runs of one
-//! session at a time, and a checkpoint that is not the latest: so a refund that was approved is paid
-//! once, whoever clicks how often.
+//! A conversation is stored as its latest `Checkpoint`, as JSON. Every run takes it out and stores
+//! the one that it ended with, however it ended. The store rejects concurrent runs of one session
+//! and a checkpoint that is not the latest, so an approved refund is paid once, however often the
+//! user clicks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,19 +21,19 @@ use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Checkpoint, Error, ErrorKind, Resolution, Tool,
 };
 
-/// Sessions by their names. A database does the same with a row for each.
+/// Sessions by name. A database would use one row for each.
 #[derive(Default, Serialize, Deserialize)]
 struct Sessions(Mutex<HashMap<String, Session>>);
 
 #[derive(Default, Serialize, Deserialize)]
 struct Session {
     checkpoint: Checkpoint,
-    /// A process that dies leaves this set: whoever clears it decides whether to go on.
+    /// Stays set if the process dies; clearing it means deciding to resume.
     is_running: bool,
 }
 
 impl Sessions {
-    /// Takes a session's checkpoint for a run. `turn` is the turn that the caller has seen.
+    /// Takes a session's checkpoint for a run. `turn` is the last turn that the caller knows.
     fn begin(&self, name: &str, turn: u64) -> Result<Checkpoint, Error> {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = sessions.entry(name.to_owned()).or_default();
@@ -47,7 +47,7 @@ impl Sessions {
         Ok(session.checkpoint.clone())
     }
 
-    /// Puts in its place what the run has come to, if it has come to anything.
+    /// Stores the checkpoint of the finished run, if there is one.
     fn end(&self, name: &str, checkpoint: Option<Checkpoint>) {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = sessions.entry(name.to_owned()).or_default();
@@ -62,7 +62,7 @@ impl Sessions {
         sessions.get(name).map_or(0, |session| session.checkpoint.turn)
     }
 
-    /// One run of a session.
+    /// Runs one turn of a session.
     async fn run(
         &self,
         agent: &Agent,
@@ -85,7 +85,7 @@ struct Refund {
     order: String,
 }
 
-/// A shop: its tools need its database, and a closure takes that along.
+/// Builds a shop: its tools need its database, which a closure owns.
 fn agent(paid: &Arc<AtomicU32>, turns: Vec<Turn>) -> Result<Agent, BuildError> {
     let paid = paid.clone();
     let refund = Tool::function("refund", "Refunds an order.", move |Refund { order }| {
@@ -118,32 +118,32 @@ async fn main() -> Result<(), BoxError> {
     println!("turn {}: {}", sessions.turn("ada"), response.text());
     assert_eq!((sessions.turn("ada"), response.messages().len()), (2, 4));
 
-    // A pause: the run waits for an approval.
+    // An interrupt: the run waits for an approval.
     let shop = agent(&paid, vec![refund()])?;
     let ask = |request: AgentRequest| request.with_message("Refund order A7.");
     let paused = sessions.run(&shop, ("ada", 2), ask).await?;
-    println!("it waits: {:?}", paused.interrupts()[0].message);
+    println!("interrupted: {:?}", paused.interrupts()[0].message);
     assert_eq!(paid.load(Ordering::SeqCst), 0);
 
-    // Another process: of this one nothing is left but a text.
+    // Another process: only the JSON text survives.
     let saved = serde_json::to_string(&sessions)?;
     drop((sessions, shop));
     let sessions: Sessions = serde_json::from_str(&saved)?;
 
-    // The refund is paid, and then the model is down. The run fails, and keeps what it did.
+    // The refund is paid, and then the model is down. The run fails, but keeps its progress.
     let shop = agent(&paid, vec![busy()])?;
     let yes = approve(&paused);
     let approved = |request: AgentRequest| request.with_resolutions(yes.clone());
     let error = sessions.run(&shop, ("ada", 3), approved).await.unwrap_err();
-    println!("it fails: {error}");
+    println!("failed: {error}");
     assert_eq!((sessions.turn("ada"), paid.load(Ordering::SeqCst)), (4, 1));
 
-    // The same approval again, of the turn that it was asked in: refused, before anything runs.
+    // The same approval again, for the turn that asked for it: rejected before anything runs.
     let error = sessions.run(&shop, ("ada", 3), approved).await.unwrap_err();
     println!("refused: {error}");
     assert_eq!(paid.load(Ordering::SeqCst), 1);
 
-    // Going on from where it failed: the model reads that the refund is paid.
+    // Resuming after the failure: the model reads that the refund is paid.
     let shop = agent(&paid, vec![Turn::from_text("Your refund is on its way.")])?;
     let response = sessions.run(&shop, ("ada", 4), |request| request).await?;
     println!("turn {}: {}", sessions.turn("ada"), response.text());

@@ -1,7 +1,7 @@
-//! tower's own layers around the model and around one tool: nothing in them knows of agents.
+//! tower's own layers around the model and around one tool: they know nothing about agents.
 //!
-//! A streamed or slow answer is still one call, so `timeout` bounds the whole of it,
-//! `concurrency_limit` holds its permit to the end and `retry` sees how it really ended.
+//! A streamed or slow response is still one call, so `timeout` limits the whole of it,
+//! `concurrency_limit` holds its permit to the end and `retry` sees the real outcome.
 //!
 //! Needs tower's features `limit`, `load-shed`, `retry` and `timeout`.
 
@@ -19,7 +19,7 @@ use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Error, ErrorKind, Message, Request, Tool};
 
-/// Makes a call again while its error says that this may help.
+/// Retries calls whose errors are retryable.
 #[derive(Clone, Copy, Debug)]
 struct Again {
     left: u32,
@@ -32,7 +32,7 @@ impl<R: Request> Policy<R, R::Response, Error> for Again {
         let error = result.as_ref().err().filter(|error| error.is_retryable())?;
         self.left = self.left.checked_sub(1)?;
         println!("retry:  {error}");
-        // A policy for a real provider waits here, for `error.retry_after()` or with a backoff.
+        // A policy for a real provider waits here, with a backoff or for `error.retry_after()`.
         Some(ready(()))
     }
 
@@ -47,7 +47,7 @@ struct Search {
     query: String,
 }
 
-/// The archive is slow, and hangs over one question.
+/// The archive is slow, and hangs on one query.
 async fn search(Search { query }: Search) -> String {
     let pause = if query == "unicorns" { Duration::MAX } else { Duration::from_millis(10) };
     tokio::time::sleep(pause).await;
@@ -86,7 +86,7 @@ async fn main() -> Result<(), BoxError> {
     println!("-- The model fails twice; one search answers, one times out, one is shed.");
     let response = agent.run("What do you have?").await?;
     for result in response.new_messages().flat_map(Message::tool_results) {
-        println!("told:   {}", result.text());
+        println!("result: {}", result.text());
     }
     println!("answer: {}", response.text());
 

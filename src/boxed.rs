@@ -1,4 +1,4 @@
-//! The erased handle of a call's service.
+//! The type-erased service of a call.
 
 use std::fmt;
 use std::future::Future;
@@ -13,11 +13,12 @@ use tower::Service;
 use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 
-/// A service for `R` with its type erased, its error made [`Error`], and its readiness kept.
+/// A type-erased service for `R` that keeps the inner service's readiness and converts its errors
+/// to [`Error`].
 ///
-/// It differs from [`BoxCloneSyncService`](tower::util::BoxCloneSyncService) in what it costs: a
-/// clone a reference count, and a call one box, which holds first the service while it gets ready
-/// and then its future. So each call is made on a clone of its own of the service.
+/// Compared with [`BoxCloneSyncService`](tower::util::BoxCloneSyncService), cloning costs a
+/// reference count, and a call costs one box, which first holds the service while it becomes ready
+/// and then its future. Each call therefore uses its own clone of the service.
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
@@ -40,7 +41,7 @@ pub struct BoxCallService<R: Request> {
 }
 
 impl<R: Request> BoxCallService<R> {
-    /// Erases `service`.
+    /// Erases the type of `service`.
     pub fn new<S>(service: S) -> Self
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
@@ -52,7 +53,7 @@ impl<R: Request> BoxCallService<R> {
         Self { template: Arc::new(Of(service)), live: None }
     }
 
-    /// Erases a service that has been polled ready, and keeps it so.
+    /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready<S>(service: S) -> Self
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
@@ -87,7 +88,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
 }
 
 impl<R: Request> Clone for BoxCallService<R> {
-    /// The clone is not ready, whatever this handle is.
+    /// The clone is not ready, even if the original is.
     fn clone(&self) -> Self {
         Self { template: self.template.clone(), live: None }
     }
@@ -99,7 +100,7 @@ impl<R: Request> fmt::Debug for BoxCallService<R> {
     }
 }
 
-/// The future of a [`BoxCallService`] service.
+/// The future of a [`BoxCallService`].
 #[must_use = "a call does nothing until it is awaited"]
 pub struct BoxCallFuture<R: Request>(Pin<Box<dyn Live<R>>>);
 
@@ -137,7 +138,7 @@ where
     }
 }
 
-/// One call: a service on its way to be ready, then its future. A [`BoxCallService`] holds the first, a
+/// One call: a service becoming ready, then its future. A [`BoxCallService`] holds the first, a
 /// [`BoxCallFuture`] the second.
 trait Live<R: Request>: Send + Sync {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
@@ -153,7 +154,7 @@ pin_project! {
     }
 }
 
-/// Futures need not be `Sync`, and none is looked at through a shared reference.
+/// Futures need not be `Sync`: none is accessed through a shared reference.
 fn live<R: Request, S: Service<R>>(service: S) -> SyncWrapper<State<S, S::Future>> {
     SyncWrapper::new(State::Service { service })
 }

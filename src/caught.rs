@@ -1,4 +1,4 @@
-//! A service that panics fails; it does not take the run with it.
+//! Converts panics of a service to errors.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,8 +12,8 @@ use crate::call::Request;
 use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
 
-/// Turns a panic of a model or a tool into its error, also one while it gets ready: that is the
-/// error of the call, where callbacks, retries and fallbacks see it.
+/// Converts a panic of a model or tool to an error of the call, so that callbacks, retries and
+/// fallbacks see it. Panics in `poll_ready` are included.
 #[derive(Debug)]
 pub(crate) struct Caught<S> {
     service: S,
@@ -91,7 +91,7 @@ where
     }
 }
 
-/// An error of the service itself.
+/// Converts an error of the service itself.
 fn own<E: Into<BoxError>>(call: CallKind, error: E) -> Error {
     let error = Error::from(error.into());
     match call {

@@ -1,6 +1,6 @@
-//! What tells the shapes of a function apart where the compiler cannot.
+//! Markers for the forms of functions that the compiler cannot tell apart.
 
-/// A function that answers at once.
+/// A function that returns its result directly.
 #[derive(Debug)]
 pub enum Now {}
 

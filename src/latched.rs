@@ -1,4 +1,4 @@
-//! The edge of a run: a service that ends the run cannot be called in it again.
+//! Keeps a run that has ended from being called again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,11 +13,10 @@ use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
 
-/// A service at the bottom of a stack. An ending that it raises is latched there and then, before
-/// any layer around it could make the call again, and a call in a run that has ended, or beyond
-/// its limit, is not made.
+/// The innermost service of a stack. It records an ending as soon as it is raised, before any outer
+/// layer can repeat the call. A call of a run that has ended, or beyond its limit, is blocked.
 ///
-/// It knows by what name it is called, so that it need not keep the request to say so.
+/// It knows the call's name, so it need not keep the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Latched<S> {
     service: S,

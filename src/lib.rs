@@ -11,7 +11,7 @@
 //! | crate | brings |
 //! |---|---|
 //! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: the OpenAI protocol, and a default client |
-//! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | an agent behind HTTP, for front ends that speak AG-UI |
+//! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
 //!
 //! ```
 //! use std::time::Duration;

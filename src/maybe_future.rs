@@ -5,16 +5,16 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 
-/// A future that has its answer already, or a boxed one: async without a box where none is needed.
+/// A future that is either ready or boxed, which avoids a box for synchronous results.
 pub enum MaybeFuture<'a, T> {
-    /// The answer; `None` once taken.
+    /// The result; `None` once taken.
     Ready(Option<T>),
-    /// Still to be worked out.
+    /// A pending future.
     BoxCallService(BoxFuture<'a, T>),
 }
 
 impl<T> MaybeFuture<'_, T> {
-    /// The answer.
+    /// Creates a ready future.
     pub(crate) const fn ready(answer: T) -> Self {
         Self::Ready(Some(answer))
     }
@@ -27,7 +27,7 @@ impl<T> Future for MaybeFuture<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match &mut *self {
-            // Polled again after it was done, which no caller may do: it stays pending.
+            // Polled after completion, which callers must not do: stays pending.
             Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
             Self::BoxCallService(future) => future.as_mut().poll(cx),
         }

@@ -1,4 +1,4 @@
-//! Panics of user code, as values.
+//! Converts panics of user code to values.
 
 use std::any::Any;
 use std::future::Future;
@@ -8,16 +8,16 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-/// Runs `f`; a panic becomes its message.
+/// Calls `f`; a panic is returned as its message.
 ///
-/// Unwind safety is asserted: what `f` borrows is dropped, or only read, after a panic.
+/// Unwind safety is asserted: after a panic, what `f` borrows is only dropped or read.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| panic_message(&*payload))
 }
 
 pin_project! {
-    /// Polls a future; a panic becomes its message.
+    /// Polls a future; a panic is returned as its message.
     #[derive(Debug)]
     pub(crate) struct CatchPanic<F> {
         #[pin]

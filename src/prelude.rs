@@ -1,4 +1,4 @@
-//! What most programs import: the types of the crate's root and the constructors of callbacks.
+//! The most common imports: the types of the crate's root and the constructors of callbacks.
 //!
 //! ```
 //! use tower_agent::prelude::*;

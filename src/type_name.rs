@@ -1,18 +1,18 @@
-//! Types by name, for people: what a layer or a service of several is made of.
+//! Type names for people: the parts of a composed layer or service.
 
-/// `tower::timeout::TimeoutLayer` as `TimeoutLayer`, generics left off.
+/// Returns `tower::timeout::TimeoutLayer` as `TimeoutLayer`, without generics.
 pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
     shorten(std::any::type_name::<T>())
 }
 
-/// The same for the name of a type.
+/// Shortens the name of a type.
 pub(crate) fn shorten(name: &'static str) -> &'static str {
     let name = name.split(['<', '>']).next().unwrap_or(name);
     name.rsplit("::").next().unwrap_or(name)
 }
 
-/// The layers that a layer is made of, outermost first: those of a `ServiceBuilder`, a `StackBuilder` or
-/// a tuple. Any other is made of itself.
+/// Returns the layers of a composed layer, outermost first: those of a `ServiceBuilder`, a
+/// `StackBuilder` or a tuple. Any other layer is returned itself.
 pub(crate) fn layers(name: &'static str) -> Vec<&'static str> {
     match (path(name), &arguments(name)[..]) {
         ("tower_layer::stack::Stack", [inner, outer]) => [layers(outer), layers(inner)].concat(),
@@ -23,8 +23,8 @@ pub(crate) fn layers(name: &'static str) -> Vec<&'static str> {
     }
 }
 
-/// The services that a service stands around, where that can be told: a layer's one, or those that
-/// a `Fallback` chooses from.
+/// Returns the inner services of a service, if its type reveals them: that of a layer, or the
+/// models of a `Fallback`.
 pub(crate) fn services_inside(name: &'static str) -> Vec<&'static str> {
     const AROUND_FIRST: [&str; 19] = [
         "AndThen",
@@ -64,7 +64,7 @@ fn is_own(name: &str) -> bool {
     name.strip_prefix(env!("CARGO_CRATE_NAME")).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// The types of a list such as `((), A), B)`; a list of many of one type holds that type.
+/// Returns the types of a list such as `((), A), B)`; for a list of many of one type, that type.
 fn listed(name: &'static str) -> Vec<&'static str> {
     match (path(name), &arguments(name)[..]) {
         ("", [before, last]) => [listed(before), listed(last)].concat(),
@@ -74,12 +74,12 @@ fn listed(name: &'static str) -> Vec<&'static str> {
     }
 }
 
-/// What stands before the generics; nothing for a tuple.
+/// Returns the part before the generics; nothing for a tuple.
 fn path(name: &'static str) -> &'static str {
     name.split(['<', '(']).next().unwrap_or(name)
 }
 
-/// The generics, or the members of a tuple.
+/// Returns the generics, or the members of a tuple.
 fn arguments(name: &'static str) -> Vec<&'static str> {
     let inside = match (name.find(['<', '(']), name.len().checked_sub(1)) {
         (Some(open), Some(close)) if name.ends_with(['>', ')']) => &name[open + 1..close],

@@ -1,4 +1,4 @@
-//! The page, and behind it the agent.
+//! Routes for the page and the agent.
 
 use axum::Router;
 use axum::http::HeaderValue;
@@ -19,11 +19,11 @@ use crate::notes::tell_callbacks;
 use crate::session::{begin, delete_file, keep_results};
 use crate::tools::tools;
 
-/// What is served on this port of the loopback, around any model.
+/// Returns the router for this loopback port, with any model.
 ///
-/// No page from elsewhere gets at the agent through a visitor's browser: there is no CORS layer,
-/// requests for another host or from another page are refused, and the page cannot be put into a
-/// frame, where a click might approve what nobody has read.
+/// Pages of other origins cannot reach the agent through a visitor's browser: there is no CORS
+/// layer, requests for another host or from another page are rejected, and the page cannot be
+/// framed, which prevents clickjacking of an approval.
 pub(crate) fn app(model: impl ModelService, port: u16) -> Result<Router, BuildError> {
     let agent = AgUi::builder(agent(model)?).on_translate(tell_callbacks()).build();
     Ok(Router::new()

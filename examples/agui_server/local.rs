@@ -1,18 +1,18 @@
-//! Lets in this machine's own browser, on the page that this server sent, and nobody else.
+//! Accepts only requests from a browser on this machine, on the page that this server sent.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use serde_json::json;
 
-/// The names under which a browser on this machine reaches it.
+/// The names under which a browser on this machine reaches the server.
 const NAMES: [&str; 2] = ["127.0.0.1", "localhost"];
 
-/// Refuses a request for another host, and one that a page from elsewhere makes.
+/// Rejects requests for another host and requests from pages of other origins.
 ///
-/// To listen on the loopback alone is not enough: a page from elsewhere can make its own name lead
-/// here (DNS rebinding), and its scripts may then read what the server answers. But the browser
-/// still sends that name as the `Host`. A page that posts without that is known by its `Origin`.
+/// Listening on the loopback only is not enough: with DNS rebinding, another page can point its own
+/// name here, and its scripts can then read the responses. The browser still sends that name as the
+/// `Host`. A page that posts directly is recognised by its `Origin`.
 #[expect(clippy::result_large_err, reason = "tower-http takes it in this shape")]
 pub(crate) fn is_local(
     port: u16,
@@ -35,14 +35,14 @@ pub(crate) fn is_local(
     }
 }
 
-/// The value of a header that must be there exactly once.
+/// Returns the value of a header that must occur exactly once.
 fn the_only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     if values.next().is_some() { None } else { first.to_str().ok() }
 }
 
-/// Whether `host` is `name:port`. A browser leaves out the port 80.
+/// Returns whether `host` is `name:port`. Browsers omit port 80.
 fn is_at(host: &str, name: &str, port: u16) -> bool {
     host.eq_ignore_ascii_case(&format!("{name}:{port}"))
         || (port == 80 && host.eq_ignore_ascii_case(name))

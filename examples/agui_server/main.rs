@@ -1,17 +1,15 @@
-//! An agent to talk to from a browser, over AG-UI, with no key and no network.
+//! An agent to use from a browser over AG-UI, without a key or a network.
 //!
 //! ```text
 //! cargo run --example agui_server
 //! ```
 //!
-//! Then open the address that it prints. The page shows the answer as it is written, what each
-//! callback decides on the way, and the session's state; it asks you before a file is deleted, and
-//! has a tool of its own.
+//! Then open the printed URL. The page shows streamed responses, the decisions of callbacks, and
+//! the session's state. It asks for approval before a file is deleted, and has a tool of its own.
 //!
-//! It listens on 127.0.0.1, on port 3000 or that of `PORT`, and refuses what is meant for another
-//! host or comes from another page. The model is a few rules; with
-//! `OPENAI_API_KEY`, and `OPENAI_BASE_URL` for a server other than OpenAI's, it is the one named by
-//! `OPENAI_MODEL`.
+//! The server listens on 127.0.0.1, port 3000 or `PORT`, and rejects requests for other hosts or
+//! from other pages. The model follows a few rules; with `OPENAI_API_KEY`, and `OPENAI_BASE_URL`
+//! for another server, it is the model named by `OPENAI_MODEL`.
 
 mod app;
 mod local;

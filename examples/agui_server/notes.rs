@@ -1,11 +1,11 @@
-//! What the callbacks decided, for the page to show.
+//! Sends the decisions of callbacks to the page.
 
 use serde_json::json;
 use tower_agent::stream::{CallbackNote, Decision, EventKind, Invocation};
 use tower_agent::{Action, Callback, ErrorKind};
 use tower_agent_agui::{Event, TranslateRequest, TranslateResponse, before_translate};
 
-/// A front end is not told of callbacks unless asked for: here they become `CUSTOM` events.
+/// By default clients receive no events about callbacks; this sends them as `CUSTOM` events.
 pub(crate) fn tell_callbacks() -> impl Callback<TranslateRequest> {
     before_translate(|request| match &request.event().kind {
         EventKind::Callback(note) => {
@@ -15,7 +15,7 @@ pub(crate) fn tell_callbacks() -> impl Callback<TranslateRequest> {
     })
 }
 
-/// With all that tells which `after` belongs to which `before`.
+/// Includes the data that pairs each `after` with its `before`.
 fn told(note: &CallbackNote, invocation: &Invocation) -> Event {
     let mut value = json!({
         "callback": note.callback,
@@ -41,7 +41,7 @@ fn decision(decision: &Decision) -> String {
         Decision::Fail => "fail",
         Decision::Retry => "retry",
         Decision::Fallback => "fallback",
-        // To wait for somebody is no failure.
+        // An interrupt is not a failure.
         Decision::Failed(error) if error.kind() == ErrorKind::Interrupted => "waits",
         Decision::Failed(error) => return format!("error: {}", error.message()),
         _ => "something else",

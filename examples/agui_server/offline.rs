@@ -1,11 +1,11 @@
-//! A model that needs no network: it answers what the page's buttons ask, and leaves arithmetic
-//! to the quickstart's rules.
+//! A model without a network: it responds to the page's buttons, and leaves arithmetic to the
+//! quickstart's rules.
 //!
 //! ```text
 //! Offline: Service<ModelRequest, Response = ModelResponse>
 //! ```
 //!
-//! Like a provider it keeps nothing between calls, and streams where the request has a sink.
+//! Like a provider it is stateless, and streams if the request has a sink.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::rules::Rules;
 
 const STORY: &str = include_str!("story.txt");
 
-/// Between two deltas, so that the streaming can be seen.
+/// The delay between two deltas, which makes the streaming visible.
 const PER_DELTA: Duration = Duration::from_millis(30);
 
 /// The model.
@@ -47,7 +47,7 @@ impl Service<ModelRequest> for Offline {
     }
 }
 
-/// What to say next, whole.
+/// Returns the whole next message.
 async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
     let messages = request.messages();
     let asked = messages.iter().rposition(|message| message.role() == Role::User);
@@ -82,7 +82,7 @@ async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
     Ok(ModelResponse::new(message).with_usage(usage))
 }
 
-/// The rules' answer, after a thought if it is the first.
+/// Returns the response of the rules, after some reasoning if it is the first.
 async fn calculate(request: &ModelRequest, is_first: bool) -> Result<ModelResponse> {
     let mut response = Rules.oneshot(request.clone().with_delta_sender(None)).await?;
     let tools: Vec<_> = response.message().tool_calls().map(|call| call.name.to_string()).collect();
@@ -93,7 +93,7 @@ async fn calculate(request: &ModelRequest, is_first: bool) -> Result<ModelRespon
     Ok(response)
 }
 
-/// The path in `Delete <path>`.
+/// Returns the path in `Delete <path>`.
 fn file_to_delete(question: &str) -> Option<&str> {
     let (verb, path) = question.trim().split_once(' ')?;
     let path = path.trim().trim_end_matches(['.', '!', '?']);
@@ -105,19 +105,19 @@ fn text(text: impl Into<String>) -> Part {
     Part::from_text(text)
 }
 
-/// The length of the conversation tells its calls apart.
+/// Creates a call whose id is unique by the length of the conversation.
 fn call(request: &ModelRequest, tool: &str, arguments: Value) -> Part {
     let id = format!("call_{}", request.messages().len());
     ToolCall::new(id, tool, arguments).into()
 }
 
-/// Why a call failed, without the kind of error that its result begins with.
+/// Returns why a call failed, without the error kind at the start of its result.
 fn why(result: &ToolResult) -> String {
     let text = result.text();
     text.strip_prefix("tool failed: ").unwrap_or(&text).to_owned()
 }
 
-/// Says the message piece by piece: thoughts and text word by word, arguments value by value.
+/// Streams the message: reasoning and text word by word, arguments value by value.
 async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> {
     let mut deltas = Vec::new();
     let mut index = 0;
@@ -146,12 +146,12 @@ async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> 
     Ok(attempt.finish().await?.into())
 }
 
-/// A text in pieces, each up to where one of these `ends` it.
+/// Splits a text into pieces, each up to one of the characters `ends`.
 fn pieces(text: &str, ends: &[char]) -> impl Iterator<Item = String> {
     text.split_inclusive(ends).map(str::to_owned)
 }
 
-/// A token is a word.
+/// Counts words as tokens.
 fn words(message: &Message) -> u64 {
     message.text().split_whitespace().count() as u64
 }

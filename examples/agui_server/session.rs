@@ -1,5 +1,5 @@
-//! What the session's state holds: files, which a tool deletes, and results, which a callback
-//! keeps. The state travels with each run, and the page shows how it changes.
+//! The session's state: files, which a tool deletes, and results, which a callback stores. The
+//! state is passed to each run, and the page shows its changes.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tower_agent::callback::{after_tool, before_agent};
 use tower_agent::{AgentRequest, Callback, Request, State, Tool, ToolRequest};
 
-/// So many results are kept.
+/// The number of stored results.
 const KEPT: usize = 5;
 
 #[derive(Deserialize, JsonSchema)]
@@ -16,7 +16,7 @@ struct DeleteFile {
     path: String,
 }
 
-/// A new session has some files.
+/// Gives a new session some files.
 pub(crate) fn begin() -> impl Callback<AgentRequest> {
     let begin = before_agent(|request| {
         let state = request.context().state();
@@ -27,7 +27,7 @@ pub(crate) fn begin() -> impl Callback<AgentRequest> {
     begin.named("begin session")
 }
 
-/// Deletes for good, so whoever offers it has a person asked first.
+/// Returns a tool that deletes a file for good; register it behind an approval.
 pub(crate) fn delete_file() -> Tool {
     Tool::function_with(
         "delete_file",
@@ -43,7 +43,7 @@ pub(crate) fn delete_file() -> Tool {
     )
 }
 
-/// Keeps what was computed last.
+/// Stores the latest results.
 pub(crate) fn keep_results() -> impl Callback<ToolRequest> {
     let keep = after_tool(|request, response| {
         let Some(result) = response.value().as_f64() else { return };

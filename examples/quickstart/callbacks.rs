@@ -1,5 +1,5 @@
-//! The callbacks. They write to stderr, so that the answer stands alone on stdout, and each begins
-//! a line of its own, since the answer may have begun one.
+//! The callbacks. They write to stderr, so that stdout has only the response. Each starts a new
+//! line, since the response may have started one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use tower_agent::{
     ToolResponse,
 };
 
-/// Says when a call begins and how it ends: any call, since it knows nothing of any.
+/// Logs the start and end of calls of any kind.
 #[derive(Debug)]
 pub(crate) struct Log;
 
@@ -32,7 +32,7 @@ impl<R: Request> Callback<R> for Log {
     }
 }
 
-/// Counts tokens over all the runs of an agent.
+/// Counts tokens across the runs of an agent.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCount(AtomicU64);
 
@@ -45,18 +45,18 @@ impl Callback<ModelRequest> for TokenCount {
         let usage = response.usage();
         let total = self.0.fetch_add(usage.total(), Ordering::Relaxed) + usage.total();
         eprint!(
-            "\n[tokens] {} read, {} written; {total} so far",
+            "\n[tokens] {} input, {} output; {total} so far",
             usage.input_tokens, usage.output_tokens
         );
         Ok(Action::Continue)
     }
 }
 
-/// Says how long each tool call took, however it ended.
+/// Logs how long each tool call took, however it ended.
 #[derive(Debug)]
 pub(crate) struct Stopwatch;
 
-/// Travels with one call: calls that run side by side never meet.
+/// Stored with one call, so that parallel calls do not interfere.
 struct Started(Instant);
 
 impl Callback<ToolRequest> for Stopwatch {
@@ -68,7 +68,7 @@ impl Callback<ToolRequest> for Stopwatch {
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
         let Some(Started(start)) = request.extensions().get() else { return };
         let outcome = match outcome {
-            Outcome::Done(response) => format!("answered {}", response.value()),
+            Outcome::Done(response) => format!("returned {}", response.value()),
             Outcome::Failed(error) => format!("failed: {}", error.message()),
             _ => "was dropped".to_owned(),
         };
@@ -77,7 +77,7 @@ impl Callback<ToolRequest> for Stopwatch {
     }
 }
 
-/// Keeps a tool from being called, whatever the model says, and tells the model so.
+/// Blocks a tool and tells the model so.
 pub(crate) fn forbid(tool: &'static str) -> impl Callback<ToolRequest> {
     let guard = before_tool(move |request| {
         if request.name() == tool {

@@ -1,4 +1,4 @@
-//! An agent that does arithmetic, with no key and no network.
+//! An agent that does arithmetic, without a key or a network.
 //!
 //! ```text
 //! cargo run --example quickstart -- "what is 12.5% of 840, plus 17?"
@@ -7,9 +7,9 @@
 //! cargo run --example quickstart -- --explain
 //! ```
 //!
-//! The answer is on stdout; what the callbacks saw is on stderr. The model is a few rules; see
-//! `rules/grammar.rs` for what it understands. With `OPENAI_API_KEY`, and `OPENAI_BASE_URL` for a
-//! server other than OpenAI's, it is the one named by `OPENAI_MODEL`.
+//! The response is on stdout, the output of the callbacks on stderr. The model follows a few rules;
+//! see `rules/grammar.rs` for what it understands. With `OPENAI_API_KEY`, and `OPENAI_BASE_URL` for
+//! another server, it is the model named by `OPENAI_MODEL`.
 
 mod callbacks;
 mod rules;
@@ -54,7 +54,7 @@ async fn run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The agent, around any model.
+/// Builds the agent, with any model.
 fn calculator(model: impl ModelService) -> Result<Agent, BuildError> {
     Agent::builder(model)
         .name("calculator")
@@ -70,7 +70,7 @@ fn calculator(model: impl ModelService) -> Result<Agent, BuildError> {
         .build()
 }
 
-/// Prints the answer while it is written.
+/// Prints the streamed response.
 async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
     let mut run = agent.stream(question);
     print(&mut run).await;
@@ -89,7 +89,7 @@ async fn print(run: &mut RunStream) {
             EventKind::TextDelta { text, .. } => print!("{text}"),
             EventKind::TextEnd { .. } => println!(),
             EventKind::AttemptDiscarded { .. } | EventKind::ResponseReplaced { .. } => {
-                println!("(that was taken back)");
+                println!("(discarded)");
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! A model on a server, where the environment names one.
+//! A model on a server, if the environment names one.
 
 use std::env;
 
@@ -6,8 +6,8 @@ use tower_agent::BoxError;
 use tower_agent::model::ModelService;
 use tower_agent_providers::openai::OpenAi;
 
-/// `OPENAI_MODEL` on the server of `OPENAI_BASE_URL`, or OpenAI's, with the key in
-/// `OPENAI_API_KEY`. `None` where the environment has neither a server nor a key.
+/// Returns the model `OPENAI_MODEL` on the server `OPENAI_BASE_URL`, or on OpenAI's, with the key
+/// `OPENAI_API_KEY`; `None` if neither a server nor a key is set.
 pub(crate) fn model() -> Result<Option<impl ModelService>, BoxError> {
     let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
     if variable("OPENAI_API_KEY").or_else(|| variable("OPENAI_BASE_URL")).is_none() {

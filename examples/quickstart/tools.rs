@@ -1,4 +1,4 @@
-//! The tools, typed: their schemas come from the types, doc comments included.
+//! The tools. Their schemas are derived from the types, including doc comments.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ struct PercentOf {
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
 
-/// What the agent can do. The last of them a callback forbids.
+/// Returns the agent's tools. A callback blocks the last one.
 pub(crate) fn tools() -> [Tool; 6] {
     let pure = |tool: Tool| tool.effect(Effect::Pure);
     [
@@ -36,7 +36,7 @@ pub(crate) fn tools() -> [Tool; 6] {
     ]
 }
 
-/// An error is for the model to read: it may ask otherwise, or say so.
+/// The model reads the error and may try something else.
 fn divide(Pair { a, b }: Pair) -> Result<f64, &'static str> {
     if b == 0.0 {
         return Err("one cannot divide by zero");
@@ -44,7 +44,7 @@ fn divide(Pair { a, b }: Pair) -> Result<f64, &'static str> {
     finite(a / b)
 }
 
-/// A tool may as well be async.
+/// A tool may also be async.
 async fn percent_of(PercentOf { percent, whole }: PercentOf) -> Result<f64, &'static str> {
     finite(percent * whole / 100.0)
 }

@@ -1,24 +1,24 @@
 use crate::call::Extensions;
 
-/// What a run carries for the calls made in it, by type.
+/// Data that a run carries for its calls, by type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
-    /// For an agent and all that work for it.
+    /// For an agent and its sub-agents.
     pub(crate) global: Extensions,
     /// For this run.
     pub(crate) run: Extensions,
-    /// For an agent and all that work for it, around the model and the tools themselves.
+    /// For an agent and its sub-agents, directly around the model and the tools.
     pub(crate) inmost: Extensions,
 }
 
-/// Where carried callbacks stand.
+/// Where the carried callbacks are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Around everything that an agent has of its own.
+    /// Around everything of the agent's own.
     Outermost,
-    /// Inside it.
+    /// Inside everything of the agent's own.
     Innermost,
-    /// Around the model or the tools themselves.
+    /// Directly around the model or the tools.
     Inmost,
 }
 

@@ -7,29 +7,27 @@ use super::{CALLS, Conversation, Record, RunContext, Suspended};
 use crate::error::Interrupt;
 use crate::message::Messages;
 
-/// All that a conversation needs to [go on](crate::AgentRequest::resume), in this process or
-/// another, but for the session's state, which is kept apart.
+/// Everything needed to [resume](crate::AgentRequest::resume) a conversation, in this process or
+/// another, except the session's state, which is stored separately.
 ///
-/// There is one for every run, however it ended: [of the response](crate::AgentResponse::checkpoint),
-/// [of the error](crate::Error::checkpoint), and
-/// [of a stream](crate::RunStream::checkpoint) that is not read to its end. It has what was said,
-/// what agents that work for others have said among themselves, and whose tool calls are open, so
-/// that the run that resumes does not do again what was done.
+/// Every run has one, however it ended: [in the response](crate::AgentResponse::checkpoint), [in
+/// the error](crate::Error::checkpoint), or [from a stream](crate::RunStream::checkpoint) that is
+/// not read to its end. It contains the messages, the conversations of agents used as tools, and
+/// the owners of open tool calls, so that a resumed run does not repeat what was done.
 ///
-/// It serialises. Keep it where the one who answers can neither read nor change it: it has the
-/// conversation's [private state](crate::RunContext::private_state), and what stands in it was
-/// said and asked as far as the next run knows.
+/// It serialises. Store it where the user can neither read nor change it: it contains the
+/// conversation's [private state](crate::RunContext::private_state), and a resumed run trusts its
+/// contents.
 ///
-/// # What is done how often
+/// # What runs at most once
 ///
-/// Within one line of checkpoints, each resumed once, a tool runs at most once for each of its
-/// calls: a call that was begun and has no answer, because the run failed or was dropped around
-/// it, is not made again, and the model reads so. Tools that
-/// [may be repeated](crate::Effect), and agents as tools, are called again. A model call without
-/// an answer is made again.
+/// If each checkpoint is resumed only once, a tool runs at most once for each of its calls. A call
+/// that started and has no result, because the run failed or was dropped, is not repeated, and the
+/// model reads so. Tools that [may be repeated](crate::Effect), and agents used as tools, are
+/// called again. A model call without a response is repeated.
 ///
-/// Resuming one checkpoint twice does twice what comes behind it. Keep the latest one of each
-/// conversation, and refuse to resume any other: [`turn`](Self::turn) tells them apart.
+/// Resuming a checkpoint twice repeats everything after it. Keep only the latest checkpoint of a
+/// conversation, and refuse to resume any other; [`turn`](Self::turn) tells them apart.
 ///
 /// ```
 /// use serde_json::{Value, json};
@@ -65,11 +63,11 @@ use crate::message::Messages;
 pub struct Checkpoint {
     /// The whole conversation.
     pub messages: Messages,
-    /// What the run waits for. Empty for a run that does not wait.
+    /// The interrupts that the run waits on; empty if it was not interrupted.
     pub interrupts: Vec<Interrupt>,
-    /// How many runs the conversation has had: 0 before the first.
+    /// Number of runs of the conversation: 0 before the first.
     pub turn: u64,
-    /// What agents have said among themselves, and whose turn it is.
+    /// The conversations of agents among themselves, and which agent continues.
     #[serde(skip_serializing_if = "Suspended::is_empty")]
     pub(crate) suspended: Suspended,
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -77,14 +75,14 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// A conversation that has had no run.
+    /// Creates the checkpoint of a conversation without runs.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }
     }
 
-    /// The same conversation with other messages, such as those before one that the user has
-    /// edited. Nothing is waited for any more.
+    /// Replaces the messages, for example with those before a message that the user has edited.
+    /// Open interrupts are dropped.
     #[must_use]
     pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
         let (turn, mut private_state) = (self.turn, self.private_state);
@@ -92,7 +90,7 @@ impl Checkpoint {
         Self { turn, private_state, ..Self::new(messages) }
     }
 
-    /// What has been done so far in a run.
+    /// Returns the checkpoint of a running or ended run.
     pub(crate) fn of(record: &Record, context: &RunContext) -> Self {
         let Conversation { messages, suspended } = record.save();
         let mut checkpoint = Self { messages, suspended, ..Self::default() };
@@ -106,7 +104,7 @@ impl Checkpoint {
 }
 
 impl fmt::Debug for Checkpoint {
-    /// Leaves out the private state.
+    /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("messages", &self.messages)

@@ -1,25 +1,26 @@
-//! A tool call that a guard has stopped to ask about is not made where that guard does not stand.
+//! Blocks tool calls on which a guard has an open question, even where that guard is not
+//! registered.
 
 use super::RunContext;
 use crate::error::{Error, ErrorKind};
 
-/// Under which name it is kept of a call which guard holds it.
+/// The key under which the guard that holds a call is stored.
 const HELD: &str = "held";
 
 impl RunContext {
-    /// A guard has interrupted this tool call. No run makes it before that guard lets it through.
+    /// Holds this tool call for a guard. No run executes it until that guard releases it.
     pub(crate) fn hold(&self, guard: &str) {
         self.private_state().set(self.call_key(HELD), guard);
     }
 
-    /// A guard lets this tool call through.
+    /// Releases this tool call.
     pub(crate) fn release(&self, guard: &str) {
         if self.held().is_some_and(|held| held == guard) {
             self.private_state().remove(&self.call_key(HELD));
         }
     }
 
-    /// Why this tool call is not made: the guard that has asked about it has not been asked.
+    /// Returns why this tool call is blocked: the guard that holds it has not run.
     pub(crate) fn withheld(&self) -> Option<Error> {
         let guard = self.held()?;
         let message = format!(
@@ -31,7 +32,7 @@ impl RunContext {
 
     fn held(&self) -> Option<String> {
         let private = self.private_state();
-        // Nearly always nothing is kept, and this is asked of every call.
+        // Usually nothing is stored, and every call checks this.
         if private.is_empty() {
             return None;
         }

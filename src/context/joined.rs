@@ -7,20 +7,19 @@ use super::run::{Given, Scope};
 use super::{RunContext, State};
 use crate::error::Resolution;
 
-/// What a request says of its run, piece by piece, and the run that is made of it once somebody
-/// looks.
+/// The settings of a request for its run, and the context made from them on first use.
 ///
-/// Clones share the run, unless another piece is given to one of them.
+/// Clones share the run, unless a setting of one of them is changed.
 #[derive(Clone, Default)]
 pub(crate) struct Joined {
-    /// The call whose run it is part of; none for a run of its own.
+    /// The call whose run it is part of; `None` for a new run.
     caller: Option<RunContext>,
     given: Option<Arc<Given>>,
     made: Arc<OnceLock<RunContext>>,
 }
 
 impl Joined {
-    /// Part of this run and of nothing else.
+    /// Creates settings for a part of this run.
     pub(crate) fn to(context: RunContext) -> Self {
         Self { caller: Some(context), ..Self::default() }
     }
@@ -57,7 +56,7 @@ impl Joined {
         self.give(|given| given.id = Some(id));
     }
 
-    /// Of two answers to one question the later stands.
+    /// For duplicate ids, the last one wins.
     pub(crate) fn add_resolutions(&mut self, more: impl IntoIterator<Item = Resolution>) {
         let mut more = more.into_iter().peekable();
         if more.peek().is_some() {
@@ -70,7 +69,7 @@ impl Joined {
 
     fn give(&mut self, change: impl FnOnce(&mut Given)) {
         let given = Arc::make_mut(self.given.get_or_insert_default());
-        // What was seen of the run, or put into it, stays.
+        // Data of the run that was read or written is kept.
         if self.caller.is_none()
             && let Some(made) = self.made.get()
         {

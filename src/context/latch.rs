@@ -9,7 +9,7 @@ use crate::lock::lock;
 
 /// The interrupts and ends of one agent, by the call that raised them.
 ///
-/// Kept per call, because the calls beside an interrupted one in the same turn still finish.
+/// Stored by call, because parallel calls of an interrupted one still finish.
 #[derive(Default)]
 pub(super) struct Latch {
     closed: AtomicBool,
@@ -20,8 +20,8 @@ pub(super) struct Latch {
 struct Entries {
     all: Vec<Entry>,
     by_call: HashMap<Call, usize>,
-    /// The first that refuses every other call, or every call of another turn: by turn, for the
-    /// interrupts of tool calls.
+    /// The first one that blocks every other call, or every call of another turn (for interrupts of
+    /// tool calls).
     first: Option<usize>,
     turns: Vec<(u32, usize)>,
 }
@@ -29,28 +29,29 @@ struct Entries {
 struct Entry {
     call: Call,
     error: Error,
-    /// The call has its answer all the same: an `after` of it raised this.
+    /// The call already has a result: an `after` raised this.
     answered: bool,
 }
 
 impl RunContext {
-    /// Remembers that a call of this kind has ended more than itself. It may have its answer already.
+    /// Records that a call of this kind has ended more than itself. The call may already have a
+    /// result.
     pub(crate) fn end(&self, kind: CallKind, error: &Error, answered: bool) {
         self.scope.latch.set(self.call(kind), error, answered);
     }
 
-    /// What was latched that refuses another call of this kind.
+    /// Returns the recorded ending that blocks another call of this kind.
     pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
         self.scope.latch.refusal(|| self.call(kind))
     }
 
-    /// What this very call has ended with.
+    /// Returns the ending of this very call.
     pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
         let withheld = self.scope.withheld.get().filter(|_| kind == CallKind::Agent);
         withheld.cloned().or_else(|| self.scope.latch.ending(|| self.call(kind)))
     }
 
-    /// Whether this very call waits for somebody, whatever its result says.
+    /// Returns whether this very call waits on an interrupt, whatever its result.
     pub(crate) fn waits(&self, kind: CallKind) -> bool {
         self.scope.latch.waits(|| self.call(kind))
     }
@@ -88,8 +89,7 @@ impl Latch {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Before a call: anything that was latched refuses it, but for an interrupt raised by
-    /// another tool call of the same turn.
+    /// Returns the ending that blocks a call. Interrupts of parallel tool calls do not.
     fn refusal(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| {
             let call = call();
@@ -101,7 +101,7 @@ impl Latch {
         })
     }
 
-    /// After a call: what it raised itself, or for an agent what anything in it raised.
+    /// Returns the ending of a finished call: its own, or for an agent any inside it.
     fn ending(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| match call() {
             Call { kind: CallKind::Agent, .. } => Some(0),
@@ -109,7 +109,7 @@ impl Latch {
         })
     }
 
-    /// Whether a call waits for somebody before it can be answered.
+    /// Returns whether a call waits on an interrupt.
     fn waits(&self, call: impl FnOnce() -> Call) -> bool {
         if !self.closed.load(Ordering::Acquire) {
             return false;
@@ -125,7 +125,7 @@ impl Latch {
         let mut ids = HashSet::new();
         for Entry { call, error, .. } in &entries.all {
             for interrupts in error.interrupts() {
-                // What comes out of the agent's own layers was raised inside of them.
+                // Endings that leave an agent's layers were raised inside them.
                 if !ids.insert(&interrupts.id) && call.kind == CallKind::Agent {
                     continue;
                 }

@@ -36,45 +36,45 @@ use crate::message::{Message, Part, Usage};
 pub use crate::state::{State, StateDelta};
 use crate::stream::{EventEmitter, EventKind, EventStream, ReaderWait};
 
-/// How the keys begin of what is kept of tool calls.
+/// The prefix of the keys of data about tool calls.
 pub(crate) const CALLS: &str = "calls/";
 
-/// What every call knows of its run: a cheap handle, read-only except for the places for data.
+/// The run that a call belongs to. A cheap handle, read-only except for three places for data:
 ///
-/// There are three of those, each with one purpose: the request's
-/// [`Extensions`](crate::call::Extensions) for one call, [`values`](Self::values) for one run, and
-/// [`state`](Self::state) for the session, which comes with the request and goes back with the
-/// response.
+/// - the request's [`Extensions`](crate::call::Extensions) for one call,
+/// - [`values`](Self::values) for one run,
+/// - [`state`](Self::state) for the session, which arrives with the request and is returned with
+///   the response.
 ///
-/// `RunContext::default()` starts a run of its own, for a call made without an agent.
+/// `RunContext::default()` starts a new run, for a call made without an agent.
 #[derive(Clone, Default)]
 pub struct RunContext {
     scope: Arc<Scope>,
     iteration: u32,
-    /// Which of the scope's texts were said before this turn, since the agent began.
+    /// The texts of the scope from earlier turns, since the agent started.
     texts: Range<usize>,
     tool_call: Option<CallName>,
-    /// The model call made with this handle is one more than the agent may make.
+    /// Whether the model call with this context is beyond the agent's limit.
     beyond_limit: bool,
 }
 
 impl RunContext {
-    /// Starts a run with a session's state and a token that cancels it.
+    /// Creates a run with a session's state and a token that cancels it.
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
         let given = Given { state: Some(state), token: Some(cancellation), ..Given::default() };
         Self::of(Scope::root(given), None)
     }
 
-    /// The handle for a part of the run that is given more.
+    /// Returns the context of a part of the run with further settings.
     fn with(&self, given: &Given) -> Self {
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
         scope.apply(given);
         Self { scope: Arc::new(scope), ..self.clone() }
     }
 
-    /// The same, watched; and what is seen, which is named after `name`. `capacity` events wait for
-    /// the reader at most.
+    /// Returns a context that emits events, and the stream of these events, whose ids start with
+    /// `name`. At most `capacity` events wait for the consumer.
     pub(crate) fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, EventStream) {
         let (emitter, events) = EventEmitter::new(name, self.state().clone(), capacity);
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
@@ -87,69 +87,69 @@ impl RunContext {
         Self { scope, iteration: 0, texts, tool_call, beyond_limit: false }
     }
 
-    /// Names the run; unique unless the caller chose it.
+    /// Returns the run's id; unique, unless the caller has set it.
     #[must_use]
     pub fn run_id(&self) -> &str {
         &self.scope.run.id
     }
 
-    /// The agent that makes this call. Empty for a call made without an agent.
+    /// Returns the name of the agent that makes this call. Empty for a call made without an agent.
     #[must_use]
     pub fn agent(&self) -> &str {
         self.scope.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The agents from the root of the tree to this one, joined by `/`.
+    /// Returns the names of the agents from the root to this one, joined by `/`.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.scope.path
     }
 
-    /// How many model calls the agent has made before this turn: 0 at the first.
+    /// Returns the number of model calls before this turn: 0 at the first.
     #[must_use]
     pub fn iteration(&self) -> u32 {
         self.iteration
     }
 
-    /// How many model calls the agent may make.
+    /// Returns the maximum number of model calls of the agent.
     #[must_use]
     pub fn max_iterations(&self) -> u32 {
         self.scope.max_iterations
     }
 
-    /// What the model said in earlier turns, first to last. Empty at the first model call.
+    /// Returns the model's texts in earlier turns, oldest first. Empty at the first model call.
     #[must_use]
     pub fn texts(&self) -> Vec<Arc<str>> {
         self.scope.texts(&self.texts)
     }
 
-    /// Tokens used so far by the whole run, sub-agents and failed attempts included.
+    /// Returns the tokens used so far by the whole run, including sub-agents and failed attempts.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.scope.root_usage()
     }
 
-    /// The provider's name for the tool call that this is, or is made in.
+    /// Returns the provider's id of this tool call, or of the tool call that this call is made in.
     #[must_use]
     pub fn tool_call_id(&self) -> Option<&str> {
         self.tool_call.as_ref().map(|call| &*call.id)
     }
 
-    /// The same, to keep.
+    /// Returns the shared id of the tool call.
     pub(crate) fn shared_tool_call_id(&self) -> Option<Arc<str>> {
         self.tool_call.as_ref().map(|call| call.id.clone())
     }
 
-    /// Names this call in the whole tree: the agents and the tool calls that it is made in, from
-    /// the root, such as `boss/call_1/worker/call_7`. A run that resumes gives a call the same
-    /// name again, and no other call of the conversation has it: where a provider gives an id for
-    /// the third time, the call is `call_7#3`.
+    /// Returns the path of this call in the whole tree: the agents and tool calls that contain it,
+    /// from the root, such as `boss/call_1/worker/call_7`. A resumed run gives a call the same
+    /// path, and no other call of the conversation has it: if a provider repeats an id for the
+    /// third time, the call is `call_7#3`.
     #[must_use]
     pub fn call_path(&self) -> String {
         self.scope.call_path(self.tool_call.as_ref())
     }
 
-    /// The answer to the wait of this id, if the run was resumed with one.
+    /// Returns the resolution of the interrupt with this id, if the run was resumed with one.
     ///
     /// Every agent of the run sees it.
     #[must_use]
@@ -157,23 +157,24 @@ impl RunContext {
         self.scope.resolutions.as_ref()?.get(id)
     }
 
-    /// Values of any type that live as long as the run.
+    /// Returns the run's values, of any type.
     #[must_use]
     pub fn values(&self) -> &Values {
         &self.scope.run.values
     }
 
-    /// The session's state.
+    /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.scope.run.state
     }
 
-    /// The conversation's private state: data that callbacks keep from run to run, such as what
-    /// stands behind a placeholder. It goes with the [`Checkpoint`], and is
-    /// never shown in a stream or sent to a front end.
+    /// Returns the conversation's private state: data that callbacks keep across runs, such as the
+    /// original text of a placeholder. It is part of the [`Checkpoint`], and is never streamed or
+    /// sent to a client.
     ///
-    /// Everything in a run shares it, sub-agents included. Name keys after your crate.
+    /// It is shared by everything in a run, sub-agents included. Prefix keys with the name of your
+    /// crate.
     ///
     /// ```
     /// use serde_json::json;
@@ -204,16 +205,15 @@ impl RunContext {
         &self.scope.run.private_state
     }
 
-    /// Returns the key of the [private state](Self::private_state) under which to keep what
-    /// `name` knows of the tool call that this is. What stands there is forgotten once the call
-    /// has its answer, and not before: a run that is interrupted in the call finds it again when
-    /// it resumes.
+    /// Returns the key in the [private state](Self::private_state) for data of `name` about this
+    /// tool call. The data is removed once the call has a result, and not before: a run that is
+    /// interrupted in the call finds it again when it resumes.
     #[must_use]
     pub fn call_key(&self, name: &str) -> String {
         format!("{CALLS}{} {name}", self.call_path())
     }
 
-    /// Forgets what is kept of this tool call, and of those that were made in it.
+    /// Removes the data about this tool call and about calls made in it.
     pub(crate) fn forget_call(&self) {
         let private = self.private_state();
         if private.is_empty() {
@@ -225,8 +225,8 @@ impl RunContext {
         private.remove_all(is_of_call);
     }
 
-    /// Forgets what is kept of calls where none is open any more, such as after the user has
-    /// spoken: a later call may have the name of one that no transcript has.
+    /// Removes the data about calls if none is open any more, for example after a user message: a
+    /// later call may have the same path as one that is in no transcript.
     pub(crate) fn forget_closed_calls(&self) {
         let private = self.private_state();
         if self.is_outermost() && !private.is_empty() && !self.record().has_open_calls() {
@@ -234,9 +234,8 @@ impl RunContext {
         }
     }
 
-    /// Tells whoever watches the run about something, as
-    /// [`EventKind::Custom`]. Waits while the reader is slow;
-    /// does nothing where nobody watches.
+    /// Emits a custom event, [`EventKind::Custom`], on the run's stream. Waits while the consumer
+    /// is slow; has no effect on a run that is not streamed.
     ///
     /// ```
     /// use serde_json::{Value, json};
@@ -254,53 +253,52 @@ impl RunContext {
         }
     }
 
-    /// Counts the time that the run waits for whoever reads its stream, from here on. Stays at
-    /// zero where nobody watches.
+    /// Returns a counter of the time that the run waits for the consumer of its stream from now on.
+    /// Stays at zero for a run that is not streamed.
     #[must_use]
     pub fn reader_wait(&self) -> ReaderWait {
         self.emitter().map_or_else(ReaderWait::default, EventEmitter::reader_wait)
     }
 
-    /// Cancels the run, or the part of it that was given
-    /// [a token of its own](crate::AgentRequest::with_cancellation); or waits for that.
+    /// Returns the token that cancels the run, or the part of it that has [its own
+    /// token](crate::AgentRequest::with_cancellation).
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         &self.scope.token
     }
 
-    /// A token of somebody else's that cancels this part of the run.
+    /// Returns the caller's token for this part of the run, if there is one.
     pub(crate) fn own_token(&self) -> Option<&CancellationToken> {
         self.scope.own_token.as_ref()
     }
 
-    /// Why no agent can be called with this.
+    /// Returns why no agent can be called with this context.
     pub(crate) fn misfit(&self) -> Option<&Error> {
         self.scope.misfit.as_ref()
     }
 
-    /// Ends the whole run.
+    /// Aborts the whole run.
     pub(crate) fn abort(&self, error: &Error) {
         drop(self.scope.run.aborted.set(error.clone()));
     }
 
-    /// The abort that ended the run, if one did.
+    /// Returns the abort that ended the run, if one did.
     #[must_use]
     pub fn aborted(&self) -> Option<&Error> {
         self.scope.run.aborted.get()
     }
 
-    /// What this agent waits for, if it was interrupted.
+    /// Returns the interrupts that this agent waits on, if it was interrupted.
     #[must_use]
     pub fn interrupts(&self) -> Vec<Interrupt> {
         self.scope.latch.interrupts()
     }
 
-    /// Asks the nearest team around this agent to end once its member is done.
+    /// Makes the nearest team around this agent end once its current member has finished.
     ///
-    /// For a callback or a tool of a member, or of anything that works for it, to say that no
-    /// more is needed. The member itself goes on to its own end; members beside it are dropped,
-    /// those behind it are not called. Teams further out go on. Without a team around it this
-    /// does nothing.
+    /// Call it from a callback or tool of a member, or of anything inside it. The member itself
+    /// finishes; parallel members are dropped, and later ones are not called. Outer teams continue.
+    /// Has no effect without a team.
     ///
     /// ```
     /// use serde_json::Value;
@@ -315,46 +313,46 @@ impl RunContext {
         self.scope.escalate();
     }
 
-    /// Whether the team that called this agent was asked to end.
+    /// Returns whether the team that called this agent was told to end.
     pub(crate) fn escalated(&self) -> bool {
         self.scope.escalated()
     }
 
-    /// Notes the tokens of one attempt, for this agent and those it works for.
+    /// Adds the token usage of one attempt to this agent and its callers.
     pub(crate) fn add_usage(&self, usage: Usage) {
         self.scope.add_usage(usage);
     }
 
-    /// Tokens used so far by this agent and those that work for it.
+    /// Returns the tokens used so far by this agent and its sub-agents.
     pub(crate) fn agent_usage(&self) -> Usage {
         self.scope.usage()
     }
 
-    /// What the run carries at a place.
+    /// Returns the data that the run carries at a place.
     pub(crate) fn carried<T: Send + Sync + 'static>(&self, place: Place) -> Option<&T> {
         self.scope.carried.at(place).get()
     }
 
-    /// All that the run carries.
+    /// Returns all data that the run carries.
     pub(crate) fn carries(&self) -> &Carried {
         &self.scope.carried
     }
 
-    /// The handle for an agent called with this one.
+    /// Returns the context of an agent called with this one.
     pub(crate) fn enter(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
         let caller = self.tool_call.clone();
         let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
         Self::of(scope, caller)
     }
 
-    /// The handle for an agent that a team calls with this one.
+    /// Returns the context of a team member called with this one.
     pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
         let caller = self.tool_call.clone();
         let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
         Self::of(scope.of_member(), caller)
     }
 
-    /// The same handle, for an agent that allows so many agents inside it.
+    /// Sets how many agents may be nested inside the agent.
     pub(crate) fn nested(mut self, allowed: Option<u32>) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             scope.nesting = scope.nesting.inside(allowed);
@@ -362,13 +360,13 @@ impl RunContext {
         self
     }
 
-    /// How deep it stands in its tree of agents.
+    /// Returns the depth in the tree of agents.
     pub(crate) fn nesting(&self) -> Nesting {
         self.scope.nesting
     }
 
-    /// The same handle, which tells what happens in its agent if the agent's caller does.
-    /// `goes_on` says that the agent goes on with its caller's conversation.
+    /// Makes the agent's events visible on the stream of its caller, if there is one. `goes_on`
+    /// means that the agent continues its caller's conversation.
     pub(crate) fn told_to(mut self, caller: &Self, goes_on: bool) -> Self {
         if let Some(emitter) = caller.emitter()
             && let Some(scope) = Arc::get_mut(&mut self.scope)
@@ -380,30 +378,30 @@ impl RunContext {
         self
     }
 
-    /// Where to tell what happens in this agent, if somebody watches.
+    /// Returns the emitter of the agent's events, if the run is streamed.
     pub(crate) fn emitter(&self) -> Option<&EventEmitter> {
         self.scope.emitter.as_ref()
     }
 
-    /// The handle for an agent that begins, perhaps not for the first time.
+    /// Returns the context of an agent that starts, perhaps not for the first time.
     pub(crate) fn begun(&self) -> Self {
         let texts = self.scope.text_count();
         Self { texts: texts..texts, ..self.clone() }
     }
 
-    /// The handle for a turn of the loop.
+    /// Returns the context of a turn of the loop.
     pub(crate) fn at_iteration(&self, iteration: u32) -> Self {
         let texts = self.texts.start..self.scope.text_count();
         Self { iteration, texts, ..self.clone() }
     }
 
-    /// The handle for a tool call of this turn.
+    /// Returns the context of a tool call of this turn.
     pub(crate) fn in_tool_call(&self, id: &Arc<str>) -> Self {
         let call = CallName { id: id.clone(), name: self.record().name_call(id) };
         Self { tool_call: Some(call), ..self.clone() }
     }
 
-    /// Keeps what the model said for later turns.
+    /// Stores the model's text for later turns.
     pub(crate) fn push_text(&self, message: &Message) {
         let has_text = |part: &Part| part.as_text().is_some_and(|text| !text.is_empty());
         if message.parts().iter().any(has_text) {
@@ -411,7 +409,7 @@ impl RunContext {
         }
     }
 
-    /// Names the call in an error.
+    /// Returns the call for an error.
     pub(crate) fn site(&self, kind: CallKind, name: Option<&str>) -> CallSite {
         CallSite { kind, name: name.map(Into::into), agent: self.scope.path.clone() }
     }

@@ -1,4 +1,4 @@
-//! What is kept of a conversation while agents work on it.
+//! Records a conversation while agents work on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -10,11 +10,11 @@ use super::slot::{self, Slot};
 use crate::lock::lock;
 use crate::message::{Message, Messages, Role};
 
-/// A conversation as it stands now: what was said, whose turn it is, and the conversations of
-/// agents that work inside its tool calls or side by side.
+/// The current conversation: its messages, which agent continues, and the conversations of agents
+/// inside its tool calls or running in parallel.
 ///
-/// The agents that work on it write down each message as it is made, before anything is told of
-/// it. So it holds what was done however they end: with an answer, an error, or by being dropped.
+/// Agents record each message before any event about it is emitted. The record is therefore
+/// complete however they end: with a response, with an error, or dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record(Arc<Mutex<Kept>>);
 
@@ -24,31 +24,31 @@ struct Kept {
     /// What the loop that writes it goes by, where it reads otherwise: what that was asked, and
     /// what was said since.
     told: Option<Messages>,
-    /// Those from here on were said in this run.
+    /// Messages from this index on were added in this run.
     new_from: usize,
-    /// What the agent that opened it was asked.
+    /// The request of the agent that opened it.
     asked: Option<Messages>,
-    /// The rest of what is saved.
+    /// The remaining saved data.
     rest: Rest,
-    /// The calls of the turn that is under way, in the model's order, by their ids.
+    /// The calls of the current turn, in the model's order, by id.
     calls: Vec<(Arc<str>, Slot)>,
     nested: BTreeMap<String, Record>,
-    /// How often each call id has been given; counted when first asked for.
+    /// How often each call id has occurred; computed on first use.
     ids: Option<HashMap<Arc<str>, u32>>,
-    /// What it was made from.
+    /// The conversation that it was restored from.
     origin: Option<Arc<Conversation>>,
-    /// How many runs there were before.
+    /// The number of earlier runs.
     turn: u64,
-    /// The agent whose loop has answered last, and what it was asked.
+    /// The agent whose loop responded last, and its request.
     answered: Option<(Arc<str>, Messages)>,
     is_open: bool,
     is_over: bool,
-    /// A loop writes it.
+    /// Whether a loop is writing to it.
     is_written: bool,
 }
 
 impl Kept {
-    /// All that was said, with the turn that is under way as if it had been dropped.
+    /// Returns all messages, with the current turn closed as if it had been dropped.
     fn messages(&self) -> Messages {
         let mut messages = self.messages.clone();
         let mut calls = self.calls.clone();
@@ -82,15 +82,15 @@ impl Kept {
         self.calls.clear();
     }
 
-    /// The conversation of an agent that was asked this, with what it has said before. `joined`
-    /// is the number of messages at which it came in, if it has not opened the conversation.
+    /// Returns the conversation of an agent with this request, including its earlier messages.
+    /// `joined` is the number of messages when it joined, if it did not open the conversation.
     fn begin(&mut self, agent: &str, asked: &Messages, joined: Option<usize>) -> Messages {
         self.replace(self.messages());
         self.ids = None;
         let from = joined.unwrap_or(self.new_from);
         let has_answered = self.answered.as_ref().filter(|(by, _)| **by == *agent);
         if has_answered.is_some_and(|(_, earlier)| earlier != asked) {
-            // It is asked something else.
+            // The request is a different one.
             self.messages.truncate(from);
         }
         let mut messages = asked.clone();
@@ -101,7 +101,8 @@ impl Kept {
         messages
     }
 
-    /// Whether the user has spoken since it was saved, whichever way that came into the request.
+    /// Returns whether a user message was added since it was saved, however it came into the
+    /// request.
     fn has_spoken(&self, asked: &Messages) -> bool {
         let last = |messages: &Messages| {
             messages.iter().rev().find(|message| message.role() != Role::Tool).cloned()
@@ -111,8 +112,8 @@ impl Kept {
         saved.is_some_and(|saved| last(asked).filter(is_users).is_some_and(|it| saved != Some(it)))
     }
 
-    /// Names a call of the last turn, in the whole conversation: some providers give one id to calls
-    /// of several turns.
+    /// Returns a name for a call of the last turn that is unique in the conversation: some
+    /// providers reuse ids across turns.
     fn name_call(&mut self, id: &Arc<str>) -> Arc<str> {
         let ids = self.ids.get_or_insert_with(|| {
             let mut ids = HashMap::new();
@@ -123,7 +124,8 @@ impl Kept {
         if number < 2 && !id.contains(['%', '/', '#', ' ']) {
             return id.clone();
         }
-        // Apart from the steps of a path, from another's number, and from what is kept of a call.
+        // Escaped, to be distinct from path steps, from other numbers, and from keys of a call's
+        // data.
         let mut name = id.replace('%', "%25").replace('/', "%2F").replace('#', "%23");
         name = name.replace(' ', "%20");
         if number > 1 {
@@ -132,7 +134,7 @@ impl Kept {
         name.into()
     }
 
-    /// Whether an agent works in this call.
+    /// Returns whether an agent works in this call.
     fn holds_in(&self, call: &str) -> bool {
         self.nested.keys().any(|held| is_held_in(held, call))
     }
@@ -142,12 +144,12 @@ fn count(message: &Message, ids: &mut HashMap<Arc<str>, u32>) {
     message.tool_calls().for_each(|call| *ids.entry(call.id.clone()).or_default() += 1);
 }
 
-/// Whether a conversation is that of an agent that works in this call.
+/// Returns whether a conversation belongs to an agent that works in this call.
 fn is_held_in(held: &str, call: &str) -> bool {
     held.rsplit_once('/').is_some_and(|(path, _)| path == call)
 }
 
-/// One conversation, as it is saved.
+/// One conversation in its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Conversation {
@@ -156,12 +158,12 @@ pub(crate) struct Conversation {
     pub(crate) suspended: Suspended,
 }
 
-/// What is saved of a conversation beside its messages.
+/// The saved data of a conversation besides its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Suspended {
     rest: Rest,
-    /// The conversations that stand in no transcript but their own, by where they are held.
+    /// Conversations that are in no other transcript, by where they are held.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     nested: BTreeMap<String, Conversation>,
 }
@@ -169,15 +171,16 @@ pub(crate) struct Suspended {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Rest {
-    /// How many messages there were.
+    /// The number of messages.
     length: usize,
-    /// Whose turn it is: the path from the agent that opened it. Unknown for messages alone.
+    /// The agent that continues, as a path from the agent that opened the conversation. Unknown for
+    /// messages alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     turn_of: Option<Arc<str>>,
-    /// The caller's transcript has what comes before.
+    /// The number of messages that the caller's transcript has.
     #[serde(skip_serializing_if = "is_zero")]
     told: usize,
-    /// The agent has answered, and the caller's transcript has not got it yet.
+    /// The agent has responded, and the caller's transcript does not have the response yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_done: bool,
 }
@@ -192,7 +195,8 @@ impl Suspended {
         *self == Self::default()
     }
 
-    /// What still holds for these messages: all of it, unless more than tools have spoken since.
+    /// Returns the data that is still valid for these messages: all of it, unless more than tool
+    /// results were added.
     fn or_nothing(self, messages: &Messages) -> Self {
         let is_answered = |message: &Message| message.role() == Role::Tool;
         let holds =
@@ -208,7 +212,7 @@ impl From<Conversation> for Record {
 }
 
 impl Record {
-    /// Resumes a conversation whose messages may have been changed since it was saved.
+    /// Restores a conversation whose messages may have changed since it was saved.
     pub(crate) fn resuming(messages: Messages, suspended: Suspended) -> Self {
         let suspended = suspended.or_nothing(&messages);
         Self::from(Conversation { messages, suspended })
@@ -223,7 +227,7 @@ impl Record {
         Self(Arc::new(Mutex::new(kept)))
     }
 
-    /// The conversation of an agent that is to be asked what its caller was.
+    /// Creates the conversation of an agent with its caller's request.
     pub(crate) fn asking(messages: &Messages) -> Self {
         let rest = Rest { told: messages.len(), ..Rest::default() };
         let asked = Some(messages.clone());
@@ -232,35 +236,35 @@ impl Record {
         Self(Arc::new(Mutex::new(kept)))
     }
 
-    /// The same after so many runs.
+    /// Sets the number of earlier runs.
     pub(crate) fn at_turn(self, turn: u64) -> Self {
         lock(&self.0).turn = turn;
         self
     }
 
-    /// The number of this run, from 1 on.
+    /// Returns the number of this run, from 1 on.
     pub(crate) fn turn(&self) -> u64 {
         lock(&self.0).turn.saturating_add(1)
     }
 
-    /// The same to begin with, for another run.
+    /// Returns the initial record, for another run.
     pub(crate) fn anew(&self) -> Self {
         let kept = lock(&self.0);
         let anew = kept.origin.clone().map(Self::of).unwrap_or_default();
         anew.at_turn(kept.turn)
     }
 
-    /// The same to begin with, for a request whose messages have changed.
+    /// Returns the initial record for changed messages.
     pub(crate) fn with_messages(&self, messages: &Messages) -> Self {
         let kept = lock(&self.0);
         let suspended = kept.origin.as_ref().map(|origin| origin.suspended.clone());
         Self::resuming(messages.clone(), suspended.unwrap_or_default()).at_turn(kept.turn)
     }
 
-    /// An agent is asked this. It goes on where an earlier call with the same request stopped,
-    /// unless that has answered.
+    /// Opens the record for an agent with this request. The agent continues where an earlier call
+    /// with the same request stopped, unless that call succeeded.
     ///
-    /// Of two calls at the same time the second has a record of its own.
+    /// Of two concurrent calls the second gets its own record.
     pub(crate) fn open(&self, asked: &Messages) -> (Self, Open) {
         let mut kept = lock(&self.0);
         if kept.is_open || kept.is_written {
@@ -281,7 +285,7 @@ impl Record {
         (self.clone(), Open(self.clone()))
     }
 
-    /// This is to be asked.
+    /// Sets the expected request.
     pub(crate) fn expect(&self, asked: &Messages) {
         let kept = &mut *lock(&self.0);
         if kept.messages.len() == kept.new_from {
@@ -320,39 +324,39 @@ impl Record {
         read(lock(&self.0).told())
     }
 
-    /// Whether calls are open in it, or in a conversation that it holds.
+    /// Returns whether it, or a conversation that it holds, has open calls.
     pub(crate) fn has_open_calls(&self) -> bool {
         let kept = lock(&self.0);
         !kept.nested.is_empty() || kept.messages().open_calls().next().is_some()
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).messages.len()
     }
 
-    /// The conversation of an agent that was asked this, with what it has said before. `joined`
-    /// is the number of messages at which it came in, if it has not opened the conversation.
+    /// Returns the conversation of an agent with this request, including its earlier messages.
+    /// `joined` is the number of messages when it joined, if it did not open the conversation.
     pub(crate) fn begin(&self, agent: &str, asked: &Messages, joined: Option<usize>) -> Messages {
         lock(&self.0).begin(agent, asked, joined)
     }
 
-    /// The loop of an agent that was asked this has answered.
+    /// Records that the loop of an agent with this request has responded.
     pub(crate) fn answered(&self, agent: Arc<str>, asked: Messages) {
         lock(&self.0).answered = Some((agent, asked));
     }
 
-    /// Notes what was said.
+    /// Adds a message.
     pub(crate) fn push(&self, message: Message) {
         lock(&self.0).push(message);
     }
 
-    /// Names a call of the last turn, in the whole conversation.
+    /// Returns a name for a call of the last turn that is unique in the conversation.
     pub(crate) fn name_call(&self, id: &Arc<str>) -> Arc<str> {
         lock(&self.0).name_call(id)
     }
 
-    /// Notes the whole of what was said.
+    /// Replaces all messages.
     pub(crate) fn set(&self, messages: Messages) {
         let kept = &mut *lock(&self.0);
         if kept.messages.len() != messages.len() {
@@ -361,13 +365,13 @@ impl Record {
         kept.replace(messages);
     }
 
-    /// What the agent that opened it was asked; of a conversation that was saved, all of it.
+    /// Returns the request of the agent that opened it; for a saved conversation, all messages.
     pub(crate) fn asked(&self) -> Messages {
         let kept = lock(&self.0);
         kept.asked.clone().unwrap_or_else(|| kept.messages())
     }
 
-    /// Whose turn it is.
+    /// Returns the agent that continues.
     pub(crate) fn turn_of(&self) -> Option<Arc<str>> {
         lock(&self.0).rest.turn_of.clone()
     }
@@ -376,14 +380,14 @@ impl Record {
         lock(&self.0).rest.turn_of = Some(path);
     }
 
-    /// These tool calls are made.
+    /// Starts a turn with these tool calls.
     pub(crate) fn begin_turn<'a>(&self, calls: impl Iterator<Item = &'a Arc<str>>) {
         let kept = &mut *lock(&self.0);
         kept.calls = calls.map(|id| (kept.name_call(id), Slot::Open)).collect();
     }
 
-    /// Keeps that a call has failed its run, with this for an answer, and returns what it is
-    /// answered. A call in which an agent works is not: it goes on when the run is resumed.
+    /// Records that a call has failed its run, with this result, and returns the results. A call in
+    /// which an agent works gets none: it continues when the run is resumed.
     pub(crate) fn fail(&self, call: usize, answer: Message) -> Vec<Message> {
         let kept = &mut *lock(&self.0);
         let Some((id, slot)) = kept.calls.get(call) else { return Vec::new() };
@@ -397,7 +401,7 @@ impl Record {
         answers
     }
 
-    /// Keeps what has become of a call. Once it is answered, what was said inside it is of no use.
+    /// Records the state of a call. Once it has a result, the conversation inside it is removed.
     pub(crate) fn keep(&self, call: usize, slot: Slot) {
         let kept = &mut *lock(&self.0);
         let Some((id, place)) = kept.calls.get_mut(call) else { return };
@@ -416,33 +420,33 @@ impl Record {
         stopped
     }
 
-    /// The conversation that is held there.
+    /// Returns the conversation held at a place.
     pub(crate) fn held(&self, at: &str) -> Option<Self> {
         lock(&self.0).nested.get(at).cloned()
     }
 
-    /// Holds a conversation there.
+    /// Holds a conversation at a place.
     pub(crate) fn hold(&self, at: String, record: Self) {
         lock(&self.0).nested.insert(at, record);
     }
 
-    /// Holds no conversation there any more.
+    /// Removes the conversation held at a place.
     pub(crate) fn release(&self, at: &str) {
         lock(&self.0).nested.remove(at);
     }
 
-    /// How much of it the caller's transcript has, and whether the agent has answered.
+    /// Returns how many messages the caller's transcript has, and whether the agent has responded.
     pub(crate) fn told(&self) -> (usize, bool) {
         let kept = lock(&self.0);
         (kept.rest.told, kept.rest.is_done)
     }
 
-    /// Notes how much of it the caller's transcript has.
+    /// Records how many messages the caller's transcript has.
     pub(crate) fn tell(&self, told: usize) {
         lock(&self.0).rest.told = told;
     }
 
-    /// The answer of an agent that had given it before the run that resumes, once.
+    /// Takes the response that an agent gave before the resumed run, once.
     pub(crate) fn take_answer(&self) -> Option<Messages> {
         let kept = &mut *lock(&self.0);
         if !kept.rest.is_done || std::mem::replace(&mut kept.is_over, true) {
@@ -451,7 +455,7 @@ impl Record {
         Some(kept.messages.clone())
     }
 
-    /// The agent that opened it has answered.
+    /// Records the response of the agent that opened it.
     pub(crate) fn finish(&self, messages: Messages) {
         let kept = &mut *lock(&self.0);
         let told = kept.rest.told;
@@ -462,7 +466,7 @@ impl Record {
         kept.is_over = true;
     }
 
-    /// What is saved.
+    /// Returns the saved form.
     pub(crate) fn save(&self) -> Conversation {
         let kept = lock(&self.0);
         let nested = kept.nested.iter().map(|(key, it)| (key.clone(), it.save())).collect();
@@ -495,7 +499,7 @@ impl Drop for Transcript {
     }
 }
 
-/// An agent works on the conversation.
+/// An agent's use of the conversation.
 #[derive(Debug)]
 pub(crate) struct Open(Record);
 

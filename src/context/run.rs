@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::message::{Message, Usage};
 use crate::stream::EventEmitter;
 
-/// What a request says of its run. What is not set is the run's own to choose.
+/// The settings of a request for its run. The run chooses those that are not set.
 #[derive(Clone, Default)]
 pub(super) struct Given {
     pub(super) id: Option<Arc<str>>,
@@ -23,13 +23,13 @@ pub(super) struct Given {
     pub(super) private_state: Option<State>,
     pub(super) token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
-    /// Those that were set before all was given.
+    /// Values written before the run was created.
     pub(super) values: Option<Arc<Values>>,
 }
 
 pub(super) type Resolutions = Arc<HashMap<String, Resolution>>;
 
-/// What a whole tree of agents shares.
+/// Data shared by a whole tree of agents.
 pub(super) struct Run {
     pub(super) id: Arc<str>,
     pub(super) state: State,
@@ -40,33 +40,33 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Its first agent is called: from here on changes of the state count.
+    /// Marks that the first agent is called: from now on changes of the state are events.
     fn begin(&self) {
         self.begun.get_or_init(|| self.state.begin());
     }
 }
 
-/// Names a tool call.
+/// The name of a tool call.
 #[derive(Clone, Debug)]
 pub(super) struct CallName {
-    /// As the provider does.
+    /// The provider's id.
     pub(super) id: Arc<str>,
-    /// In the whole conversation.
+    /// The name that is unique in the conversation.
     pub(super) name: Arc<str>,
 }
 
-/// Where an agent writes down what is said.
+/// Where an agent records its messages.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
     pub(super) record: Record,
-    /// The agents from the one that opened the record to this one.
+    /// The path from the agent that opened the record to this one.
     pub(super) path: Arc<str>,
-    /// How many messages there were when this agent came in; none if it opened the record.
+    /// The number of messages when this agent joined; `None` if it opened the record.
     pub(super) joined: Option<usize>,
 }
 
 impl RecordPlace {
-    /// The path of an agent that goes on with the conversation after this one.
+    /// Returns the path of an agent that continues the conversation after this one.
     pub(super) fn below(&self, agent: &str) -> Arc<str> {
         match &*self.path {
             "" => agent.into(),
@@ -82,14 +82,14 @@ pub(super) struct Scope {
     pub(super) max_iterations: u32,
     pub(super) nesting: Nesting,
     pub(super) latch: Latch,
-    /// Why the answer of an agent that was ended is not given.
+    /// Why the response of an ended agent is not used.
     pub(super) withheld: OnceLock<Error>,
     pub(super) carried: Carried,
-    /// Where to tell what happens, if somebody watches.
+    /// The emitter of events, if the run is streamed.
     pub(super) emitter: Option<EventEmitter>,
     /// Cancels this part of the run.
     pub(super) token: CancellationToken,
-    /// A token that the request of this part was given besides.
+    /// An additional token of this part's request.
     pub(super) own_token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
     /// Why no agent can be called with this.
@@ -99,9 +99,9 @@ pub(super) struct Scope {
     /// The tool call that the agent was called in.
     caller: Option<CallName>,
     usage: Mutex<Usage>,
-    /// The answers that have a text.
+    /// The messages with a text.
     texts: Mutex<Vec<Message>>,
-    /// Whether a team called this agent, so that an escalation goes no further.
+    /// Whether a team called this agent, so that an escalation stops here.
     member: bool,
     escalated: AtomicBool,
 }
@@ -142,7 +142,7 @@ impl Scope {
         Self { caller, max_iterations, carried, ..Self::within(parent, path) }
     }
 
-    /// A part of a run that is not yet another agent's.
+    /// Creates a part of a run for the same agent.
     pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
         let Self { max_iterations, ref carried, ref emitter, .. } = **parent;
         let (carried, emitter) = (carried.clone(), emitter.clone());
@@ -189,7 +189,7 @@ impl Scope {
         }
     }
 
-    /// Applies what a request inside another run was given.
+    /// Applies the settings of a request inside another run.
     pub(super) fn apply(&mut self, given: &Given) {
         if let Some(more) = &given.resolutions {
             let all = Arc::make_mut(self.resolutions.get_or_insert_default());
@@ -214,15 +214,15 @@ impl Scope {
         }
     }
 
-    /// Names a call of this agent, by the agents and the tool calls that it is made in.
+    /// Returns the path of a call of this agent: the agents and tool calls that contain it.
     pub(super) fn call_path(&self, tool: Option<&CallName>) -> String {
         let mut path = match &self.parent {
             Some(parent) => parent.call_path(self.caller.as_ref()),
             None => String::new(),
         };
-        // What an agent does outside of its own tool calls is still done in its caller's.
+        // Calls outside the agent's own tool calls are still inside its caller's.
         let own = tool.filter(|tool| !self.is_in(tool));
-        // Its caller's own place, watched.
+        // The caller's own part, with events.
         let is_caller = self.parent.as_ref().is_some_and(|parent| parent.path == self.path);
         let agent = self.path.rsplit('/').next();
         let agent = agent.filter(|agent| !agent.is_empty() && !is_caller);
@@ -235,27 +235,27 @@ impl Scope {
         path
     }
 
-    /// The agent's name.
+    /// Returns the agent's name.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether the agent was called in this very tool call.
+    /// Returns whether the agent was called in this tool call.
     pub(super) fn is_in(&self, call: &CallName) -> bool {
         self.caller.as_ref().is_some_and(|caller| Arc::ptr_eq(&caller.name, &call.name))
     }
 
-    /// Whether no agent works above this one.
+    /// Returns whether no agent is above this one.
     pub(super) fn is_outermost(&self) -> bool {
         self.parent.as_ref().is_none_or(|parent| parent.path.is_empty())
     }
 
-    /// The same part of the run, played by a member of a team.
+    /// Makes this the part of a team member.
     pub(super) fn of_member(self) -> Self {
         Self { member: true, ..self }
     }
 
-    /// Notes an escalation on the nearest member of a team, from here outwards.
+    /// Records an escalation on the nearest team member, from here outwards.
     pub(super) fn escalate(&self) {
         let mut next = Some(self);
         while let Some(scope) = next {

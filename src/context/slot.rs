@@ -1,23 +1,23 @@
-//! What is known of the tool calls of a turn.
+//! The state of the tool calls of a turn.
 
 use std::sync::Arc;
 
 use crate::message::{Message, Part, Role, ToolCall, ToolResult};
 
-/// What the model is told of a call that was dropped while it ran.
+/// The result of a call that was dropped while it ran.
 const STOPPED: &str = "stopped: the run ended while this tool was running, and what it has done is \
                        not known";
 
-/// What is known of one call of a turn.
+/// The state of one call of a turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Slot {
-    /// It has not begun, or it waits for an answer from outside: a run that resumes makes it.
+    /// Not started, or waiting for a result from outside: a resumed run executes it.
     #[default]
     Open,
-    /// It has begun, and may have had an effect: made again, it might have two. If it does not end,
-    /// this is its answer.
+    /// Started, and possibly with an effect, which a second call might repeat. If it does not end,
+    /// this is its result.
     Begun(ToolCall),
-    /// One message, nearly always.
+    /// Usually one message.
     Answered(Message),
     Many(Vec<Message>),
 }
@@ -32,8 +32,8 @@ impl Slot {
     }
 }
 
-/// Answers the calls that have begun and not ended, and returns the answers. One that
-/// `is_resumable` is open again.
+/// Closes the calls that have started and not ended, and returns their results. A call that
+/// `is_resumable` becomes open again.
 pub(super) fn stop(
     calls: &mut [(Arc<str>, Slot)],
     is_resumable: impl Fn(&str) -> bool,
@@ -54,13 +54,13 @@ pub(super) fn stop(
     stopped
 }
 
-/// What a turn has come to.
+/// Returns the messages of a turn.
 pub(super) fn settle(calls: &[(Arc<str>, Slot)]) -> Vec<Message> {
     let said = || calls.iter().flat_map(|(_, slot)| slot.answers());
     let is_answer = |message: &&Message| message.role() == Role::Tool;
-    // Answers stand together, right behind their calls.
+    // Results stay together, directly after their calls.
     let answers = said().filter(is_answer).cloned();
-    // Another's words would end the turn, and with it the calls that are still open.
+    // Any other message would end the turn and close the calls that are still open.
     let is_open = calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
     let others = said().filter(|message| !is_answer(message)).map(|message| match is_open {
         true => Message::new(Role::Tool, message.parts().iter().cloned()),

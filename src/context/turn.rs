@@ -1,4 +1,4 @@
-//! An agent's part in the conversation that it works on.
+//! An agent's part in its conversation.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::run::RecordPlace;
 use super::{Record, RunContext, Transcript};
 use crate::message::{Message, Messages};
 
-/// Whose turn it is in a conversation that goes on.
+/// Which agent continues a conversation.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// The agent's own.
+    /// This agent.
     Own,
-    /// That of an agent of this name, which works for it.
+    /// The agent with this name, inside this one.
     Of(Arc<str>),
-    /// That of an agent elsewhere.
+    /// An agent elsewhere.
     Others(Arc<str>),
-    /// There are messages alone, which do not say.
+    /// Unknown, because there are only messages.
     Unknown,
 }
 
 impl RunContext {
-    /// The handle for an agent that opens this record. There is one to the handle yet.
+    /// Returns the context of an agent that opens this record. The context has no other clones yet.
     pub(crate) fn opening(mut self, record: Record) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let path = scope.name().into();
@@ -29,7 +29,7 @@ impl RunContext {
         self
     }
 
-    /// The handle for an agent that goes on with its caller's conversation, from so many messages
+    /// Returns the context of an agent that continues its caller's conversation from this message
     /// on.
     pub(crate) fn joining(mut self, caller: &Self, joined: usize) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
@@ -40,12 +40,12 @@ impl RunContext {
         self
     }
 
-    /// Where this agent writes down what is said.
+    /// Returns where this agent records its messages.
     pub(crate) fn record(&self) -> &Record {
         &self.scope.place.record
     }
 
-    /// The handle for an agent that is called in the place of this one, or of what is left of it.
+    /// Returns the context of an agent that takes over from this one.
     pub(crate) fn replacing(mut self, caller: &Self) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let above = &caller.scope.place;
@@ -54,7 +54,7 @@ impl RunContext {
         self
     }
 
-    /// The conversation of this agent, which was asked this and may have begun before.
+    /// Returns the conversation of this agent, which has this request and may have started before.
     pub(crate) fn begin(&self, asked: &Messages) -> Messages {
         let RecordPlace { record, path, joined } = &self.scope.place;
         record.begin(path, asked, *joined)
@@ -66,12 +66,12 @@ impl RunContext {
         record.write(path, asked, *joined)
     }
 
-    /// The loop of this agent, which was asked this, has answered.
+    /// Records that the loop of this agent has responded to this request.
     pub(crate) fn answered(&self, asked: &Messages) {
         self.record().answered(self.scope.place.path.clone(), asked.clone());
     }
 
-    /// Whose turn it is in the conversation, as far as this agent is concerned.
+    /// Returns which agent continues, as seen from this one.
     pub(crate) fn turn(&self) -> Turn {
         let RecordPlace { record, path, .. } = &self.scope.place;
         let Some(turn) = record.turn_of() else { return Turn::Unknown };
@@ -84,18 +84,18 @@ impl RunContext {
         }
     }
 
-    /// It is this agent's turn.
+    /// Makes this agent the one that continues.
     pub(crate) fn take_turn(&self) {
         self.record().give_turn(self.scope.place.path.clone());
     }
 
-    /// It is the turn of an agent that goes on with this one's conversation.
+    /// Makes another agent continue this one's conversation.
     pub(crate) fn give_turn(&self, agent: &str) {
         self.record().give_turn(self.scope.place.below(agent));
     }
 
-    /// Where the conversation is held of an agent that works in this tool call, or side by side
-    /// with others in this team.
+    /// Returns where the conversation of an agent is held that works in this tool call, or in
+    /// parallel with others in this team.
     pub(crate) fn holds(&self, agent: &str) -> String {
         match &self.tool_call {
             Some(call) if !self.scope.is_in(call) => format!("{}/{agent}", call.name),
@@ -103,8 +103,8 @@ impl RunContext {
         }
     }
 
-    /// The conversation of an agent that works in this tool call and is asked this. Asked something
-    /// else than before, it begins anew.
+    /// Returns the conversation of an agent that works in this tool call with this request. With a
+    /// different request it starts over.
     pub(crate) fn working(&self, agent: &str, asked: &Message) -> Record {
         let at = self.holds(agent);
         let held = self.record().held(&at);
@@ -115,12 +115,12 @@ impl RunContext {
         })
     }
 
-    /// Whether this agent has opened its record.
+    /// Returns whether this agent has opened its record.
     pub(crate) fn has_opened(&self) -> bool {
         self.scope.place.joined.is_none()
     }
 
-    /// Whether no agent works above this one.
+    /// Returns whether no agent is above this one.
     pub(crate) fn is_outermost(&self) -> bool {
         self.scope.is_outermost()
     }

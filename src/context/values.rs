@@ -9,8 +9,8 @@ use crate::lock::lock;
 
 /// Values of any type under string keys, shared by everything in one run.
 ///
-/// Use it for what outlives a call: totals, caches, clocks. Data of one call belongs in its
-/// [`Extensions`](crate::call::Extensions), which parallel calls cannot mix up.
+/// Use it for data that outlives a call: totals, caches, clocks. Data of one call belongs in its
+/// [`Extensions`](crate::call::Extensions), which parallel calls do not share.
 ///
 /// ```
 /// use std::time::Instant;
@@ -26,16 +26,16 @@ use crate::lock::lock;
 #[derive(Default)]
 pub struct Values(Mutex<Option<HashMap<String, AnyValue>>>);
 
-/// The value under a key has another type than the one asked for.
+/// The value under a key has another type than requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value under `{key}` is a `{found}`, not a `{expected}`")]
 #[non_exhaustive]
 pub struct ValueTypeError {
     /// The key.
     pub key: String,
-    /// The type that was asked for.
+    /// The requested type.
     pub expected: &'static str,
-    /// The type that is there.
+    /// The actual type.
     pub found: &'static str,
 }
 
@@ -52,17 +52,17 @@ impl From<ValueTypeError> for Error {
 }
 
 impl Values {
-    /// Stores `value` under `key`, in place of what was there.
+    /// Stores `value` under `key`, replacing the previous value.
     pub fn set<T: Send + Sync + 'static>(&self, key: impl Into<String>, value: T) {
         let value = AnyValue::new(value);
         lock(&self.0).get_or_insert_default().insert(key.into(), value);
     }
 
-    /// The value under `key`, if there is one.
+    /// Returns the value under `key`, if there is one.
     ///
     /// # Errors
     ///
-    /// When the value there is not a `T`.
+    /// Fails if the value is not a `T`.
     pub fn get<T: Send + Sync + 'static>(
         &self,
         key: &str,
@@ -73,8 +73,8 @@ impl Values {
         value.downcast().map(Some).ok_or_else(|| ValueTypeError::new::<T>(key, found))
     }
 
-    /// Changes the value under `key`, beginning with the default where there is none, and returns
-    /// what `change` returns. No other change comes between; `change` must not use these values.
+    /// Changes the value under `key`, which starts as the default, and returns the result of
+    /// `change`. The change is atomic; `change` must not access these values.
     ///
     /// ```
     /// use tower_agent::RunContext;
@@ -89,7 +89,7 @@ impl Values {
     ///
     /// # Errors
     ///
-    /// When the value there is not a `T`.
+    /// Fails if the value is not a `T`.
     pub fn update<T, U>(
         &self,
         key: &str,
@@ -110,7 +110,7 @@ impl Values {
         Ok(result)
     }
 
-    /// Forgets the value under `key`; says whether there was one.
+    /// Removes the value under `key`; returns whether there was one.
     pub fn remove(&self, key: &str) -> bool {
         lock(&self.0).as_mut().is_some_and(|map| map.remove(key).is_some())
     }

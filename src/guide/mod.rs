@@ -1,4 +1,4 @@
-//! Longer texts: how conversations go on, who may say what, which guard to take, tower's layers, how to come from another framework, and what is proven of each.
+//! Guides: conversations, trust, middleware, tower's layers, and migration from other frameworks.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]

@@ -7,15 +7,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Message;
 
-/// How many messages stand in one piece of memory.
+/// Number of messages in a chunk.
 const CHUNK: usize = 32;
 
 type Chunk = Arc<Vec<Message>>;
 
-/// The messages of a conversation, first to last.
+/// The messages of a conversation, oldest first.
 ///
-/// Cloning is O(1): clones share what they hold. Appending happens in place, or copies the handles
-/// of the last few messages where another clone holds them too; the messages are never copied.
+/// Cloning is O(1): clones share their chunks. Appending happens in place, or copies the handles of
+/// the last few messages if another clone shares them; the messages themselves are never copied.
 ///
 /// ```
 /// use tower_agent::Message;
@@ -29,14 +29,14 @@ type Chunk = Arc<Vec<Message>>;
 /// ```
 #[derive(Clone, Default)]
 pub struct Messages {
-    /// All but the last chunk, of `CHUNK` messages each.
+    /// All chunks but the last, of `CHUNK` messages each.
     full: Option<Arc<Vec<Chunk>>>,
-    /// The last chunk. It is not empty while there are messages.
+    /// The last chunk; not empty while there are messages.
     tail: Option<Chunk>,
 }
 
 impl Messages {
-    /// No messages.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -54,21 +54,21 @@ impl Messages {
         }
     }
 
-    /// Takes the last message off.
+    /// Removes the last message and returns it.
     pub fn pop(&mut self) -> Option<Message> {
         let last = self.last().cloned()?;
         self.truncate(self.len() - 1);
         Some(last)
     }
 
-    /// Drops all but the first `len` messages.
+    /// Keeps the first `len` messages and drops the rest.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.len() {
             return;
         }
         let chunks = len.div_ceil(CHUNK);
         if chunks <= self.full().len() {
-            // One of the full chunks is the last now.
+            // The last of the full chunks becomes the tail.
             let full = self.full.as_mut().map(Arc::make_mut);
             self.tail = full.and_then(|full| full.drain(chunks.saturating_sub(1)..).next());
         }
@@ -83,19 +83,19 @@ impl Messages {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.full().len() * CHUNK + self.tail().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tail.is_none()
     }
 
-    /// The message at `index`.
+    /// Returns the message at `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Message> {
         match self.full().get(index / CHUNK) {
@@ -104,7 +104,8 @@ impl Messages {
         }
     }
 
-    /// The message at `index`, to change. Others that share the list keep the old one.
+    /// Returns the message at `index`, to change it. Other lists that share it keep the old
+    /// message.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut Message> {
         if index >= self.len() {
             return None;
@@ -116,19 +117,19 @@ impl Messages {
         Arc::make_mut(chunk).get_mut(index % CHUNK)
     }
 
-    /// The last message.
+    /// Returns the last message.
     #[must_use]
     pub fn last(&self) -> Option<&Message> {
         self.tail().last()
     }
 
-    /// All of them, first to last.
+    /// Returns an iterator over all messages, oldest first.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         self.range(0)
     }
 
-    /// Those from `start` on.
+    /// Returns an iterator over the messages from `start` on.
     #[must_use]
     pub fn range(&self, start: usize) -> Iter<'_> {
         let (full, tail) = (self.full(), self.tail());
@@ -158,7 +159,7 @@ impl Messages {
     }
 }
 
-/// In place, or to a copy with room for more where another holds the list too.
+/// Appends in place, or to a copy with spare capacity if another clone shares the list.
 fn append<T: Clone>(list: &mut Arc<Vec<T>>, item: T) {
     if let Some(own) = Arc::get_mut(list) {
         return own.push(item);
@@ -245,7 +246,7 @@ impl fmt::Debug for Messages {
     }
 }
 
-/// Walks over messages, from either end.
+/// An iterator over messages, from either end.
 #[derive(Clone)]
 pub struct Iter<'a> {
     front: slice::Iter<'a, Message>,

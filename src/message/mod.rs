@@ -1,4 +1,4 @@
-//! What is said: messages made of parts, and the list they stand in.
+//! Messages, made of parts, and lists of messages.
 
 mod arguments;
 mod messages;
@@ -25,18 +25,18 @@ pub(crate) use self::tool_call::is_call_id;
 pub use self::tool_call::{ToolCall, ToolResult};
 pub use self::usage::Usage;
 
-/// Who says a message.
+/// The role of a message's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Role {
-    /// Instructions that stand in the conversation.
+    /// Instructions within the conversation.
     System,
-    /// The person, or program, that asks.
+    /// The user or the calling program.
     User,
     /// The model.
     Assistant,
-    /// A tool, answering a call.
+    /// A tool, with the result of a call.
     Tool,
 }
 
@@ -64,73 +64,73 @@ struct Content {
 }
 
 impl Message {
-    /// A message of these parts.
+    /// Creates a message of these parts.
     #[must_use]
     pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
         let (parts, provider) = (parts.into_iter().collect(), ProviderData::default());
         Self(Arc::new(Content { role, parts, provider }))
     }
 
-    /// Instructions, as text.
+    /// Creates a system message with this text.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
         Self::new(Role::System, [Part::from_text(text)])
     }
 
-    /// What the user says, as text.
+    /// Creates a user message with this text.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::new(Role::User, [Part::from_text(text)])
     }
 
-    /// What the model says, as text.
+    /// Creates an assistant message with this text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new(Role::Assistant, [Part::from_text(text)])
     }
 
-    /// A tool's answer to a call.
+    /// Creates a message with the result of a tool call.
     #[must_use]
     pub fn tool(result: ToolResult) -> Self {
         Self::new(Role::Tool, [Part::ToolResult(result)])
     }
 
-    /// The same message with one more part.
+    /// Adds a part.
     #[must_use]
     pub fn with(mut self, part: Part) -> Self {
         self.parts_mut().push(part);
         self
     }
 
-    /// Who says it.
+    /// Returns the role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.0.role
     }
 
-    /// What it is made of.
+    /// Returns the parts.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         self.0.parts.as_slice()
     }
 
-    /// What it is made of, to change. Copies the parts if another clone shares them.
+    /// Returns the parts, to change them. Copies them if another clone shares them.
     pub fn parts_mut(&mut self) -> &mut Vec<Part> {
         Arc::make_mut(&mut self.0).parts.as_mut_vec()
     }
 
-    /// Whether they are clones of one another that nobody has changed since.
+    /// Returns whether both are clones of one another, without later changes.
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// All its text parts, joined.
+    /// Returns the text of all text parts, joined.
     #[must_use]
     pub fn text(&self) -> String {
         self.parts().iter().filter_map(Part::as_text).collect()
     }
 
-    /// The tool calls it asks for, in order.
+    /// Returns the tool calls, in order.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts().iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
@@ -138,7 +138,7 @@ impl Message {
         })
     }
 
-    /// The tool results it carries, in order.
+    /// Returns the tool results, in order.
     pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
         self.parts().iter().filter_map(|part| match part {
             Part::ToolResult(result) => Some(result),
@@ -146,13 +146,13 @@ impl Message {
         })
     }
 
-    /// What a provider added and must get back.
+    /// Returns provider data that must be sent back.
     #[must_use]
     pub fn provider(&self) -> &ProviderData {
         &self.0.provider
     }
 
-    /// What a provider added and must get back, to change.
+    /// Returns provider data that must be sent back, to change it.
     pub fn provider_mut(&mut self) -> &mut ProviderData {
         &mut Arc::make_mut(&mut self.0).provider
     }
@@ -174,14 +174,14 @@ impl fmt::Debug for Message {
 }
 
 impl From<&str> for Message {
-    /// What the user says.
+    /// Creates a user message.
     fn from(text: &str) -> Self {
         Self::user(text)
     }
 }
 
 impl From<String> for Message {
-    /// What the user says.
+    /// Creates a user message.
     fn from(text: String) -> Self {
         Self::user(text)
     }

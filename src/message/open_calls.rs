@@ -1,4 +1,4 @@
-//! Tool calls that wait for an answer from outside.
+//! Tool calls without a result.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Messages {
-    /// Returns the tool calls of the last turn that have no answer, in the model's order. None are
-    /// open once the user has spoken.
+    /// Returns the tool calls of the last turn that have no result, in the model's order. A later
+    /// user message closes them.
     ///
     /// ```
     /// use serde_json::json;
@@ -39,18 +39,18 @@ impl Messages {
         calls.filter(move |call| !answered.contains(&*call.id))
     }
 
-    /// Answers an [open call](Self::open_calls) in its tool's place. A run that goes on with these
+    /// Adds the result of an [open call](Self::open_calls). A run that continues with these
     /// messages does not call the tool.
     ///
     /// # Errors
     ///
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) when no call of this id is open.
+    /// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if no call with this id is open.
     pub fn answer(&mut self, id: &str, value: impl Into<Value>) -> Result<()> {
         let Some(call) = self.open_calls().find(|call| &*call.id == id) else {
             let open: Vec<_> = self.open_calls().map(|call| &*call.id).collect();
             let message = match &open[..] {
-                [] => format!("the tool call `{id}` is not open: no call is"),
-                open => format!("the tool call `{id}` is not open; open are: {}", open.join(", ")),
+                [] => format!("tool call `{id}` is not open; there are no open calls"),
+                open => format!("tool call `{id}` is not open; open calls: {}", open.join(", ")),
             };
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         };

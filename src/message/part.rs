@@ -3,94 +3,94 @@ use serde_json::Value;
 
 use super::{ProviderData, ToolCall, ToolResult};
 
-/// One piece of a message.
+/// One part of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// Words.
+    /// Text.
     Text(Text),
-    /// What the model thought before it spoke.
+    /// The model's reasoning.
     Reasoning(Reasoning),
-    /// A picture.
+    /// An image.
     Image(Image),
-    /// The model asks for a tool.
+    /// A tool call of the model.
     ToolCall(ToolCall),
-    /// A tool has answered.
+    /// The result of a tool call.
     ToolResult(ToolResult),
-    /// A piece only one provider knows, which it must get back unchanged.
+    /// A part specific to one provider, sent back unchanged.
     Provider(ProviderData),
 }
 
-/// Words.
+/// A text part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Text {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// What a provider added and must get back.
+    /// Provider data that must be sent back.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
 }
 
-/// What the model thought before it spoke.
+/// The model's reasoning.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Reasoning {
-    /// The thoughts, or their summary; empty where the provider keeps them to itself.
+    /// The reasoning or its summary; empty if the provider does not reveal it.
     pub text: String,
-    /// What a provider added and must get back: a signature, an encrypted form.
+    /// Provider data that must be sent back: a signature, an encrypted form.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
 }
 
-/// A picture.
+/// An image part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Image {
-    /// Where the picture is.
+    /// The source of the image.
     pub source: ImageSource,
-    /// What a provider added and must get back.
+    /// Provider data that must be sent back.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
 }
 
-/// Where a picture is.
+/// The source of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ImageSource {
-    /// At an address that the provider can read.
+    /// A URL that the provider can read.
     Url(String),
-    /// Here, in base64.
+    /// Inline data, in base64.
     Base64 {
-        /// Such as `image/png`.
+        /// The media type, such as `image/png`.
         media_type: String,
-        /// The bytes, in base64.
+        /// The data, in base64.
         data: String,
     },
 }
 
 impl Part {
-    /// Words.
+    /// Creates a text part.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         Self::Text(Text { text: text.into(), ..Text::default() })
     }
 
-    /// What the model thought before it spoke.
+    /// Creates a reasoning part.
     #[must_use]
     pub fn reasoning(text: impl Into<String>) -> Self {
         Self::Reasoning(Reasoning { text: text.into(), ..Reasoning::default() })
     }
 
-    /// A picture at an address.
+    /// Creates an image part with a URL.
     #[must_use]
     pub fn image_url(url: impl Into<String>) -> Self {
         Self::image(ImageSource::Url(url.into()))
     }
 
-    /// A picture in base64; `media_type` is such as `image/png`.
+    /// Creates an image part with data in base64; `media_type` is, for example, `image/png`.
     #[must_use]
     pub fn image_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
         Self::image(ImageSource::Base64 { media_type: media_type.into(), data: data.into() })
@@ -100,7 +100,7 @@ impl Part {
         Self::Image(Image { source, provider: ProviderData::default() })
     }
 
-    /// The words, if this is a text part.
+    /// Returns the text, if this is a text part.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -122,7 +122,7 @@ impl From<ToolResult> for Part {
     }
 }
 
-/// A JSON string becomes its words, anything else its JSON.
+/// Converts a JSON string to its text, and any other value to its JSON.
 impl From<&Value> for Part {
     fn from(value: &Value) -> Self {
         Self::from_text(match value {

@@ -2,11 +2,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Part;
 
-/// The parts of a message. Nearly all messages have one: it stands where the message does, without
-/// an allocation of its own.
+/// The parts of a message. Most messages have one, which is stored inline, without an allocation of
+/// its own.
 #[derive(Clone)]
 pub(super) struct Parts {
-    /// All there is, if there is one.
+    /// The only part, if there is one.
     one: Option<Part>,
     many: Vec<Part>,
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-/// What a provider added to a piece of the conversation and must get back with it.
+/// Provider data of a part of the conversation, which must be sent back with it.
 ///
-/// Kept apart by provider, so that a conversation can move from one to another.
+/// It is stored by provider, so that a conversation can move from one provider to another.
 ///
 /// ```
 /// use serde_json::json;
@@ -22,25 +22,25 @@ use serde_json::Value;
 pub struct ProviderData(Option<Arc<BTreeMap<String, Value>>>);
 
 impl ProviderData {
-    /// What `provider` added.
+    /// Returns the data of `provider`.
     #[must_use]
     pub fn get(&self, provider: &str) -> Option<&Value> {
         self.0.as_ref()?.get(provider)
     }
 
-    /// Keeps `value` for `provider`, in place of what it added before.
+    /// Stores the data of `provider`, replacing the previous data.
     pub fn set(&mut self, provider: impl Into<String>, value: Value) {
         Arc::make_mut(self.0.get_or_insert_default()).insert(provider.into(), value);
     }
 
-    /// Whether no provider added anything.
+    /// Returns whether there is no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|map| map.is_empty())
     }
 }
 
-/// As the map it stands for: a tagged enum cannot hold an option.
+/// Serialised as a map, because a tagged enum cannot contain an option.
 impl Serialize for ProviderData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().flat_map(|map| map.iter()))

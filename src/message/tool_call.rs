@@ -4,24 +4,24 @@ use serde::{Deserialize, Serialize};
 
 use super::{Arguments, Part, ProviderData};
 
-/// The model asks for a tool. Cloning is O(1).
+/// A tool call of the model. Cloning is O(1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// The provider's name for this call; the result carries it back. An agent gives a call of its
-    /// model another where it is empty, another call's of the same answer, or longer than 16 KiB.
+    /// The provider's id of the call, which the result refers to. An agent replaces an id that is
+    /// empty, used twice in one response, or longer than 16 KiB.
     pub id: Arc<str>,
-    /// The tool.
+    /// The name of the tool.
     pub name: Arc<str>,
     /// The arguments, as the model wrote them.
     pub arguments: Arguments,
-    /// What a provider added and must get back.
+    /// Provider data that must be sent back.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
 }
 
 impl ToolCall {
-    /// A call of the tool `name`.
+    /// Creates a call of the tool `name`.
     ///
     /// ```
     /// use serde_json::json;
@@ -51,24 +51,24 @@ impl ToolCall {
     }
 }
 
-/// How many bytes of a provider's id for a call are taken: some carry signatures in it. It stands
-/// in every event of the call.
+/// The maximum length of a call id in bytes: some providers put signatures into it. Every event of
+/// the call contains it.
 const MAX_CALL_ID: usize = 16 * 1024;
 
-/// Whether answers can be matched by this id.
+/// Returns whether results can be matched by this id.
 pub(crate) fn is_call_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= MAX_CALL_ID
 }
 
-/// What the model is shown of a tool's answer.
+/// The result of a tool call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolResult {
-    /// The call that this answers.
+    /// The id of the call.
     pub call_id: Arc<str>,
-    /// The tool.
+    /// The name of the tool.
     pub name: Arc<str>,
-    /// What the model reads.
+    /// The parts that the model reads.
     pub parts: Vec<Part>,
     /// Whether the tool failed.
     #[serde(default)]
@@ -76,7 +76,7 @@ pub struct ToolResult {
 }
 
 impl ToolResult {
-    /// The answer to `call`.
+    /// Creates the result of `call`.
     #[must_use]
     pub fn new(call: &ToolCall, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
@@ -87,14 +87,14 @@ impl ToolResult {
         }
     }
 
-    /// The same answer, as a failure.
+    /// Marks the result as a failure.
     #[must_use]
     pub fn failed(mut self) -> Self {
         self.is_error = true;
         self
     }
 
-    /// All its text parts, joined.
+    /// Returns the text of all text parts, joined.
     #[must_use]
     pub fn text(&self) -> String {
         self.parts.iter().filter_map(Part::as_text).collect()

@@ -2,25 +2,25 @@ use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens that a call, or a whole run, has used. Zero where the provider did not say.
+/// The tokens used by a call or a whole run. Zero if the provider did not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Tokens read, cached ones included.
+    /// Input tokens, cached ones included.
     pub input_tokens: u64,
-    /// Tokens written, reasoning included.
+    /// Output tokens, reasoning included.
     pub output_tokens: u64,
-    /// Of the tokens read, those served from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cached_input_tokens: u64,
-    /// Of the tokens read, those written to the provider's cache.
+    /// Input tokens written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// Of the tokens written, those spent on reasoning.
+    /// Output tokens spent on reasoning.
     pub reasoning_tokens: u64,
 }
 
 impl Usage {
-    /// So many tokens read and written.
+    /// Creates a usage of input and output tokens.
     #[must_use]
     pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Usage {
         }
     }
 
-    /// Tokens read and written together.
+    /// Returns the sum of input and output tokens.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
@@ -62,7 +62,7 @@ impl Add for Usage {
     }
 }
 
-/// What was used since an earlier count.
+/// Returns the usage since an earlier count.
 impl Sub for Usage {
     type Output = Self;
 

@@ -333,7 +333,7 @@ async fn the_iterations_are_bounded() {
     assert_eq!(error.kind(), ErrorKind::MaxIterations);
     assert_eq!(
         error.to_string(),
-        "agent call of agent `agent`: too many iterations: 3 model calls and no answer; \
+        "agent call of agent `agent`: too many iterations: no final answer after 3 model calls; \
          raise `max_iterations`, or stop earlier with `stop_when`"
     );
 

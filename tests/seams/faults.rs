@@ -263,7 +263,7 @@ fn agents_without_end_are_an_error_and_no_overflow() {
             let result = run_chain(link, 100, is_guarded, is_streamed, None);
             if matches!(link, Link::Tool) {
                 let told = result.unwrap().text();
-                let start = "too many nested agents: 11 agents are at work";
+                let start = "too many nested agents: depth 11";
                 assert!(told.starts_with(start), "the model is told: {told}");
             } else {
                 let error = result.unwrap_err();

@@ -249,7 +249,7 @@ fn no_call_is_open_once_the_user_has_spoken() {
     messages.push(Message::user("Never mind."));
     assert_eq!(messages.open_calls().count(), 0);
     let error = messages.answer("call_1", 1).unwrap_err();
-    assert!(error.message().contains("no call is"), "{error}");
+    assert!(error.message().contains("no open calls"), "{error}");
 }
 
 // Three programs of a first hour.

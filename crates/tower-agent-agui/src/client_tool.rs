@@ -1,4 +1,4 @@
-//! Tools that the front end runs itself.
+//! Tools that the client executes itself.
 
 use serde_json::Value;
 use tower::service_fn;
@@ -8,11 +8,11 @@ use tower_agent::Request;
 use tower_agent::error::{Error, Interrupt, Result};
 use tower_agent::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
-/// Why a run waits that a front end's own tool was called in.
+/// The interrupt reason of a run that waits for a client tool.
 pub(super) const REASON: &str = "client_tool";
 
-/// The front end's tools, as tools of the run: a call of one ends the run, and waits for the
-/// front end's answer.
+/// Returns the client's tools as tools of the run. A call of one ends the run, which then waits for
+/// the client's result.
 pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
     let mut tools = ToolSet::new();
     for (index, tool) in declared.iter().enumerate() {
@@ -21,7 +21,7 @@ pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
             None | Some(Value::Null) => {}
             Some(Value::Object(parameters)) => {
                 let mut parameters = parameters.clone();
-                // What front ends leave out; another type is refused below.
+                // Clients may omit it; another type is rejected below.
                 parameters.entry("type").or_insert_with(|| "object".into());
                 declaration = declaration.with_parameters(parameters.into());
             }

@@ -1,4 +1,4 @@
-//! What a front end asks for, as a request for an agent.
+//! Converts the client's input to a request for an agent.
 
 use std::collections::HashSet;
 
@@ -10,8 +10,8 @@ use tower_agent::callback::{Bundle, before_model};
 use tower_agent::context::State;
 use tower_agent::tool::ToolSet;
 
-/// What an input says beside the conversation: the state, the front end's own tools, and what it
-/// wants the agent to know. The forwarded properties are the application's.
+/// The input besides the conversation: the state, the client's tools, and the context for the
+/// agent. The forwarded properties are left to the application.
 pub(super) struct Said {
     state: State,
     tools: ToolSet,
@@ -23,12 +23,12 @@ impl Said {
     ///
     /// # Errors
     ///
-    /// The state or a tool's schema is no object, two tools have one name, one interrupt is
-    /// answered twice, or a name is too long.
+    /// Fails if the state or a tool's schema is not an object, two tools have the same name, an
+    /// interrupt is answered twice, or an id is too long.
     pub(super) fn read(input: &RunAgentInput) -> Result<Self, InputError> {
         for (path, name) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
             if name.len() > LONGEST_NAME {
-                let why = format!("the name is longer than {LONGEST_NAME} bytes");
+                let why = format!("the id is longer than {LONGEST_NAME} bytes");
                 return Err(InputError::new(path, why));
             }
         }
@@ -37,7 +37,7 @@ impl Said {
         Ok(Self { state: state(input.state.as_ref())?, tools, told: told(&input.context) })
     }
 
-    /// The request that says it, too.
+    /// Adds the input to a request.
     pub(super) fn ask(self, request: AgentRequest, input: &RunAgentInput) -> AgentRequest {
         let request =
             request.with_run_id(input.run_id.clone()).with_state(self.state).with_tools(self.tools);
@@ -47,7 +47,7 @@ impl Said {
     }
 }
 
-/// It stands in every event.
+/// Every event contains it.
 const LONGEST_NAME: usize = 1024;
 
 fn state(state: Option<&Value>) -> Result<State, InputError> {
@@ -58,7 +58,7 @@ fn state(state: Option<&Value>) -> Result<State, InputError> {
     }
 }
 
-/// Which of two answers is meant, nobody can tell.
+/// Rejects ambiguous answers.
 fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
     let mut answered = HashSet::new();
     match resume.iter().position(|entry| !answered.insert(&entry.interrupt_id)) {
@@ -70,7 +70,7 @@ fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
     }
 }
 
-/// What the model is told of the front end's context.
+/// Returns the client's context as text for the model.
 fn told(context: &[Context]) -> Option<String> {
     let lines =
         context.iter().map(|Context { description, value }| format!("{description}: {value}"));

@@ -1,58 +1,58 @@
 //! `RunAgentInput -> Event*`
 //!
-//! AG-UI 1.0, the protocol between an agent's server and a front end: the front end posts a
-//! [`RunAgentInput`], the server answers with a stream of [`Event`]s.
+//! AG-UI 1.0, the protocol between an agent's server and a client: the client posts a
+//! [`RunAgentInput`], and the server responds with a stream of [`Event`]s.
 //!
 //! | | |
 //! |---|---|
-//! | [`Event`], [`RunAgentInput`], [`Message`] and what they hold | what travels |
-//! | [`order`] | [`OrderKeeper`]: what leaves is in an order that the front end accepts |
-//! | [`conversation`] | messages to and from [`tower_agent::message::Messages`]; [`Conversation`]: what the front end has |
+//! | [`Event`], [`RunAgentInput`], [`Message`] and their parts | the protocol's types |
+//! | [`order`] | [`OrderKeeper`]: keeps events in an order that the client accepts |
+//! | [`conversation`] | converts messages to and from [`tower_agent::message::Messages`]; [`Conversation`]: the messages that the client has |
 //! | [`sse`] | events as bytes |
-//! | [`translate`] | an agent's events to the front end's: the fourth call, with callbacks and layers |
-//! | [`server`] | an agent behind HTTP |
-//! | [`threads`] | what the server knows of its threads, and where that is kept |
+//! | [`translate`] | converts an agent's events to the client's: the fourth call, with callbacks and layers |
+//! | [`server`] | serves an agent over HTTP |
+//! | [`threads`] | the server's data about its threads, and the stores for it |
 //!
-//! # Who may say what
+//! # Trust
 //!
-//! What the model said, what a tool answered and what was asked is the server's to know. It keeps
-//! that itself, and believes the front end only what is the front end's to say:
+//! The server itself keeps what the model said, what tools returned and which interrupts are open.
+//! From the client it accepts only the client's own data:
 //!
-//! | in the input | counts |
+//! | in the input | effect |
 //! |---|---|
-//! | user, system and developer messages with a new id | as they are |
-//! | messages that the server knows, by their ids | as the server has them, whatever the front end has made of them |
-//! | results of tools that the front end declared, for calls that the server handed out | as they are |
-//! | results of the server's own tools | as the server has them; refused where it has none |
-//! | assistant and reasoning messages that the server does not know | refused; left out, if they are of a run of the thread that broke off |
-//! | answers to questions (`resume`) | if the question is open in this very thread, once, for the call and the arguments that were asked about; else refused, where they give consent |
-//! | state, context, tools, forwarded properties, names | as they are: nothing that a guard relies on belongs there |
-//! | activities, messages of agents within the agent | not at all: no model reads them |
+//! | user, system and developer messages with a new id | accepted |
+//! | messages whose ids the server knows | the server's version is used, whatever the client changed |
+//! | results of the client's tools, for calls that the server sent | accepted |
+//! | results of the server's own tools | the server's version is used; rejected if there is none |
+//! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |
+//! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
+//! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
+//! | activities, messages of subagents | ignored: no model reads them |
 //!
-//! A known message that is left out is dropped from the conversation, a new one in its place is a
-//! branch, and a known one that comes back belongs to it again: the run goes on from the server's
-//! own version of what is kept. A call and its answer stay or go together. While a question is
-//! open, only the conversation that it was asked in can answer it. To change a user's message give
-//! the new one a new id.
+//! If the client omits a known message, it is dropped from the conversation. A new message in its
+//! place starts a branch, and a known message that reappears belongs to the conversation again. The
+//! run continues from the server's version of the kept messages. A call and its result are kept or
+//! dropped together. An open interrupt can be answered only in the conversation that raised it. To
+//! change a user message, send the new one with a new id.
 //!
-//! Of a thread that the server does not know (it is new, was dropped, or belongs to another) the
-//! input is the front end's account: words for the model to read. Tool calls and their answers in
-//! it become notes in the user's name, and an answer to a question is refused.
+//! If the server does not know the thread (it is new, was evicted, or belongs to another
+//! principal), the input is only text for the model to read: tool calls and results in it become
+//! notes in the user's name, and answers to interrupts are rejected.
 //!
-//! | with | holds |
+//! | with | guarantee |
 //! |---|---|
-//! | a store (the default: [`MemoryThreads`](threads::MemoryThreads), in this process) | an answer is claimed before the run begins, and a tool's answer is saved before the front end is told: of any number of requests for one thread one runs, and **an approved call is made once at most**, also where the run fails, the sender goes away or the process dies |
-//! | [`stateless`](AgUiBuilder::stateless) and a key | the same as far as one process can tell: another that has the key, or this one after a restart, takes an answer again |
-//! | [`principal`](AgUiBuilder::principal) | a thread is its principal's; the name of another's is as good as unknown |
-//! | no principal | any sender who knows the name of a thread speaks in it and answers its questions: use names that cannot be guessed, or one user |
-//! | no store and no key | cannot be built: there is no way to let a front end speak for the model |
+//! | a store (default: [`MemoryThreads`](threads::MemoryThreads), in this process) | an answer is claimed before the run starts, and a tool result is saved before the client receives it. Of concurrent requests for one thread only one runs, and **an approved call runs at most once**, even if the run fails, the client disconnects or the process dies |
+//! | [`stateless`](AgUiBuilder::stateless) and a key | the same within one process: another process with the key, or this one after a restart, accepts an answer again |
+//! | [`principal`](AgUiBuilder::principal) | a thread belongs to its principal; to others it is unknown |
+//! | no principal | any client that knows the id of a thread can continue it and answer its interrupts: use ids that cannot be guessed, or serve one user |
+//! | no store and no key | not possible: no configuration lets a client speak for the model |
 //!
-//! At least once holds nowhere: a call that had begun when its run broke off is not made again,
-//! unless its [effect](tower_agent::tool::Effect) says that it may be; the model is told that what it
-//! did is not known, and may ask for it anew, which is another call and another question. After a
-//! run that broke off, the same `resume` is taken again: the first answer stands, and the run goes
-//! on behind what was done. The calls of a run that broke off and their answers stay in the
-//! conversation, also where the front end never heard of them.
+//! There is no at-least-once guarantee. If a run breaks off during a call, the call is not repeated
+//! unless its [effect](tower_agent::tool::Effect) allows it. The model reads that the outcome is
+//! unknown and may call again, which is a new call and a new approval. After a run that broke off,
+//! the same `resume` is accepted again: the first answer counts, and the run continues after the
+//! work already done. Calls and results of a run that broke off stay in the conversation, even if
+//! the client never received them.
 //!
 //! # Example
 //!

@@ -1,9 +1,8 @@
-//! Locks that outlive a panic.
+//! Locks that ignore poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a mutex guards. Nothing here leaves it half changed when it panics, so a poisoned lock
-/// still guards something whole.
+/// Locks a mutex, ignoring poisoning: no code here leaves the data half changed when it panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,34 +20,33 @@ use tower_agent::callback::LayerInner;
 use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
 
-/// A run, as a stream of what a front end is sent; [`AgUi::run`](super::AgUi::run) makes it.
+/// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
 ///
-/// What leaves is in an order that the front end accepts, whatever callbacks do, and ends with
-/// exactly one `RUN_FINISHED` or `RUN_ERROR`. Dropping it stops the agent, and keeps what it has
-/// done.
+/// The events are in an order that the client accepts, whatever callbacks do, and end with exactly
+/// one `RUN_FINISHED` or `RUN_ERROR`. Dropping the stream stops the agent and saves its progress.
 #[must_use = "a run does nothing until its stream is read"]
 pub struct AgUiRun {
     agent: Option<RunStream>,
     keeper: Keeper,
-    /// What was done, on its way into the store. Nobody is told of it before.
+    /// A save in progress. The events that depend on it wait.
     saving: Option<BoxFuture<'static, Result<(), BoxError>>>,
-    /// What is told once that is done.
+    /// The event that waits for the save.
     held: Option<stream::Event>,
-    /// What was done, for the front end to keep. It leaves before the end.
+    /// The sealed thread for the client, emitted before the end.
     sealed: Option<Event>,
-    /// Nothing more is kept.
+    /// Nothing more is saved.
     is_kept: bool,
-    /// What was done could not be kept.
+    /// A save has failed.
     is_lost: bool,
     run: Arc<TranslateRun>,
-    /// `None` if nothing stands around the translation.
+    /// `None` if there are no callbacks or layers around the translation.
     stack: Option<LayerInner<TranslateRequest>>,
     translating: Option<BoxFuture<'static, Result<TranslateResponse>>>,
-    /// How the agent's run has ended.
+    /// The end of the agent's run.
     end: Option<stream::Event>,
     order: OrderKeeper,
     translated: Vec<Event>,
-    /// What leaves next; the last first, once it is all in order.
+    /// The next events; last first, once they are in order.
     out: Vec<Event>,
 }
 
@@ -80,7 +79,7 @@ impl AgUiRun {
         }
     }
 
-    /// The agent tells this: it is kept before, where it must be.
+    /// Takes an event of the agent, which is saved first if necessary.
     #[inline]
     fn hear(&mut self, event: stream::Event) -> Option<Event> {
         let progress = match &event.kind {
@@ -105,7 +104,7 @@ impl AgUiRun {
             Kept::Saving(saving) => {
                 self.saving = Some(match self.saving.take() {
                     None => saving,
-                    // One after the other: each expects the version that the other leaves.
+                    // In order: each save expects the version of the previous one.
                     Some(first) => Box::pin(async move {
                         first.await?;
                         saving.await
@@ -115,7 +114,7 @@ impl AgUiRun {
         }
     }
 
-    /// An agent's event begins its way out.
+    /// Starts to translate an event.
     fn take(&mut self, event: stream::Event) -> Option<Event> {
         if is_end(&event) {
             self.end = Some(event.clone());
@@ -137,8 +136,8 @@ impl AgUiRun {
         None
     }
 
-    /// Nothing stands around the translation. Nearly every event is one more piece of what the
-    /// last was a piece of, and is out at once.
+    /// Translates an event without callbacks or layers. Nearly every event is another piece of the
+    /// same entity and is emitted at once.
     fn pass(&mut self, event: stream::Event) -> Option<Event> {
         match translate_piece(event) {
             Ok(piece) if self.order.goes_on(&piece) => {
@@ -159,7 +158,7 @@ impl AgUiRun {
         self.send();
     }
 
-    /// What was translated goes out, in order.
+    /// Emits translated events, in order.
     fn send(&mut self) {
         for event in self.translated.drain(..) {
             if is_last(&event)
@@ -186,7 +185,7 @@ impl AgUiRun {
 
     fn leave(&mut self) {
         if self.order.is_over() {
-            // Nothing that the agent does can leave any more.
+            // No further event of the agent can be emitted.
             self.keep(Progress::Cut);
             self.agent = None;
         }
@@ -195,28 +194,28 @@ impl AgUiRun {
         self.out.reverse();
     }
 
-    /// What was done is not kept, so nobody is told of it. It is tried once more, as what a run that
-    /// broke off has done: until something is kept, the thread is this run's.
+    /// Handles a failed save: its events are not emitted. The progress is saved once more as that
+    /// of a run that broke off; until a save succeeds, the run keeps the thread.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::error!(%error, "what a run has done was not saved");
+        tracing::error!(%error, "failed to save the progress of a run");
         self.is_kept = std::mem::replace(&mut self.is_lost, true);
         self.keep(Progress::Cut);
-        let message = "what this run has done could not be kept: it was stopped";
+        let message = "the progress of this run could not be saved, so it was stopped";
         let error = RunError::new(message).with_code("thread_store");
         if !self.order.is_over() {
-            // What was about to leave tells of it.
+            // The pending events report the unsaved progress.
             self.out.clear();
             self.order.fail(error, &mut self.out);
             self.leave();
         }
     }
 
-    /// The agent has no more to tell.
+    /// Handles the end of the agent's events.
     fn finish(&mut self) {
         self.keep(Progress::Cut);
         self.agent = None;
         match self.end.take() {
-            // The end is sent, whatever callbacks made of it.
+            // The end is always sent, whatever callbacks return.
             Some(end) if !self.order.is_over() => self.translate(end),
             _ => {
                 self.order.finish(&mut self.out);
@@ -292,7 +291,7 @@ impl Stream for AgUiRun {
 }
 
 impl Drop for AgUiRun {
-    /// What was done is kept, also of a run that nobody reads to its end.
+    /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
         self.keep(Progress::Cut);
         self.agent = None;

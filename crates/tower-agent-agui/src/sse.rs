@@ -1,5 +1,5 @@
-//! Events as server-sent events: one `data:` line each, and an empty line. Lines end in LF; the
-//! protocol allows nothing else.
+//! Writes events as server-sent events: one `data:` line each, and an empty line. Lines end in LF,
+//! as the protocol requires.
 //!
 //! ```
 //! use tower_agent_agui::{Event, sse};
@@ -18,21 +18,21 @@ use bytes::Bytes;
 use super::{Event, EventKind};
 use tower_agent::error::{Error, ErrorKind, Result};
 
-/// The type of the stream, for the header `content-type`.
+/// The media type of the stream, for the `content-type` header.
 pub const CONTENT_TYPE: &str = "text/event-stream";
 
-/// A comment, to be sent now and then so that nobody on the way takes the connection for dead.
+/// A comment to send at intervals, so that proxies do not close an idle connection.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// Writes events, one after another.
 ///
-/// What the pieces of one message have in common is written as JSON once.
+/// The common part of a message's pieces is serialised once.
 #[derive(Debug, Default)]
 pub struct Writer {
     last: Option<Head>,
 }
 
-/// How the line of a piece begins, up to what it says.
+/// The start of a piece's line, up to its text.
 #[derive(Debug)]
 struct Head {
     kind: Discriminant<EventKind>,
@@ -41,7 +41,7 @@ struct Head {
 }
 
 impl Writer {
-    /// One that has written nothing.
+    /// Creates a writer.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -51,13 +51,13 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Of the kind [`Other`](ErrorKind::Other), if the event cannot be written as JSON; `bytes` is
-    /// then as it was.
+    /// Fails with the kind [`Other`](ErrorKind::Other) if the event cannot be serialised; `bytes`
+    /// is then unchanged.
     pub fn write(&mut self, event: &Event, bytes: &mut Vec<u8>) -> Result<()> {
         let before = bytes.len();
         self.append(event, bytes).map_err(|error| {
             bytes.truncate(before);
-            let what = format!("the event {} cannot be written as JSON", event.kind.name());
+            let what = format!("cannot serialise the event {}", event.kind.name());
             Error::new(ErrorKind::Other, what).with_source(error)
         })
     }
@@ -76,7 +76,7 @@ impl Writer {
             bytes.extend_from_slice(b"data: ");
             serde_json::to_writer(&mut *bytes, event)?;
             if let Some((id, more)) = piece {
-                // What it says comes last.
+                // The text comes last.
                 let rest = serde_json::to_string(more)?.len() + 1;
                 let head = bytes[before..bytes.len() - rest].to_vec();
                 self.last = Some(Head { kind, id: id.clone(), bytes: head });

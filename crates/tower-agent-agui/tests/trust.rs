@@ -181,7 +181,7 @@ fn the_account_of_an_unknown_thread_is_for_the_model_to_read() {
     assert_eq!(words.len(), 4);
     assert_eq!(words[1], (Role::Assistant, "Wait.".to_owned()));
     assert_eq!(words[2].0, Role::User, "nobody proves that a tool said it");
-    for part in ["as the front end tells it", "add", "{\"a\":1}", "3"] {
+    for part in ["as reported by the client", "add", "{\"a\":1}", "3"] {
         assert!(words[2].1.contains(part), "{part}: {}", words[2].1);
     }
 }

@@ -1,4 +1,4 @@
-//! Models at the far end of a network. Each module speaks one protocol over any HTTP service.
+//! Models reached over a network. Each module implements one protocol over any HTTP service.
 //!
 //! ```text
 //! Service<ModelRequest>  =  protocol  over  Service<http::Request>

@@ -1,4 +1,4 @@
-//! Calculations, and how they are said.
+//! Calculations and their text.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expr {
     Number(f64),
-    /// So many hundredths; of what, the expression around it says.
+    /// A percentage; the surrounding expression says of what.
     Percent(Box<Self>),
     PercentOf(Box<Self>, Box<Self>),
     Binary(Operator, Box<Self>, Box<Self>),
@@ -25,7 +25,7 @@ impl Expr {
         Self::Binary(operator, Box::new(left), Box::new(right))
     }
 
-    /// How tightly it holds together; what holds less needs brackets inside what holds more.
+    /// Returns the operator precedence; an operand with a lower one needs brackets.
     fn strength(&self) -> u8 {
         match self {
             Self::Binary(operator, ..) => operator.strength(),
@@ -84,7 +84,7 @@ impl fmt::Display for Operator {
     }
 }
 
-/// A number as one writes it by hand: twelve significant digits, no zeros at the end.
+/// A number as people write it: twelve significant digits, no trailing zeros.
 pub(super) struct Decimal(pub(super) f64);
 
 impl fmt::Display for Decimal {

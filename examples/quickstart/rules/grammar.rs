@@ -1,4 +1,4 @@
-//! What the rules understand.
+//! The grammar of the rules.
 //!
 //! ```text
 //! message     = [ sentence ] { end [ sentence ] } ;
@@ -27,30 +27,30 @@
 //! ```
 //!
 //! Products bind tighter than sums, both from the left. A joint before an operator closes what
-//! came before it: `2 + 3, times 4` is 20.
+//! precedes it: `2 + 3, times 4` is 20.
 //!
-//! `10% of 80` is 8. As on a pocket calculator `80 plus 10%` is 88, and `10% off 80`, which is
-//! `80 minus 10%`, is 72. Everywhere else `10%` is 0.1.
+//! `10% of 80` is 8. As on a pocket calculator `80 plus 10%` is 88, and `10% off 80`, which is `80
+//! minus 10%`, is 72. Everywhere else `10%` is 0.1.
 //!
-//! Case does not matter. A sentence that does not fit, or is longer than 500 words and signs, is
+//! Case does not matter. A sentence that does not match, or has more than 500 words and signs, is
 //! not understood; the sentences beside it are.
 
 use super::expr::{Expr, Operator};
 use super::token::{Token, tokens};
 
-/// One thing that the user wants.
+/// One request of the user.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wish {
     Calculate(Expr),
     DeleteEverything,
-    /// What, the rules do not understand.
+    /// The rules do not understand it.
     Unknown,
 }
 
-/// The longest sentence: each open bracket in it is a level of recursion.
+/// The maximum length of a sentence: each open bracket in it is a level of recursion.
 const MAX_TOKENS: usize = 500;
 
-/// What a message asks for, in order.
+/// Returns the requests in a message, in order.
 pub(super) fn understand(text: &str) -> Vec<Wish> {
     let tokens = tokens(&text.to_lowercase());
     let sentences = tokens.split(|token| *token == Token::End).filter(|rest| !rest.is_empty());
@@ -61,7 +61,8 @@ pub(super) fn understand(text: &str) -> Vec<Wish> {
     wishes.flat_map(|wishes| wishes.unwrap_or_else(|| vec![Wish::Unknown])).collect()
 }
 
-/// Reads a sentence; every method is a rule of the grammar, and `None` says that it does not fit.
+/// Parses a sentence; every method is a rule of the grammar and returns `None` if it does not
+/// match.
 struct Parser<'a> {
     rest: &'a [Token],
 }
@@ -88,7 +89,7 @@ impl Parser<'_> {
         Some(Wish::Calculate(sum))
     }
 
-    /// Passes over joints, if an operator follows them.
+    /// Skips joints, if an operator follows them.
     fn skip_to_operator(&mut self) -> bool {
         let joints = self.rest.iter().take_while(|token| **token == Token::Joint).count();
         let found = joints > 0 && matches!(self.rest.get(joints), Some(Token::Infix(_)));
@@ -159,7 +160,7 @@ impl Parser<'_> {
         found
     }
 
-    /// Passes over any number of these; says whether there was one.
+    /// Skips any number of these; returns whether there was one.
     fn skip(&mut self, unwanted: Token) -> bool {
         let mut found = false;
         while self.eat(unwanted) {

@@ -1,15 +1,15 @@
-//! A model that needs no network: a few rules that do arithmetic with tools.
+//! A model without a network: a few rules that do arithmetic with tools.
 //!
 //! ```text
 //! Rules: Service<ModelRequest, Response = ModelResponse>
 //! ```
 //!
-//! It is small, but it does what a provider does. It keeps nothing between calls: each call reads
-//! the last question in the transcript ([`grammar`] says what it understands), matches the tool
-//! results that follow it to the steps it planned, and asks for every step whose numbers are now
-//! known, side by side. When no step is left, it answers from the results. It never computes.
+//! It is small, but behaves like a provider. It is stateless: each call reads the last question in
+//! the transcript ([`grammar`] says what it understands), matches the tool results after it to the
+//! steps of its plan, and calls the tools for all steps whose operands are known, in parallel. When
+//! no step is left, it responds with the results. It never computes itself.
 //!
-//! Where the request has a sink, it streams. A token is a word.
+//! It streams if the request has a sink. A token is a word.
 
 mod expr;
 mod grammar;
@@ -27,7 +27,7 @@ use tower_agent::{Error, Message, ModelRequest, ModelResponse, Part, Result, Rol
 
 use self::plan::Plan;
 
-/// Between two words of a streamed answer, so that the streaming can be seen.
+/// The delay between two words of a streamed response, which makes the streaming visible.
 const PER_WORD: Duration = Duration::from_millis(15);
 
 /// The model.
@@ -58,7 +58,7 @@ async fn answer(request: ModelRequest) -> Result<ModelResponse> {
     Ok(response.with_usage(usage))
 }
 
-/// What to say next: more tool calls, or the answer.
+/// Returns the next message: more tool calls, or the final text.
 fn next_message(request: &ModelRequest) -> Message {
     let messages = request.messages();
     let Some(asked) = messages.iter().rposition(|message| message.role() == Role::User) else {
@@ -68,7 +68,7 @@ fn next_message(request: &ModelRequest) -> Message {
     let results: HashMap<_, _> = answers.map(|result| (&*result.call_id, result)).collect();
 
     let plan = Plan::new(&grammar::understand(&messages[asked].text()));
-    // The question's place in the conversation keeps the ids of two questions apart.
+    // The position of the question makes the ids of two questions differ.
     let progress = plan.progress(|step| results.get(&*format!("call_{asked}_{step}")).copied());
     let calls: Vec<_> = progress.calls(|step| format!("call_{asked}_{step}")).collect();
     if calls.is_empty() {
@@ -77,7 +77,7 @@ fn next_message(request: &ModelRequest) -> Message {
     Message::new(Role::Assistant, calls.into_iter().map(Part::from))
 }
 
-/// Says the message piece by piece: its text word by word, its tool calls one by one.
+/// Streams the message: its text word by word, its tool calls one by one.
 async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> {
     let mut attempt = sink.open();
     for word in message.text().split_inclusive(' ') {

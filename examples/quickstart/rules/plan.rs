@@ -1,4 +1,4 @@
-//! From what the user wants to the tool calls that it takes, and from their results to an answer.
+//! Plans the tool calls for the user's requests, and words their results.
 
 use serde_json::{Map, Value};
 use tower_agent::message::{ToolCall, ToolResult};
@@ -6,7 +6,7 @@ use tower_agent::message::{ToolCall, ToolResult};
 use super::expr::{Decimal, Expr, Operator};
 use super::grammar::Wish;
 
-/// Every step there is to take, each after those whose results it needs, and what to say then.
+/// All steps, each after those whose results it needs, and the final text.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
@@ -95,7 +95,7 @@ impl Plan {
         self.steps.len() - 1
     }
 
-    /// How far it is, given the tool results so far.
+    /// Returns the progress, given the tool results so far.
     pub(super) fn progress<'a>(
         &self,
         result_of: impl Fn(usize) -> Option<&'a ToolResult>,
@@ -112,7 +112,7 @@ impl Plan {
     }
 }
 
-/// A plan, and how far it is.
+/// A plan and its progress.
 #[derive(Debug)]
 pub(super) struct Progress<'a> {
     plan: &'a Plan,
@@ -122,12 +122,12 @@ pub(super) struct Progress<'a> {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// It needs a result that is not there.
+    /// It needs a missing result.
     Waiting,
-    /// It can be asked for with these arguments.
+    /// It can be called with these arguments.
     Ready(Map<String, Value>),
     Done(String),
-    /// It, or what it needs, has failed; this is why.
+    /// It, or a step that it needs, has failed for this reason.
     Failed(String),
 }
 
@@ -137,13 +137,13 @@ impl State {
         if !result.is_error {
             return Self::Done(text);
         }
-        // A failed call reads `kind: why`, a refusal just `why`.
+        // The text of a failed call is `kind: why`, that of a refusal just `why`.
         Self::Failed(text.split_once(": ").map_or(&*text, |(_, why)| why).to_owned())
     }
 }
 
 impl Progress<'_> {
-    /// The calls to make now, named by their step.
+    /// Returns the calls to make now, named by their step.
     pub(super) fn calls(&self, id: impl Fn(usize) -> String) -> impl Iterator<Item = ToolCall> {
         let steps = self.plan.steps.iter().zip(&self.steps).enumerate();
         steps.filter_map(move |(index, (step, state))| match state {
@@ -154,7 +154,7 @@ impl Progress<'_> {
         })
     }
 
-    /// What to say when there is nothing left to ask.
+    /// Returns the final text.
     pub(super) fn answer(&self) -> String {
         let mut sentences: Vec<_> =
             self.plan.goals.iter().map(|goal| self.sentence(goal)).collect();
@@ -193,7 +193,7 @@ impl Progress<'_> {
         State::Ready(arguments)
     }
 
-    /// An operand's value, or why it has none.
+    /// Returns an operand's value, or why it has none.
     fn number(&self, operand: Operand) -> Result<f64, State> {
         match operand {
             Operand::Number(number) => Ok(number),

@@ -1,4 +1,4 @@
-//! Words and signs, and what they mean.
+//! Words and signs, and their meaning.
 
 use super::expr::Operator;
 
@@ -18,7 +18,7 @@ pub(super) enum Token {
     Unknown,
 }
 
-/// The tokens of a text in lower case.
+/// Returns the tokens of a lower-case text.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let lexemes: Vec<_> = lexemes(text).collect();
     let mut rest = &lexemes[..];
@@ -31,7 +31,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// The first token, and of how many words or signs it is made.
+/// Returns the first token, and its number of words or signs.
 fn first(lexemes: &[&str]) -> (Token, usize) {
     let token = match lexemes {
         ["how", "much", "is", ..] => return (Token::Opening, 3),
@@ -71,7 +71,7 @@ fn number(word: &str) -> Option<f64> {
     word.replace(',', "").parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// The words, numbers and signs of a text.
+/// Splits a text into words, numbers and signs.
 fn lexemes(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -90,7 +90,7 @@ fn lexemes(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How long the number is with which the text begins, such as `840`, `1,000.5` or `.5`.
+/// Returns the length of the number at the start of a text, such as `840`, `1,000.5` or `.5`.
 fn number_length(text: &str) -> usize {
     let mut length = digits(text);
     while length > 0 && text[length..].strip_prefix(',').map(digits) == Some(3) {

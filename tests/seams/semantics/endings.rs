@@ -223,7 +223,7 @@ async fn before_model_is_asked_about_the_call_that_the_limit_refuses_under_googl
         let error = agent.run("?").await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::MaxIterations);
-        assert_eq!(error.message(), "1 model calls and no answer");
+        assert_eq!(error.message(), "no final answer after 1 model call");
         let told = if asked { "before paid before" } else { "before paid" };
         assert_eq!(trace.take(), told, "{:?}", semantics());
     }

@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::edit::{append, empty, merge, takes_text};
 use crate::wire::{EncryptedEntity, Event, EventKind, Message, MessageKind, Patch, ToolCall};
 
-/// The messages as the front end has them, kept in step with what it is sent.
+/// The messages as the client has them, updated with each event sent.
 ///
-/// Where an answer was streamed and then discarded, a snapshot without it leaves the front end
-/// with the rest:
+/// If a response was streamed and then discarded, a snapshot without it leaves the client with the
+/// rest:
 ///
 /// ```
 /// use tower_agent_agui::{Conversation, Event, Message};
@@ -24,22 +24,22 @@ use crate::wire::{EncryptedEntity, Event, EventKind, Message, MessageKind, Patch
 /// assert_eq!(conversation.messages(), [Message::user("m1", "Hello")]);
 /// ```
 ///
-/// It follows events in order, without chunks: those that have left an
-/// [`OrderKeeper`](crate::OrderKeeper). A piece of text costs one look-up and no allocation
-/// but the text's own growth.
+/// It applies events in order and accepts no chunks: pass it the events that an
+/// [`OrderKeeper`](crate::OrderKeeper) has emitted. A piece of text costs one look-up and no
+/// allocation except the growth of the text.
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
     messages: Vec<Message>,
-    /// Where the first message of a name is.
+    /// The index of the first message with each id.
     places: HashMap<Arc<str>, usize>,
-    /// Where the first message is that asks for a call.
+    /// The index of the first message with each call.
     calls: HashMap<Arc<str>, usize>,
-    /// Where the message is that had the last piece.
+    /// The message that the last piece was added to.
     last: Option<(Arc<str>, usize)>,
 }
 
 impl Conversation {
-    /// The conversation as the front end sent it.
+    /// Creates a conversation with the messages that the client sent.
     #[must_use]
     pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut conversation = Self::default();
@@ -47,13 +47,13 @@ impl Conversation {
         conversation
     }
 
-    /// The messages, first to last.
+    /// Returns the messages, oldest first.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The front end has been sent this event.
+    /// Applies an event that was sent to the client.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
             EventKind::RunStarted(started) => {
@@ -146,18 +146,18 @@ impl Conversation {
         }
     }
 
-    /// The event that makes the front end's messages these again.
+    /// Returns the event that resets the client's messages to these.
     #[must_use]
     pub fn snapshot(&self) -> Event {
         self.snapshot_without(&[])
     }
 
-    /// The event that takes these messages away from the front end, the answers to their tool
-    /// calls with them.
+    /// Returns the event that removes these messages from the client, with the results of their
+    /// tool calls.
     ///
-    /// Activities are not in it, and so stay as they are: the front end does not tell us of those
-    /// from earlier runs, and would drop them. The front end keeps its reasoning where a snapshot
-    /// has none; so if all the reasoning goes, it is sent once more, empty.
+    /// The snapshot omits activities, so the client keeps them: it does not report those of earlier
+    /// runs and would lose them. The client keeps its reasoning if a snapshot contains none; if all
+    /// reasoning is removed, it is therefore sent once more, empty.
     #[must_use]
     pub fn snapshot_without(&self, discarded: &[Arc<str>]) -> Event {
         let gone = |message: &Message| discarded.contains(&message.id);
@@ -182,7 +182,7 @@ impl Conversation {
         Event::messages_snapshot(kept.collect())
     }
 
-    /// Whether the call is one of another message.
+    /// Returns whether the call belongs to another message.
     pub(crate) fn asks_elsewhere(&self, call: &str, message: &str) -> bool {
         let asks = self.calls.get(call).and_then(|at| self.messages.get(*at));
         asks.is_some_and(|asks| *asks.id != *message)
@@ -197,7 +197,7 @@ impl Conversation {
         self.messages.push(message);
     }
 
-    /// Finds everything anew, after messages have moved.
+    /// Rebuilds the index, after messages have moved.
     fn index(&mut self) {
         self.last = None;
         self.places.clear();
@@ -210,12 +210,12 @@ impl Conversation {
         self.messages.get_mut(*self.places.get(id)?)
     }
 
-    /// The message, unless it is an activity: text never goes there.
+    /// Returns the message, unless it is an activity, which has no text.
     fn text(&mut self, id: &str) -> Option<&mut Message> {
         self.find(id).filter(|message| takes_text(message))
     }
 
-    /// The same, most likely for the same message again.
+    /// Returns the message, which is most likely the same as last time.
     fn text_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
         let at = match &self.last {
             Some((last, at)) if Arc::ptr_eq(last, id) => *at,
@@ -249,7 +249,7 @@ impl Conversation {
         }
     }
 
-    /// A new call, in the message that asks for it or in one of its own.
+    /// Adds a call to the message that contains it, or to a new message.
     fn add_call(
         &mut self,
         id: &Arc<str>,
@@ -266,7 +266,7 @@ impl Conversation {
             let name = parent.filter(|_| found.is_none()).unwrap_or(id);
             let kind = MessageKind::Assistant { content: None, tool_calls: Vec::new() };
             let mut message = Message::new(name.clone(), kind);
-            // The front end takes one of a name that is there for the one that was there.
+            // The client identifies an id that exists with the existing message.
             if !self.places.contains_key(name) {
                 message.subagent_run_id = event.subagent_run_id().cloned();
             }
@@ -283,7 +283,7 @@ impl Conversation {
         }
     }
 
-    /// Behind the message that asks, and the answers that are there.
+    /// Returns the position after the message with the call and after existing results.
     fn place_of_result(&self, call: &str) -> usize {
         let Some(&asked) = self.calls.get(call) else {
             return self.messages.len();
@@ -293,7 +293,7 @@ impl Conversation {
         asked + 1 + answers.count()
     }
 
-    /// A snapshot has come. Activities and reasoning stay where it has none of them.
+    /// Applies a snapshot. Activities and reasoning stay if it contains none.
     fn replace(&mut self, snapshot: &[Message]) {
         let has = |which: fn(&MessageKind) -> bool| snapshot.iter().any(|it| which(&it.kind));
         let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
@@ -351,7 +351,7 @@ impl Conversation {
         let MessageKind::Activity { activity_type, content } = &mut message.kind else {
             return;
         };
-        // A patch that does not fit is ignored, as the front end does.
+        // A patch that does not apply is ignored, as the client does.
         let mut changed = Value::Object(content.clone());
         if json_patch::patch(&mut changed, patch).is_ok()
             && let Value::Object(changed) = changed

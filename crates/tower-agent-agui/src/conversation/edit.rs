@@ -1,4 +1,4 @@
-//! What an event does to one message.
+//! Applies an event to one message.
 
 use serde_json::{Map, Value};
 
@@ -28,14 +28,14 @@ pub(super) fn append(message: &mut Message, delta: &str) {
         MessageKind::Assistant { content, .. } => content.get_or_insert_default().push_str(delta),
         MessageKind::User { content } | MessageKind::Tool { content, .. } => match content {
             Content::Text(text) => text.push_str(delta),
-            // The front end keeps no parts beside streamed text.
+            // The client keeps no parts beside streamed text.
             Content::Parts(_) => *content = delta.into(),
         },
         MessageKind::Activity { .. } => {}
     }
 }
 
-/// Adds what the event carries, key by key.
+/// Merges the event's metadata, key by key.
 pub(super) fn merge(metadata: &mut Option<Map<String, Value>>, event: &Event) {
     if let Some(more) = event.metadata() {
         let entries = more.iter().map(|(key, value)| (key.clone(), value.clone()));

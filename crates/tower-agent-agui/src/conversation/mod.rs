@@ -1,24 +1,24 @@
 //! `&[Message] -> Messages`, and back
 //!
-//! The front end's messages and ours: [`read()`] and [`write()`]; and [`Conversation`], the messages
-//! as the front end has them while a run goes on.
+//! Converts between the client's messages and ours: [`read()`] and [`write()`]. [`Conversation`]
+//! tracks the messages that the client has during a run.
 //!
-//! # What becomes what
+//! # Mapping
 //!
-//! | the front end's | ours |
+//! | client | agent |
 //! |---|---|
 //! | developer, system | system |
-//! | user: text; text parts and images in base64 or at an address | user, part by part |
-//! | user or tool: other media, files of a provider | an error: a model call cannot carry them |
+//! | user: text; text parts and images in base64 or at a URL | user, part by part |
+//! | user or tool: other media, files of a provider | an error: a model call cannot contain them |
 //! | assistant: text and tool calls | assistant: text, then the calls |
-//! | reasoning | reasoning parts: of the assistant message before, if its name says so; else first in the next one, and left out if there is none before the next user message |
+//! | reasoning | reasoning parts of the preceding assistant message, if its id says so; otherwise at the start of the next one; dropped if there is none before the next user message |
 //! | tool | tool; `error`, or `isError` in its metadata, makes it a failure; `error` is its text if it has no other |
-//! | activity | left out: no model reads it |
-//! | any of an agent within the agent | left out: it is no part of this conversation |
+//! | activity | dropped: no model reads it |
+//! | any message of a subagent | dropped: it is not part of this conversation |
 //!
-//! Back, parts that only a provider can read are left out, and pictures of the assistant, which
-//! the protocol cannot carry. What a provider added to reasoning or to a call and must get back
-//! travels as the `encryptedValue`.
+//! In the other direction, parts specific to a provider and images of the assistant are dropped,
+//! since the protocol cannot represent them. Provider data of reasoning or of a call that must be
+//! sent back is stored in the `encryptedValue`.
 
 mod client;
 mod edit;
@@ -31,8 +31,8 @@ pub(super) use self::read::{parts, tool_answer};
 pub use self::write::write;
 pub(super) use self::write::{content, encrypted, failure};
 
-/// The key under which an `encryptedValue` that we did not write is kept.
+/// The key under which an `encryptedValue` from another source is stored.
 const FOREIGN: &str = "agui";
 
-/// The key of a tool message's metadata that says that the tool has failed.
+/// The key in a tool message's metadata that marks a failure.
 const IS_ERROR: &str = "isError";

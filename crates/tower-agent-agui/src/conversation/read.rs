@@ -7,11 +7,11 @@ use super::{FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, InputError, MessageKind, PartSource};
 use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 
-/// Takes the front end's messages for what was said, calls and answers of tools included: nothing
-/// proves that a model or a tool said it. An agent that runs such a conversation runs its open calls.
-/// A [server](crate::AgUi) does not: see [who may say what](crate#who-may-say-what).
+/// Reads the client's messages as a conversation, including tool calls and results. Nothing proves
+/// that a model or a tool produced them, and an agent that runs the conversation runs its open
+/// calls. A [server](crate::AgUi) does not accept them: see [trust](crate#trust).
 ///
-/// What becomes what stands in the [module](crate::conversation).
+/// The mapping is described in the [module](crate::conversation).
 ///
 /// ```
 /// use tower_agent_agui::{Message, conversation};
@@ -23,13 +23,13 @@ use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall
 ///
 /// # Errors
 ///
-/// A message has a part that a model call cannot carry, or answers a call that no message before
-/// it asks for. The error says which.
+/// Fails if a message has a part that a model call cannot contain, or is a result for a call that
+/// no earlier message contains.
 pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
     let mut read = Messages::new();
     let mut thoughts: Vec<Part> = Vec::new();
     let mut calls: HashMap<&Arc<str>, ToolCall> = HashMap::new();
-    // The last assistant message: its name, and where it is.
+    // The id and index of the last assistant message.
     let mut last: Option<(&str, usize)> = None;
     for (index, message) in messages.iter().enumerate() {
         let place = |field: &str| format!("messages[{index}].{field}");
@@ -51,7 +51,8 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 {
                     thought.provider = provider_data(value);
                 }
-                // Our own say in their names where they belong: these came after the first words.
+                // The ids show where our own reasoning messages belong: they were sent after the
+                // first text.
                 let own = last.filter(|(name, _)| is_thought_of(&message.id, name));
                 match own.and_then(|(_, at)| read.get_mut(at)) {
                     Some(message) => message.parts_mut().push(part),
@@ -76,7 +77,7 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
             }
             MessageKind::Tool { tool_call_id, .. } => {
                 let call = calls.get(tool_call_id).ok_or_else(|| {
-                    let why = format!("no message before asks for the call `{tool_call_id}`");
+                    let why = format!("no earlier message contains the call `{tool_call_id}`");
                     InputError::new(place("toolCallId"), why)
                 })?;
                 let (said, is_failed) = tool_answer(message, place)?;
@@ -90,14 +91,14 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
     Ok(read)
 }
 
-/// Whether the name is that of a message's train of thought, as
-/// [`ReasoningStart`](tower_agent::stream::EventKind::ReasoningStart) has it.
+/// Returns whether the id is that of a message's reasoning, as in
+/// [`ReasoningStart`](tower_agent::stream::EventKind::ReasoningStart).
 fn is_thought_of(id: &str, message: &str) -> bool {
     let number = id.strip_prefix(message).and_then(|rest| rest.strip_prefix("-r"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// What a tool has answered, and whether it has failed. Nothing of any other message.
+/// Returns the result of a tool and whether it failed, or nothing for other messages.
 pub(crate) fn tool_answer(
     message: &wire::Message,
     place: impl Fn(&str) -> String,
@@ -127,7 +128,7 @@ pub(crate) fn parts(
         ContentPart::Image(image) => match &image.source {
             PartSource::Data { value, mime_type } => Ok(Part::image_base64(mime_type, value)),
             PartSource::Url { value, .. } => Ok(Part::image_url(value)),
-            PartSource::File { .. } => Err("a file of a provider"),
+            PartSource::File { .. } => Err("a provider's file"),
         }
         .map_err(|what| (index, what)),
         ContentPart::Audio(_) => Err((index, "audio")),
@@ -136,12 +137,12 @@ pub(crate) fn parts(
     };
     let parts = parts.iter().enumerate().map(part).collect::<Result<_, _>>();
     parts.map_err(|(index, what)| {
-        let why = format!("a model call cannot carry {what}: send text or an image");
+        let why = format!("a model call cannot contain {what}; send text or an image");
         InputError::new(place(&format!("content[{index}]")), why)
     })
 }
 
-/// What [`write`](super::write) wrote, or else the value as it came.
+/// Returns the data that [`write`](super::write) stored, or the value itself.
 fn provider_data(value: &str) -> ProviderData {
     match serde_json::from_str::<BTreeMap<String, Value>>(value) {
         Ok(data) => data.into(),

@@ -6,8 +6,8 @@ use super::{FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, MediaPart, MessageKind, PartSource};
 use tower_agent::message::{ImageSource, Message, Messages, Part, ProviderData, Role, ToolResult};
 
-/// Our messages as the front end's: see the [module](crate::conversation). Ours have no names, so `next_id`
-/// gives them, in order.
+/// Converts our messages to the client's: see the [module](crate::conversation). Our messages have
+/// no ids; `next_id` supplies them, in order.
 ///
 /// ```
 /// use tower_agent_agui::{self as agui, conversation};
@@ -81,7 +81,7 @@ fn tool(id: Arc<str>, result: &ToolResult) -> wire::Message {
     wire::Message::new(id, kind)
 }
 
-/// Text, if there is nothing else.
+/// Returns text, if there is nothing else.
 pub(crate) fn content(parts: &[Part]) -> Content {
     let words: Option<String> = parts.iter().map(Part::as_text).collect();
     match words {
@@ -107,13 +107,13 @@ fn content_part(part: &Part) -> Option<ContentPart> {
     }
 }
 
-/// What says of a tool's answer that it is a failure: the event has no field for it, and its
-/// metadata becomes the message's.
+/// Returns the metadata that marks a tool result as a failure: the event has no field for it, and
+/// its metadata becomes the message's.
 pub(crate) fn failure() -> Map<String, Value> {
     Map::from_iter([(IS_ERROR.to_owned(), Value::Bool(true))])
 }
 
-/// What a provider must get back, as text; what came from elsewhere as it came.
+/// Returns the provider data that must be sent back, as text; data from other sources is unchanged.
 pub(crate) fn encrypted(data: &ProviderData) -> Option<String> {
     if data.is_empty() {
         return None;

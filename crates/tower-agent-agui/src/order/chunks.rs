@@ -1,4 +1,4 @@
-//! Chunks, spelt out as starts, content and ends.
+//! Expands chunks to starts, content and ends.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::owners::{Owner, agree};
 use super::{Violation, ends};
 use crate::wire::{Event, EventKind, ReasoningRole};
 
-/// What chunks have begun and not ended. Each agent has one at most.
+/// The open entities that chunks have started. Each agent has at most one.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     owner: Owner,
@@ -22,7 +22,7 @@ pub(super) enum Stream {
     Reasoning,
 }
 
-/// What a chunk is of, if the event is one.
+/// Returns the kind of a chunk, if the event is one.
 pub(super) fn stream(event: &Event) -> Option<Stream> {
     match event.kind {
         EventKind::TextMessageChunk { .. } => Some(Stream::Text),
@@ -32,7 +32,7 @@ pub(super) fn stream(event: &Event) -> Option<Stream> {
     }
 }
 
-/// What a chunk names.
+/// Returns the id in a chunk.
 fn named(chunk: &EventKind) -> Option<&Arc<str>> {
     match chunk {
         EventKind::TextMessageChunk { message_id: id, .. }
@@ -42,8 +42,8 @@ fn named(chunk: &EventKind) -> Option<&Arc<str>> {
     }
 }
 
-/// What a chunk stands for, of the name `id`: its start, if it says enough for one, and its
-/// content, if it has any.
+/// Returns the start and the content that a chunk stands for, with the id `id`: the start if the
+/// chunk has enough data for one, the content if it has any.
 fn spell_out(chunk: &mut EventKind, id: &Arc<str>) -> (Option<EventKind>, Option<EventKind>) {
     let id = id.clone();
     match chunk {
@@ -73,7 +73,7 @@ fn spell_out(chunk: &mut EventKind, id: &Arc<str>) -> (Option<EventKind>, Option
 }
 
 impl OrderKeeper {
-    /// An event of an agent's own ends what its chunks began.
+    /// Before a plain event of an agent, ends what its chunks have started.
     pub(super) fn close_lanes_before(&mut self, event: &Event, out: &mut Vec<Event>) {
         match event.kind {
             EventKind::Raw { .. }
@@ -107,12 +107,12 @@ impl OrderKeeper {
             Stream::ToolCall => Event::tool_call_end(id),
             Stream::Reasoning => Event::reasoning_message_end(id),
         };
-        // The end of nothing is dropped; one of what another agent has taken over is refused,
-        // and its owner ends it.
+        // The end of an entity that is not open is dropped. If another agent has taken it over, the
+        // end is rejected, and that agent ends it.
         let _ = self.place(ends::of(end, &owner), out);
     }
 
-    /// Lets a chunk leave as what it stands for.
+    /// Emits the events that a chunk stands for.
     pub(super) fn chunk(
         &mut self,
         stream: Stream,
@@ -130,7 +130,7 @@ impl OrderKeeper {
         if self.lanes.iter().any(other) {
             self.close_lane(&owner, out);
         }
-        // What the chunk carries beside goes with its content, and with its start if it has none.
+        // The chunk's metadata goes to the content, or to the start if there is no content.
         let mut event = ends::of(event, &owner);
         match (start.filter(|_| opens), content) {
             (Some(start), Some(content)) => {
@@ -148,7 +148,7 @@ impl OrderKeeper {
         Ok(())
     }
 
-    /// What the chunk goes on with or begins, and whose that is.
+    /// Returns the entity that the chunk continues or starts, and its owner.
     fn lane_of(&self, stream: Stream, event: &Event) -> Result<(Arc<str>, Owner), Violation> {
         let (id, tag) = (named(&event.kind), event.subagent_run_id());
         let mut lanes = self.lanes.iter().filter(|lane| lane.stream == stream);

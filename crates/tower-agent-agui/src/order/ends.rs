@@ -1,4 +1,4 @@
-//! The ends of all that is open.
+//! Ends open entities.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) fn of(event: Event, owner: &Owner) -> Event {
 }
 
 impl Entities {
-    /// Ends all that is open, last opened first, because the run ends like this.
+    /// Ends all open entities because the run ends, the last opened first.
     pub(super) fn close_all(&mut self, finished: &RunFinished, out: &mut Vec<Event>) {
         let mut ends = Vec::new();
         for (id, entity) in &mut self.messages {
@@ -47,7 +47,7 @@ impl Entities {
     }
 }
 
-/// A subagent ends as the run does.
+/// Returns a subagent's end, which follows the end of the run.
 fn subagent_end(id: Arc<str>, finished: &RunFinished) -> Event {
     match finished.outcome {
         Some(RunOutcome::Interrupt { .. }) => EventKind::SubagentFinished {

@@ -8,7 +8,7 @@ use crate::wire::{EncryptedEntity, Event, EventKind, RunError, RunOutcome, RunSt
 
 /// Keeps the events of one run in order: see the [module](crate::order).
 ///
-/// An event that goes on with something open costs one look-up and no allocation.
+/// An event that continues an open entity costs one look-up and no allocation.
 #[derive(Clone, Debug)]
 pub struct OrderKeeper {
     thread_id: Arc<str>,
@@ -16,11 +16,11 @@ pub struct OrderKeeper {
     phase: Phase,
     pub(super) entities: Entities,
     pub(super) lanes: Vec<Lane>,
-    /// What the last event went on with, so that the next one need not be looked up.
+    /// The entity that the last event continued, so that the next one needs no look-up.
     current: Option<Current>,
 }
 
-/// What content was let through.
+/// The entity that accepts content without checks.
 #[derive(Clone, Debug)]
 struct Current {
     kind: Discriminant<EventKind>,
@@ -54,7 +54,7 @@ enum Phase {
 }
 
 impl OrderKeeper {
-    /// A keeper for the run `run_id` of the conversation `thread_id`.
+    /// Creates a keeper for the run `run_id` of the thread `thread_id`.
     #[must_use]
     pub fn new(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
         Self {
@@ -67,13 +67,13 @@ impl OrderKeeper {
         }
     }
 
-    /// Takes the next event, and appends to `out` what may leave because of it.
+    /// Takes the next event and appends the resulting events to `out`.
     ///
     /// # Errors
     ///
-    /// The event cannot leave, and what was meant is not clear. What is in `out` may leave all
-    /// the same, and the keeper stands as if the event had not come; to end the run give the
-    /// error to [`fail`](Self::fail).
+    /// Fails if the event is out of order and cannot be repaired. Events already in `out` may be
+    /// sent, and the keeper is in the state before the event. To end the run, pass the error to
+    /// [`fail`](Self::fail).
     pub fn push(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Violation> {
         if self.goes_on(&event) {
             out.push(event);
@@ -103,30 +103,31 @@ impl OrderKeeper {
         Ok(())
     }
 
-    /// Ends the run, if it is not over, with `RUN_ERROR`.
+    /// Ends the run with `RUN_ERROR`, unless it has ended.
     pub fn fail(&mut self, error: impl Into<RunError>, out: &mut Vec<Event>) {
-        // An error is never refused.
+        // An error event is never rejected.
         let _ = self.push(Event::from(error.into()), out);
     }
 
-    /// There are no more events: a run that is not over has failed, with the code `UNFINISHED`.
+    /// Ends the stream of events. A run without a terminal event fails with the code `UNFINISHED`.
     pub fn finish(&mut self, out: &mut Vec<Event>) {
-        let error = RunError::new("the run stopped before its end").with_code("UNFINISHED");
+        let error =
+            RunError::new("the run stopped without a terminal event").with_code("UNFINISHED");
         self.fail(error, out);
     }
 
-    /// Whether the terminal has left. Nothing leaves after it.
+    /// Returns whether the terminal event was emitted. No event follows it.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// Whether the event goes on with what the last went on with, and leaves as it is.
+    /// Returns whether the event continues the current entity and passes unchanged.
     pub(crate) fn goes_on(&self, event: &Event) -> bool {
         self.current.as_ref().is_some_and(|current| current.is_of(event))
     }
 
-    /// Lets an event that is no chunk leave, after what must leave before it.
+    /// Emits an event that is not a chunk, after the events that must precede it.
     pub(super) fn place(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Violation> {
         if self.admit(&event, out)? {
             out.push(event);
@@ -134,7 +135,7 @@ impl OrderKeeper {
         Ok(())
     }
 
-    /// Whether the event leaves.
+    /// Returns whether the event is emitted.
     fn admit(&mut self, event: &Event, out: &mut Vec<Event>) -> Result<bool, Violation> {
         let (name, tag) = (event.kind.name(), event.subagent_run_id());
         match &event.kind {
@@ -198,7 +199,7 @@ impl OrderKeeper {
                 close(name, tool_call_id, tag, (&call.owner, &mut call.opened))
             }
             EventKind::ToolCallResult { message_id, .. } => {
-                // It makes the message anew, whoever made one of that name before.
+                // It starts the message again, whoever created one with that id.
                 let message = self.entities.messages.entry(message_id.clone()).or_default();
                 message.owner = tag.cloned();
                 Ok(true)
@@ -283,7 +284,7 @@ impl OrderKeeper {
             | EventKind::StateDelta { .. }
             | EventKind::Raw { .. }
             | EventKind::Custom { .. } => Ok(true),
-            // Chunks are spelt out before they come here.
+            // Chunks are expanded earlier.
             EventKind::TextMessageChunk { .. }
             | EventKind::ToolCallChunk { .. }
             | EventKind::ReasoningMessageChunk { .. } => Ok(false),

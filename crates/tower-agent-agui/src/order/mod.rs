@@ -1,7 +1,7 @@
 //! `(Event, &mut Vec<Event>) -> Result<(), Violation>`
 //!
-//! A front end refuses a run whose events come in the wrong order. [`OrderKeeper`] stands between
-//! whatever makes events and whatever sends them: what leaves it is in order.
+//! Clients reject a run whose events are out of order. [`OrderKeeper`] takes events from any source
+//! and emits them in order.
 //!
 //! ```
 //! use tower_agent_agui::{Event, OrderKeeper};
@@ -23,31 +23,31 @@
 //! # Ok::<_, tower_agent_agui::Violation>(())
 //! ```
 //!
-//! # What is repaired, and what is refused
+//! # What is repaired, and what is rejected
 //!
-//! | what comes | what leaves |
+//! | input | output |
 //! |---|---|
-//! | anything but `RUN_STARTED` or `RUN_ERROR` first | `RUN_STARTED`, then it |
+//! | anything but `RUN_STARTED` or `RUN_ERROR` as the first event | `RUN_STARTED`, then the event |
 //! | a second `RUN_STARTED` | nothing |
 //! | `RUN_STARTED`, `RUN_FINISHED` of another run | [`Violation::WrongRun`] |
-//! | anything after the terminal | nothing |
-//! | no terminal, at [`finish`](OrderKeeper::finish) | `RUN_ERROR` |
-//! | `RUN_FINISHED` while something is open | the ends of all that is open, last opened first, then it |
-//! | an interrupt that waits for nothing | [`Violation::EmptyInterrupt`] |
-//! | a start of what is open | nothing |
-//! | content of text or of thoughts that is not open | its start, then it |
-//! | arguments of a call that is not open | [`Violation::NotOpen`]: nobody knows the tool |
-//! | an end of what is not open | nothing |
-//! | a chunk | a start if needed, and content; the end comes with the owner's next event |
-//! | a chunk that names nothing, and there is nothing to go on with | [`Violation::Chunk`] |
+//! | anything after the terminal event | nothing |
+//! | no terminal event, at [`finish`](OrderKeeper::finish) | `RUN_ERROR` |
+//! | `RUN_FINISHED` while entities are open | their ends, the last opened first, then the event |
+//! | an interrupted run without interrupts | [`Violation::EmptyInterrupt`] |
+//! | a start of an open entity | nothing |
+//! | content of text or reasoning that is not open | its start, then the event |
+//! | arguments of a call that is not open | [`Violation::NotOpen`]: the tool is unknown |
+//! | an end of an entity that is not open | nothing |
+//! | a chunk | a start if needed, and content; the end follows with the owner's next event |
+//! | a chunk without an id, and nothing to continue | [`Violation::Chunk`] |
 //! | a step finished by an agent that did not start it | [`Violation::Owner`] |
 //! | an event whose subagent is not that of its message, call or activity | [`Violation::Owner`] |
-//! | a tool call whose subagent is not that of the message that asks | [`Violation::Owner`] |
-//! | a subagent's name used a second time | [`Violation::SubagentReused`] |
-//! | a subagent begun by one that was not | [`Violation::UnknownParent`] |
+//! | a tool call whose subagent is not that of its message | [`Violation::Owner`] |
+//! | a subagent id that was used before | [`Violation::SubagentReused`] |
+//! | a subagent with a parent that was not started | [`Violation::UnknownParent`] |
 //!
-//! An event that names no subagent agrees with any owner. What is not in the table leaves as it
-//! came. A stream that was in order and had no chunks leaves as it came.
+//! An event without a subagent matches any owner. All other events pass unchanged, and so does a
+//! stream that is in order and has no chunks.
 
 mod chunks;
 mod ends;

@@ -1,4 +1,4 @@
-//! What the run has begun, and whose it is.
+//! The entities of a run and their owners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use super::Violation;
 use crate::wire::{Message, MessageKind, SubagentStarted};
 
-/// A subagent; none is the agent itself.
+/// A subagent; `None` is the agent itself.
 pub(super) type Owner = Option<Arc<str>>;
 
-/// When something was opened: what was opened last is closed first.
+/// When an entity was opened; the last opened is closed first.
 pub(super) type Opened = Option<u64>;
 
-/// A message or a tool call. Its owner is kept when it has ended: it may be opened again.
+/// A message or a tool call. Its owner is kept after its end, since it may be opened again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entity {
     pub(super) owner: Owner,
     pub(super) opened: Opened,
 }
 
-/// A stretch of thought and a message of thoughts may share a name, and then an owner.
+/// A reasoning block and a reasoning message may share an id, and then an owner.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thought {
     pub(super) owner: Owner,
@@ -27,7 +27,7 @@ pub(super) struct Thought {
     pub(super) message: Opened,
 }
 
-/// All that the run has begun.
+/// All entities of the run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entities {
     pub(super) messages: HashMap<Arc<str>, Entity>,
@@ -45,8 +45,7 @@ impl Entities {
         self.clock
     }
 
-    /// Takes over whose the messages of a conversation are: as they now stand, or only where
-    /// nothing else is known.
+    /// Adopts the owners of a conversation's messages: all of them, or only those not known yet.
     pub(super) fn seed(&mut self, messages: &[Message], as_they_stand: bool) {
         let put = |entry: &mut Owner, new: bool, owner: &Owner| {
             if new || as_they_stand {
@@ -77,7 +76,8 @@ impl Entities {
     }
 }
 
-/// Whether an event of `tag` may go on with what is `owner`'s: it may if it names nobody.
+/// Checks whether an event tagged `tag` may continue an entity of `owner`. An event without a tag
+/// may.
 pub(super) fn agree(
     event: &'static str,
     id: &Arc<str>,
@@ -95,7 +95,7 @@ pub(super) fn agree(
     }
 }
 
-/// Opens it; `false` if it is open.
+/// Opens the entity; returns `false` if it is already open.
 pub(super) fn open(
     event: &'static str,
     id: &Arc<str>,
@@ -109,7 +109,7 @@ pub(super) fn open(
     Ok(opens)
 }
 
-/// Closes it; `false` if it is not open.
+/// Closes the entity; returns `false` if it is not open.
 pub(super) fn close(
     event: &'static str,
     id: &Arc<str>,
@@ -145,7 +145,7 @@ impl Entities {
     ) -> Result<bool, Violation> {
         const EVENT: &str = "TOOL_CALL_START";
         let now = self.now();
-        // It belongs to the message that asks for it.
+        // A call belongs to the owner of its message.
         let asks = parent.and_then(|parent| Some((parent, &self.messages.get(parent)?.owner)));
         if let Some((parent, owner)) = asks {
             agree(EVENT, parent, tag, owner)?;

@@ -12,13 +12,13 @@ use tokio::time::{Sleep, sleep};
 
 use crate::{AgUiRun, sse};
 
-/// The body of an [`AgUi`](super::AgUi)'s response: an error as JSON, or events.
+/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or events.
 pub type Body = Either<Full<Bytes>, EventBody>;
 
-/// So many bytes go out at once, if there are as many.
+/// The maximum size of a frame in bytes.
 const FRAME: usize = 16 << 10;
 
-/// A run's events as a body of server-sent events. Dropping it stops the run.
+/// The events of a run as server-sent events. Dropping the body stops the run.
 pub struct EventBody {
     run: Option<AgUiRun>,
     writer: sse::Writer,
@@ -34,7 +34,7 @@ impl EventBody {
         Self { run: Some(run), writer, bytes, keep_alive, silence }
     }
 
-    /// Writes the events that there are. Whether it must wait for more.
+    /// Writes the available events.
     fn fill(&mut self, cx: &mut Context<'_>) {
         while let Some(run) = &mut self.run
             && self.bytes.len() < FRAME
@@ -44,7 +44,7 @@ impl EventBody {
                 Poll::Ready(None) => self.run = None,
                 Poll::Ready(Some(event)) => {
                     if let Err(error) = self.writer.write(&event, &mut self.bytes) {
-                        tracing::error!(%error, "an event is left out");
+                        tracing::error!(%error, "dropped an event that failed to serialise");
                     }
                 }
             }
@@ -72,7 +72,7 @@ impl http_body::Body for EventBody {
                 sse::KEEP_ALIVE
             }
         };
-        // Not `reset`: an interval that reaches beyond what the clock can tell is one too.
+        // Not `reset`, which panics for intervals beyond the clock's range.
         this.silence.set(sleep(this.keep_alive));
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }

@@ -13,7 +13,7 @@ use tower_agent::call::BoxCallService;
 use tower_agent::callback::{Callback, CallbackSemantics, LayerInner, StackBuilder};
 use tower_agent::error::BoxError;
 
-/// Composes an [`AgUi`]; [`AgUi::builder`] makes it.
+/// Builds an [`AgUi`]; created by [`AgUi::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct AgUiBuilder {
     agent: BoxAgent,
@@ -43,14 +43,13 @@ impl AgUiBuilder {
         }
     }
 
-    /// Registers a callback for the translation of each event.
+    /// Adds a callback around the translation of each event.
     pub fn on_translate(mut self, callback: impl Callback<TranslateRequest>) -> Self {
         self.stack.callback(callback);
         self
     }
 
-    /// Registers a layer for the translation of each event. What is registered after it is inside
-    /// it.
+    /// Adds a layer around the translation of each event. What is registered after it is inside it.
     pub fn translate_layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<LayerInner<TranslateRequest>> + Send + 'static,
@@ -68,50 +67,52 @@ impl AgUiBuilder {
         self
     }
 
-    /// How callbacks around the translation answer what frameworks answer differently. Under
-    /// [`potato`](CallbackSemantics::potato) their responses do not count.
+    /// Sets the compatibility semantics of the callbacks around the translation. Under
+    /// [`potato`](CallbackSemantics::potato) their responses are ignored.
     pub fn semantics(mut self, semantics: CallbackSemantics) -> Self {
         self.semantics = semantics;
         self
     }
 
-    /// How many bytes a request's body may have; 4 MiB unless told.
+    /// Sets the maximum size of a request body in bytes. Defaults to 4 MiB.
     pub fn max_body_size(mut self, bytes: usize) -> Self {
         self.limits.body = bytes;
         self
     }
 
-    /// How deeply the arrays and objects of a body may be nested; 64 unless told, and never more
-    /// than the 128 that the JSON reader takes.
+    /// Sets how deeply a body's arrays and objects may be nested. Defaults to 64; the maximum is
+    /// 128.
     pub fn max_nesting(mut self, levels: usize) -> Self {
         self.limits.nesting = levels;
         self
     }
 
-    /// How long nothing is sent before a comment is, so that nobody on the way takes the
-    /// connection for dead; 15 seconds unless told.
+    /// Sets the idle interval between keep-alive comments. Defaults to 15 seconds.
     pub fn keep_alive(mut self, interval: Duration) -> Self {
         self.limits.keep_alive = interval;
         self
     }
 
-    /// Sets where threads are kept. Defaults to [`MemoryThreads::new`].
+    /// Sets the store of the threads. Defaults to [`MemoryThreads::new`].
     ///
-    /// Servers that share a store need a [name](Self::name) each, unless they serve one agent.
+    /// Servers that share a store need different [names](Self::name), unless they serve the same
+    /// agent.
     pub fn threads(mut self, store: impl ThreadStore) -> Self {
         self.keeping = Some(Keeping::Store(BoxStore::new(store)));
         self
     }
 
-    /// Keeps no threads: an answer to a question can be used once more in every other process that
-    /// has the key, and in this one after a restart or 100,000 later answers.
+    /// Keeps no threads on the server. An answer to an interrupt can then be used again in every
+    /// other process with the key, and in this process after a restart or after 100,000 later
+    /// answers.
     ///
-    /// The front end keeps each thread, sealed with the key, in the `encryptedValue` of its first
-    /// message, and sends it with every request. It can neither read nor change it, nor use it in
-    /// another thread, for another principal or with a server of another [name](Self::name). It
-    /// can go back to an earlier one, as it can with an edit, and ask two servers to go on from the
-    /// same. What it has of a run that broke off before its end is what it tells: a tool
-    /// whose answer is lost with the connection may be called again.
+    /// The client keeps each thread, sealed with the key, in the `encryptedValue` of its first
+    /// message, and sends it with every request. The client can neither read nor change it, nor use
+    /// it in another thread, for another principal, or with a server of another [name](Self::name).
+    /// The client can return to an earlier version, as it can with an edit, and continue the same
+    /// version on two servers. After a run that broke off, the server knows only what the client
+    /// received: if the connection breaks before a tool result arrives, the tool may be called
+    /// again.
     ///
     /// A sealed thread is somewhat larger than the conversation, and counts towards
     /// [`max_body_size`](Self::max_body_size).
@@ -134,27 +135,28 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets the name under which threads are kept and sealed. Defaults to `""`.
+    /// Sets the name under which threads are stored and sealed. Defaults to `""`.
     ///
-    /// Servers of several agents that share a store or a key need different names: an approval
-    /// that one has asked for is then of no use with another.
+    /// Servers of different agents that share a store or a key need different names; an approval
+    /// requested by one is then invalid for the others.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets how to tell who sends a request, such as by what a layer for authentication has put
-    /// into its extensions. Without it, any sender who knows the name of a thread speaks in it.
+    /// Sets the function that identifies the sender of a request, for example from what an
+    /// authentication layer has put into the extensions. Without it, any client that knows the id
+    /// of a thread can continue it.
     ///
-    /// A thread belongs to the principal that has begun it: to any other it is as unknown as one
-    /// that never was. Where the function returns `None`, the request is refused with 401.
+    /// A thread belongs to the principal that started it and is unknown to all others. If the
+    /// function returns `None`, the request is rejected with 401.
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
     /// # use tower_agent::testing::ScriptedModel;
     ///
-    /// /// Put there by a layer that has checked a token.
+    /// /// Inserted by a layer that has verified a token.
     /// #[derive(Clone)]
     /// struct User(String);
     ///
@@ -175,17 +177,17 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets how long after it last saved something a run counts as dead: its process was killed, or
-    /// its store failed twice in a row. Defaults to 15 minutes.
+    /// Sets when a run counts as abandoned, as the time since it last saved its progress: its
+    /// process was killed, or its store failed twice in a row. Defaults to 15 minutes.
     ///
-    /// Until then other runs of its thread are refused. After that a run may take over: calls that
-    /// have no answer are not made, and a late answer of the first run is not kept.
+    /// Until then, other runs of its thread are rejected. Afterwards another run may take over:
+    /// open calls do not run, and late results of the first run are not saved.
     pub fn abandoned_after(mut self, time: Duration) -> Self {
         self.limits.abandoned_after = time;
         self
     }
 
-    /// Composes the service.
+    /// Builds the service.
     #[must_use]
     pub fn build(self) -> AgUi {
         let Self { agent, stack, semantics, limits, keeping, name, principal } = self;

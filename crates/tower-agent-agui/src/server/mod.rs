@@ -1,7 +1,7 @@
 //! `Service<http::Request<B>, Response = http::Response<Body>>`
 //!
-//! An agent behind HTTP: a front end posts a [`RunAgentInput`] as JSON and is answered with
-//! server-sent events. [`AgUi`] is any HTTP server's service; in axum it is one line:
+//! Serves an agent over HTTP: a client posts a [`RunAgentInput`] as JSON and receives server-sent
+//! events. [`AgUi`] is a service for any HTTP server; in axum it is one line:
 //!
 //! ```
 //! # use tower_agent::Agent;
@@ -11,26 +11,26 @@
 //! # }
 //! ```
 //!
-//! Whoever goes away stops the run, and whoever reads slowly slows it down. Compression, CORS,
-//! authentication, tracing and timeouts are layers of tower-http around it.
+//! Disconnecting cancels the run; slow clients apply backpressure. For compression, CORS,
+//! authentication, tracing and timeouts, use layers of tower-http around it.
 //!
-//! # Refusals
+//! # Errors
 //!
-//! What cannot be run is answered before anything has run, as JSON:
-//! `{"error":{"message":"..","path":"..","code":".."}}`, `path` and the
-//! [code](crate::InputErrorKind::code) where they are known.
+//! An invalid request is rejected before anything has run, with the JSON body
+//! `{"error":{"message":"..","path":"..","code":".."}}`; `path` and the
+//! [code](crate::InputErrorKind::code) are present if known.
 //!
-//! | status | because |
+//! | status | cause |
 //! |---|---|
-//! | 400 | the body is no JSON, or nested too deeply |
-//! | 401 | [`principal`](AgUiBuilder::principal) knows nobody who sends it |
+//! | 400 | the body is not JSON, or nested too deeply |
+//! | 401 | [`principal`](AgUiBuilder::principal) returned `None` |
 //! | 405 | the method is not `POST` |
-//! | 406 | the front end does not accept `text/event-stream` |
-//! | 409 | another run works on the thread, or the question that is answered is not open |
+//! | 406 | the client does not accept `text/event-stream` |
+//! | 409 | another run is active in the thread, or the answered interrupt is not open |
 //! | 413 | the body is too large |
-//! | 415 | the body's type is not `application/json` |
-//! | 422 | the JSON is not what the protocol asks for, or says what [only the server may say](crate#who-may-say-what) |
-//! | 503 | the thread store fails |
+//! | 415 | the body's media type is not `application/json` |
+//! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
+//! | 503 | the thread store failed |
 
 mod body;
 mod builder;
@@ -59,11 +59,12 @@ use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::callback::LayerInner;
 use tower_agent::error::BoxError;
 
-/// An agent, as an HTTP service that speaks AG-UI.
+/// An agent as an HTTP service that speaks AG-UI.
 ///
-/// The agent's callbacks find the whole [`RunAgentInput`] in their
-/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc`, and the head of the HTTP request,
-/// [`http::request::Parts`], with what layers in front have put there. Cloning is O(1).
+/// The agent's callbacks find the [`RunAgentInput`] in their
+/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc`, and the head of the HTTP
+/// request, [`http::request::Parts`], with the extensions that outer layers have added. Cloning is
+/// O(1).
 ///
 /// ```
 /// use http_body_util::{BodyExt, Full};
@@ -95,7 +96,7 @@ use tower_agent::error::BoxError;
 #[derive(Clone)]
 pub struct AgUi {
     agent: BoxAgent,
-    /// `None` if nothing stands around the translation.
+    /// `None` if there are no callbacks or layers around the translation.
     stack: Option<LayerInner<TranslateRequest>>,
     limits: Limits,
     keeping: Keeping,
@@ -103,7 +104,7 @@ pub struct AgUi {
     principal: Option<PrincipalOf>,
 }
 
-/// Says who speaks in a request.
+/// Returns the principal of a request.
 type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Option<Arc<str>> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug)]
@@ -115,33 +116,33 @@ struct Limits {
 }
 
 impl AgUi {
-    /// Serves an agent: an [`Agent`](tower_agent::Agent), or one inside layers.
+    /// Creates a server for an agent: an [`Agent`](tower_agent::Agent), or one inside layers.
     pub fn new(agent: impl AgentService) -> Self {
         Self::builder(agent).build()
     }
 
-    /// Serves an agent in a way of your own.
+    /// Creates a builder for a server of this agent.
     pub fn builder(agent: impl AgentService) -> AgUiBuilder {
         AgUiBuilder::new(BoxAgent::new(agent))
     }
 
-    /// Runs the agent for a front end that is connected in another way, and that nobody is known
-    /// to speak through: see [`run_for`](Self::run_for).
+    /// Runs the agent for a client that is connected in another way, without a principal: see
+    /// [`run_for`](Self::run_for).
     ///
     /// # Errors
     ///
-    /// The input is [refused](crate#who-may-say-what), or asks for what cannot be: a message
-    /// that no model can read, a state or a tool's schema that is no object, two tools of one
-    /// name, two answers to one interrupt. Nothing has run.
+    /// Fails before anything has run if the input is [rejected](crate#trust) or invalid: a message
+    /// that no model can read, a state or a tool's schema that is not an object, two tools with the
+    /// same name, two answers to one interrupt.
     pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
         self.start(input, None, None).await
     }
 
-    /// Runs the agent for a front end that is connected in another way, for this principal.
+    /// Runs the agent for a client that is connected in another way, for this principal.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// Fails as [`run`](Self::run) does.
     pub async fn run_for(
         &self,
         principal: impl Into<Arc<str>>,

@@ -1,4 +1,4 @@
-//! What a front end sends, within limits.
+//! Reads a request body within limits.
 
 use std::error::Error as StdError;
 
@@ -13,7 +13,7 @@ pub(super) async fn read<B>(body: B, limits: Limits) -> Result<Bytes, Refusal>
 where
     B: http_body::Body<Error: Into<BoxError>>,
 {
-    // Refused before it is read, where its length is known.
+    // Rejected before it is read, if its length is known.
     if body.size_hint().lower() > limits.body as u64 {
         return Err(too_large(limits));
     }
@@ -21,7 +21,7 @@ where
         if error.is::<LengthLimitError>() {
             return too_large(limits);
         }
-        // A layer outside may have a limit of its own.
+        // An outer layer may have a limit of its own.
         let status = match is_limit(&*error) {
             true => StatusCode::PAYLOAD_TOO_LARGE,
             false => StatusCode::BAD_REQUEST,
@@ -45,7 +45,7 @@ fn is_limit(error: &(dyn StdError + 'static)) -> bool {
     error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
 }
 
-/// How deeply the arrays and objects of a JSON text are nested, if it is JSON.
+/// Returns how deeply a JSON text is nested.
 fn nesting(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

@@ -1,4 +1,4 @@
-//! What a front end is answered before anything runs.
+//! Responses sent before anything runs.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{Body, EventBody};
 use crate::{InputError, InputErrorKind, sse};
 
-/// A request that is not run, and why.
+/// A rejected request and the reason.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
@@ -54,15 +54,15 @@ impl From<InputError> for Refusal {
     }
 }
 
-/// Nobody is known to send the request.
+/// Creates the response for a request without a principal.
 pub(super) fn unknown() -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, "it is not known who sends this request")
+    Refusal::new(StatusCode::UNAUTHORIZED, "the sender of this request could not be identified")
 }
 
-/// Whether the head of a request is one that can be answered.
+/// Checks whether the head of a request can be answered.
 pub(super) fn check(parts: &Parts) -> Result<(), Refusal> {
     if parts.method != Method::POST {
-        let message = "runs are started with POST";
+        let message = "use POST to start a run";
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
     if !is_json(&parts.headers) {
@@ -70,7 +70,8 @@ pub(super) fn check(parts: &Parts) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     if !accepts_events(&parts.headers) {
-        let message = format!("the answer is `{}`, which is not accepted", sse::CONTENT_TYPE);
+        let message =
+            format!("the response is `{}`, which the request does not accept", sse::CONTENT_TYPE);
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, message));
     }
     Ok(())
@@ -92,7 +93,7 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether it names what is not wanted: its weight is nothing.
+/// Returns whether the weight is zero, which excludes the media range.
 fn is_refused(range: &str) -> bool {
     let weights = range.split(';').filter_map(|parameter| parameter.trim().strip_prefix("q="));
     weights.filter_map(|weight| weight.parse::<f32>().ok()).any(|weight| weight <= 0.0)
@@ -107,7 +108,7 @@ pub(super) fn events(body: EventBody) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies of the nginx family would hold events back to fill a buffer.
+    // Proxies of the nginx family would otherwise buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

@@ -1,5 +1,4 @@
-//! What the front end tells of a thread that the server does not know: words, and nothing that was
-//! done.
+//! Reads a thread that the server does not know: as text for the model, without any effects.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,8 +8,8 @@ use crate::conversation;
 use crate::wire::{InputError, Message, MessageKind, ToolCall};
 use tower_agent::message::{self, Part, Role};
 
-/// Notes what is told. Tool calls and their answers become notes for the model to read, said by
-/// the user's side.
+/// Reads the client's messages. Tool calls and results become notes for the model, in the user's
+/// name.
 pub(super) fn read(messages: &[Message], thread: &mut Thread) -> Result<(), InputError> {
     let mut calls: HashMap<&str, &ToolCall> = HashMap::new();
     for (index, message) in messages.iter().enumerate() {
@@ -33,13 +32,13 @@ pub(super) fn read(messages: &[Message], thread: &mut Thread) -> Result<(), Inpu
             }
             MessageKind::Tool { tool_call_id, .. } => {
                 let call = calls.get(&**tool_call_id).ok_or_else(|| {
-                    let why = format!("no message before asks for the call `{tool_call_id}`");
+                    let why = format!("no earlier message contains the call `{tool_call_id}`");
                     InputError::new(format!("messages[{index}].toolCallId"), why)
                 })?;
                 let (parts, is_failed) = tool_answer(message, index)?;
                 thread.push(Entry::new(id, Speaker::Tool, note(call, parts, is_failed)));
             }
-            // The model did not think this, as far as the server knows.
+            // The server cannot know that the model produced this reasoning.
             MessageKind::Reasoning { .. } => {
                 thread.push(Entry::new(id, Speaker::Assistant, None));
             }
@@ -50,7 +49,7 @@ pub(super) fn read(messages: &[Message], thread: &mut Thread) -> Result<(), Inpu
 }
 
 fn note(call: &ToolCall, parts: Vec<Part>, is_failed: bool) -> message::Message {
-    let mut text = String::from("For the record, as the front end tells it: ");
+    let mut text = String::from("Note, as reported by the client: ");
     let how = if is_failed { "failed with" } else { "answered" };
     let function = &call.function;
     // Writing to a string does not fail.
@@ -63,7 +62,7 @@ fn note(call: &ToolCall, parts: Vec<Part>, is_failed: bool) -> message::Message 
     message::Message::new(Role::User, parts)
 }
 
-/// What the user or the application says.
+/// Returns a message of the user or the application.
 pub(super) fn words(message: &Message, index: usize) -> Result<message::Message, InputError> {
     match &message.kind {
         MessageKind::Developer { content } | MessageKind::System { content } => {
@@ -74,13 +73,13 @@ pub(super) fn words(message: &Message, index: usize) -> Result<message::Message,
             Ok(message::Message::new(Role::User, conversation::parts(content, place)?))
         }
         _ => {
-            let why = "only the user and the application say something new";
+            let why = "only the user and the application may add messages";
             Err(InputError::new(format!("messages[{index}].role"), why))
         }
     }
 }
 
-/// What a tool has answered, and whether it has failed.
+/// Returns the result of a tool, and whether it failed.
 pub(super) fn tool_answer(
     message: &Message,
     index: usize,

@@ -5,8 +5,8 @@ use super::store::BoxStore;
 use super::{Thread, ThreadKey};
 use tower_agent::error::BoxError;
 
-/// The save with which a run begins. Where the request goes away meanwhile there is no run: what it
-/// has claimed is given back, as that of one that broke off.
+/// The save that starts a run. If the request is dropped meanwhile, the run does not start and its
+/// claim is released, as for a run that broke off.
 pub(super) struct Claim {
     saving: Option<BoxFuture<'static, Result<bool, BoxError>>>,
     store: BoxStore,
@@ -46,18 +46,18 @@ impl Drop for Claim {
     }
 }
 
-/// Saves what a run has done whose front end has gone away: at once, or behind its back.
+/// Saves the progress of a run whose client has disconnected, at once or in a task.
 pub(crate) fn finish(mut saving: BoxFuture<'static, Result<(), BoxError>>) {
     let log = |result: Result<(), BoxError>| {
         if let Err(error) = result {
-            tracing::error!(%error, "what a run has done was not saved");
+            tracing::error!(%error, "failed to save the progress of a run");
         }
     };
     match (&mut saving).now_or_never() {
         Some(result) => log(result),
         None => match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn(async move { log(saving.await) })),
-            Err(_) => tracing::error!("what a run has done was not saved: no runtime is left"),
+            Err(_) => tracing::error!("failed to save the progress of a run: no runtime"),
         },
     }
 }

@@ -20,11 +20,11 @@ use tower_agent::error::BoxError;
 use tower_agent::message::{Message, Messages, Part, Role};
 use tower_agent::stream::{self, EventKind};
 
-/// How a server keeps its threads.
+/// Where a server keeps its threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Keeping {
     Store(BoxStore),
-    /// The front end keeps them, sealed.
+    /// With the client, sealed.
     Sealed(SealKeys, Used),
 }
 
@@ -34,17 +34,17 @@ impl Keeping {
     }
 }
 
-/// A run that may begin.
+/// A run that may start.
 pub(crate) struct Begun {
     pub(crate) request: AgentRequest,
     pub(crate) keeper: Keeper,
-    /// What its messages are named after.
+    /// The prefix of its messages' ids.
     pub(crate) name: Arc<str>,
-    /// The calls of the conversation: the model's name and that on the wire.
+    /// The calls of the conversation: the model's id and the id on the wire.
     pub(crate) calls: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// Takes what counts of the input, and claims the thread for one run.
+/// Takes the accepted parts of the input, and claims the thread for one run.
 pub(crate) async fn begin(
     keeping: &Keeping,
     key: ThreadKey,
@@ -81,7 +81,7 @@ pub(crate) async fn begin(
             thread.version += 1;
         }
         Keeping::Sealed(_, used) => {
-            // Taken again after a run that broke off, an answer counts once for what that has left.
+            // An answer repeated after a run that broke off counts once for what that run has left.
             let (version, earlier) = earlier.unwrap_or_default();
             let name = |it: &Answered| match earlier.iter().any(|earlier| earlier.id == it.id) {
                 true => format!("{} {version}", it.id).into(),
@@ -89,7 +89,7 @@ pub(crate) async fn begin(
             };
             let answers: Vec<_> = thread.answered.iter().map(name).collect();
             if !used.claim(&answers) {
-                let why = "the question was answered before";
+                let why = "the interrupt was answered before";
                 return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
             }
         }
@@ -111,8 +111,8 @@ pub(crate) async fn begin(
     Ok(Begun { request, keeper, name, calls })
 }
 
-/// The thread that the front end has kept, if it is sealed for this very place. What is sealed
-/// is taken out of the input.
+/// Returns the thread that the client has kept, if it is sealed for exactly this use. The sealed
+/// value is removed from the input.
 fn unseal(keys: &SealKeys, key: &ThreadKey, input: &mut RunAgentInput) -> Option<Thread> {
     let sealed = input
         .messages
@@ -122,8 +122,8 @@ fn unseal(keys: &SealKeys, key: &ThreadKey, input: &mut RunAgentInput) -> Option
     opened.max_by_key(|thread| thread.version)
 }
 
-/// What the messages of a run are named after: the run, or where the thread has messages of an
-/// earlier one by that name, one more of it. It would add to those.
+/// Returns the prefix of a run's message ids: the run's id, made unique if the thread already has
+/// messages with that prefix, since the run would append to those.
 fn name(input: &RunAgentInput, thread: &Thread) -> Arc<str> {
     let run = &input.run_id;
     let number = |id: &str| {
@@ -142,37 +142,37 @@ fn name(input: &RunAgentInput, thread: &Thread) -> Arc<str> {
     }
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Running,
-    /// It has come to a good end, or waits.
+    /// It completed, or was interrupted.
     Ended,
-    /// It failed, or its front end has gone away.
+    /// It failed, or its client disconnected.
     Cut,
 }
 
-/// What leaves with the end of a run, or is saved.
+/// What is emitted at the end of a run, or saved.
 pub(crate) enum Kept {
     Saving(BoxFuture<'static, Result<(), BoxError>>),
     Sealed(Option<Event>),
 }
 
-/// Keeps one thread while a run works on it.
+/// Saves one thread during a run.
 pub(crate) struct Keeper {
     keeping: Keeping,
     key: ThreadKey,
-    /// The thread as the run began.
+    /// The thread at the start of the run.
     base: Thread,
     client_tools: HashSet<Arc<str>>,
     told: Told,
-    /// The answers of tools that are saved.
+    /// The tool results that are saved.
     saved: HashSet<Arc<str>>,
     version: Arc<AtomicU64>,
 }
 
 impl Keeper {
-    /// The agent tells this. Whether it is to be kept before the front end is told.
+    /// Notes an event of the agent. Returns whether to save before the event is emitted.
     #[inline]
     pub(crate) fn note(&mut self, event: &stream::Event, run: &TranslateRun) -> bool {
         self.told.note(event);
@@ -185,7 +185,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps what was done.
+    /// Saves the progress.
     pub(crate) fn keep(
         &mut self,
         checkpoint: Checkpoint,
@@ -200,7 +200,7 @@ impl Keeper {
                 Kept::Saving(Box::pin(async move {
                     thread.version = version.load(Ordering::Acquire);
                     if !store.save(&key, thread).await? {
-                        return Err("the thread was changed or dropped while a run worked".into());
+                        return Err("the thread was changed or removed during the run".into());
                     }
                     version.fetch_add(1, Ordering::AcqRel);
                     Ok(())
@@ -249,7 +249,7 @@ impl Keeper {
         thread
     }
 
-    /// Adds what the transcript has and the thread has not.
+    /// Adds the messages of the transcript that the thread does not have.
     fn add(
         &mut self,
         thread: &mut Thread,
@@ -262,7 +262,7 @@ impl Keeper {
             let entry = thread.entry(index).and_then(|entry| entry.message.as_ref());
             entry == Some(message)
         };
-        // Where each stands among those that were known, if it does.
+        // The position of each among the known messages, if it has one.
         let mut from = 0;
         let mut places = Vec::with_capacity(messages.len());
         for message in messages {
@@ -284,7 +284,7 @@ impl Keeper {
         let mut passed = 0;
         for (index, (message, place)) in messages.iter().zip(&places).enumerate() {
             if index == last {
-                // What callbacks have hidden from the model still stands.
+                // Messages that callbacks have hidden from the model are kept.
                 head.extend(known.by_ref());
             }
             match place {
@@ -308,7 +308,7 @@ impl Keeper {
         }
         head.extend(known);
         if progress == Progress::Cut {
-            // What was told of an answer that broke off.
+            // The streamed part of a response that broke off.
             let shown = lock(&run.shown);
             for id in rest {
                 let half = shown.messages().iter().find(|message| message.id == *id);
@@ -342,7 +342,7 @@ impl Keeper {
                     is_client: self.client_tools.contains(&call.name),
                 });
                 let calls: Vec<_> = asked.collect();
-                // Of thoughts alone the front end has no more than the thoughts.
+                // If there is only reasoning, the client has only the reasoning.
                 let mut says = message.parts().iter().filter_map(Part::as_text);
                 let is_silent = calls.is_empty() && says.all(str::is_empty);
                 let id = match is_silent {
@@ -363,7 +363,7 @@ impl Keeper {
     }
 }
 
-/// Where the latest call of a name was asked for, and what it is called on the wire.
+/// The message with the latest call of each id, and the call's id on the wire.
 #[derive(Default)]
 struct Asking(HashMap<Arc<str>, (usize, Arc<str>)>);
 
@@ -375,7 +375,7 @@ impl Asking {
     }
 }
 
-/// What the answer to a call is called.
+/// Returns the id of a call's result.
 fn result_of(call: &str) -> Arc<str> {
     format!("{call}-result").into()
 }
@@ -385,12 +385,12 @@ fn now() -> u64 {
 }
 
 fn busy() -> InputError {
-    let why = "another run works on this thread: wait for its end";
+    let why = "another run is active in this thread; wait until it ends";
     InputError::new("threadId", why).of(InputErrorKind::Busy)
 }
 
 fn broken(error: &(dyn std::error::Error + 'static)) -> InputError {
     tracing::error!(%error, "the thread store failed");
-    let why = "the thread cannot be loaded or saved: try again";
+    let why = "the thread could not be loaded or saved; try again";
     InputError::new("threadId", why).of(InputErrorKind::Store)
 }

@@ -6,12 +6,13 @@ use super::{Thread, ThreadKey, ThreadStore};
 use crate::lock::lock;
 use tower_agent::error::BoxError;
 
-/// Keeps threads in this process, within bounds: the default of a server.
+/// Keeps threads in memory, within limits. The default of a server.
 ///
-/// Where there is no room, the thread goes that was used the longest time ago: first of those that
-/// wait for nothing, then of those that wait for a person, last of those in which a run works. One
-/// that is larger than all may be is not kept, and its run fails. To the front end a thread that has gone is [unknown](crate#who-may-say-what): its next
-/// message goes on from what it tells, and an answer to a question is refused.
+/// If the store is full, it evicts the least recently used thread: first among idle threads, then
+/// among those with open interrupts, last among those with an active run. A thread larger than the
+/// whole limit is not saved, and its run fails. An evicted thread is [unknown](crate#trust) to the
+/// server: the next message is read as the client reports it, and answers to interrupts are
+/// rejected.
 ///
 /// ```
 /// use tower_agent_agui::{AgUi, threads::MemoryThreads};
@@ -52,27 +53,27 @@ impl MemoryThreads {
         Self { max_threads: 10_000, max_bytes: 256 << 20, kept: Mutex::default() }
     }
 
-    /// Sets how many threads it keeps. Defaults to 10,000.
+    /// Sets the maximum number of threads. Defaults to 10,000.
     #[must_use]
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = threads;
         self
     }
 
-    /// Sets about how many bytes all threads may take. Defaults to 256 MiB.
+    /// Sets the approximate maximum size of all threads in bytes. Defaults to 256 MiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Returns how many threads it has.
+    /// Returns the number of threads.
     #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.kept).threads.len()
     }
 
-    /// Returns whether it has none.
+    /// Returns whether the store is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -91,7 +92,7 @@ impl Kept {
         self.uses
     }
 
-    /// Lets threads go until the rest is within the bounds.
+    /// Evicts threads until the rest is within the limits.
     fn shrink(&mut self, max_threads: usize, max_bytes: usize) {
         while self.threads.len() > max_threads || self.bytes > max_bytes {
             let rank = |one: &One| (one.thread.is_running(), one.thread.is_waiting(), one.used);
@@ -104,7 +105,7 @@ impl Kept {
     fn remove(&mut self, key: &ThreadKey) {
         if let Some(gone) = self.threads.remove(key) {
             self.bytes -= gone.size;
-            tracing::debug!(thread = %key.thread, "dropped a thread for want of room");
+            tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
         }
     }
 }
@@ -127,10 +128,10 @@ impl ThreadStore for MemoryThreads {
         }
         let size = thread.size();
         if size > self.max_bytes {
-            // It makes no room for itself at the cost of all others.
+            // It does not evict all others for one thread.
             kept.remove(key);
             return Err(format!(
-                "the thread takes {size} bytes, and all may take {}",
+                "the thread takes {size} bytes, but the limit of the store is {}",
                 self.max_bytes
             )
             .into());

@@ -1,7 +1,6 @@
 //! `ThreadStore: load, save`
 //!
-//! What the server knows of its threads, and where it is kept: see
-//! [who may say what](crate#who-may-say-what).
+//! The server's data about its threads, and the stores for it: see [trust](crate#trust).
 
 mod account;
 mod claim;

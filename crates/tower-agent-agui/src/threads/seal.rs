@@ -10,13 +10,13 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use super::{Thread, ThreadKey};
 use crate::lock::lock;
 
-/// What a sealed thread begins with: the envelope and its version.
+/// The prefix of a sealed thread: the envelope and its version.
 const PREFIX: &str = "tower-agent.1.";
 const NONCE: usize = 24;
 
-/// A secret key of 32 bytes, with which threads are sealed.
+/// A secret key of 32 bytes that seals threads.
 ///
-/// Make it of random bytes, and give every process that serves the same threads the same one.
+/// Use random bytes, and the same key in every process that serves the same threads.
 ///
 /// ```
 /// use tower_agent_agui::threads::SealKey;
@@ -28,7 +28,7 @@ const NONCE: usize = 24;
 pub struct SealKey(Arc<XChaCha20Poly1305>);
 
 impl SealKey {
-    /// Takes these bytes, which must be secret and random.
+    /// Creates a key from these bytes, which must be secret and random.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Arc::new(XChaCha20Poly1305::new(&bytes.into())))
@@ -41,10 +41,10 @@ impl fmt::Debug for SealKey {
     }
 }
 
-/// The keys of a server: the first seals, all of them open.
+/// The keys of a server: the first one seals, all of them unseal.
 ///
-/// To change the key, give the new one and [accept](Self::and_accept) the old one until no front
-/// end has a thread that it has sealed.
+/// To rotate the key, pass the new one and [accept](Self::and_accept) the old one until no client
+/// has a thread sealed with it.
 ///
 /// ```
 /// use tower_agent_agui::threads::{SealKey, SealKeys};
@@ -56,7 +56,7 @@ impl fmt::Debug for SealKey {
 pub struct SealKeys(Vec<SealKey>);
 
 impl SealKeys {
-    /// Opens what this key has sealed, too.
+    /// Also accepts threads sealed with this key.
     #[must_use]
     pub fn and_accept(mut self, key: SealKey) -> Self {
         self.0.push(key);
@@ -77,7 +77,7 @@ impl SealKeys {
         Some(envelope)
     }
 
-    /// The thread, if one of the keys has sealed it under this very name.
+    /// Returns the thread, if one of the keys has sealed it under exactly this name.
     pub(super) fn open(&self, key: &ThreadKey, envelope: &str) -> Option<Thread> {
         let bytes = URL_SAFE_NO_PAD.decode(envelope.strip_prefix(PREFIX)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
@@ -101,7 +101,8 @@ pub(super) fn is_sealed(value: &str) -> bool {
     value.starts_with(PREFIX)
 }
 
-/// What a sealed thread belongs to, each part with its length: no two read alike.
+/// Returns the data that a sealed thread is bound to, each part with its length, so that it is
+/// unambiguous.
 fn bound_to(key: &ThreadKey) -> Vec<u8> {
     let principal = key.principal.as_deref();
     let parts = [&*key.server, principal.unwrap_or_default(), &key.thread];
@@ -114,21 +115,21 @@ fn bound_to(key: &ThreadKey) -> Vec<u8> {
     bound
 }
 
-/// The answers that this process has seen, as far back as there is room.
+/// The answers that this process has accepted, up to a maximum number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Used(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
     answers: HashSet<Arc<str>>,
-    /// The oldest first.
+    /// Oldest first.
     order: VecDeque<Arc<str>>,
 }
 
 impl Used {
     const MOST: usize = 100_000;
 
-    /// Notes all of them, unless one was noted before.
+    /// Records these answers, unless one of them was recorded before.
     pub(super) fn claim(&self, answers: &[Arc<str>]) -> bool {
         let seen = &mut *lock(&self.0);
         if answers.iter().any(|id| seen.answers.contains(id)) {

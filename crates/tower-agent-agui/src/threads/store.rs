@@ -7,25 +7,24 @@ use futures_util::future::BoxFuture;
 use super::Thread;
 use tower_agent::error::BoxError;
 
-/// Names a thread: whose it is comes before what it calls itself, so that the thread of another
-/// is as unknown as one that never was.
+/// Identifies a thread. The principal is part of the key, so that the thread of another principal
+/// is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ThreadKey {
-    /// What serves it: [`AgUiBuilder::name`](crate::AgUiBuilder::name).
+    /// The server's name: [`AgUiBuilder::name`](crate::AgUiBuilder::name).
     pub server: Arc<str>,
-    /// Who speaks in it: [`AgUiBuilder::principal`](crate::AgUiBuilder::principal). `None`
-    /// without one.
+    /// The owner: [`AgUiBuilder::principal`](crate::AgUiBuilder::principal). `None` without one.
     pub principal: Option<Arc<str>>,
-    /// What the front end calls it.
+    /// The client's id of the thread.
     pub thread: Arc<str>,
 }
 
-/// Keeps the threads of an AG-UI server, in memory or in a database.
+/// Stores the threads of an AG-UI server, in memory or in a database.
 ///
-/// Saving is a compare and swap: it takes the place of the version that is expected, or of
-/// nothing. That is what lets one of two requests for a thread run, and one answer count once. A
-/// store that saves without looking at the version lets both run.
+/// Saving is a compare-and-swap: it replaces the expected version, or nothing. This is what lets
+/// only one of two concurrent requests for a thread run, and an answer count only once. A store
+/// that ignores the version lets both run.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -35,7 +34,7 @@ pub struct ThreadKey {
 /// use tower_agent::BoxError;
 /// use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
 ///
-/// /// Keeps everything for ever.
+/// /// Never evicts a thread.
 /// #[derive(Default)]
 /// struct Kept(Mutex<HashMap<ThreadKey, Thread>>);
 ///
@@ -59,19 +58,19 @@ pub trait ThreadStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The store cannot be read. Nothing is run.
+    /// Fails if the store cannot be read. Nothing runs then.
     fn load(
         &self,
         key: &ThreadKey,
     ) -> impl Future<Output = Result<Option<Thread>, BoxError>> + Send;
 
-    /// Saves the thread if the one that is there has the version `expected`; 0 stands for none.
-    /// Returns whether it did.
+    /// Saves the thread if the stored version is `expected`; 0 means that there is none. Returns
+    /// whether it was saved.
     ///
     /// # Errors
     ///
-    /// The store cannot be written, or what has become of the thread is not known. A run that is
-    /// under way is stopped.
+    /// Fails if the store cannot be written, or the outcome is unknown. A running run is then
+    /// stopped.
     fn save(
         &self,
         key: &ThreadKey,

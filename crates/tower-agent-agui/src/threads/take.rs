@@ -1,4 +1,4 @@
-//! What of an input counts: the rules of the [module](super)'s table.
+//! Decides which parts of an input are accepted: the rules in the [module](super)'s table.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use tower_agent::agent::{AgentRequest, Checkpoint};
 use tower_agent::error::{Resolution, ResolutionOutcome};
 use tower_agent::message::{self, Messages, Part, ToolCall, ToolResult};
 
-/// What a run is to begin with.
+/// The start of a run.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// The thread with what the input says, as the run that begins.
+    /// The thread with the accepted input.
     pub(super) thread: Thread,
     pub(super) request: AgentRequest,
 }
 
-/// Takes from the input of a thread that the server does not know.
+/// Takes the input of a thread that the server does not know.
 pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
     for (index, entry) in input.resume.iter().enumerate() {
         if entry.status == ResumeStatus::Resolved {
@@ -35,8 +35,8 @@ pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
     Ok(Taken { thread, request })
 }
 
-/// Takes from the input of a thread that the server knows. `is_lost` says that what the latest run
-/// did is not known, so that nothing that it may have begun is begun again.
+/// Takes the input of a thread that the server knows. `is_lost` means that the progress of the
+/// latest run is unknown, so no call that it may have started is repeated.
 pub(super) fn go_on(
     mut thread: Thread,
     input: &RunAgentInput,
@@ -55,7 +55,7 @@ pub(super) fn go_on(
     let speaks = !told.new.is_empty();
     let is_answer = |it: &&Answered| matches!(it.answer.outcome, ResolutionOutcome::Resolved(_));
     let mut answers_now = answered.iter().filter(is_answer);
-    // One that is given once more may come without what the run that broke off has said.
+    // A repeated input may omit the messages of the run that broke off.
     let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
     if answers_now.any(|it| speaks || !is_whole && is_open(it)) {
         let why = "a question is answered in the conversation that it was asked in: leave out \
@@ -117,15 +117,15 @@ fn is_answer_of(thread: &Thread, index: usize) -> bool {
     thread.entry(index).is_some_and(|entry| entry.answers.is_some())
 }
 
-/// What the input says in a thread that is known.
+/// The input for a known thread.
 struct Told<'a> {
-    /// Those that the front end has kept.
+    /// The messages that the client has kept.
     kept: BTreeSet<usize>,
     last: Option<usize>,
-    /// What is new, and what it comes after.
+    /// New messages, and what each follows.
     new: Vec<(Option<usize>, Entry)>,
     tools: Vec<(usize, &'a Message)>,
-    /// Calls of messages that have no place in the conversation.
+    /// Calls of messages that are not part of the conversation.
     left_out: HashSet<&'a str>,
 }
 
@@ -189,13 +189,13 @@ impl<'a> Told<'a> {
         Ok(told)
     }
 
-    /// What of the log stays: what the front end has kept, and what belongs to it. Then what it has
-    /// never had.
+    /// Returns the part of the log that is kept: what the client has kept and what belongs to it,
+    /// then what the client never received.
     fn stays(&self, thread: &Thread, stand: &Answers) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let mut stays = BTreeSet::new();
         let mut unheard = &thread.unheard - &self.kept;
         let mut before = true;
-        // A run that was cut off may have done what the front end was not told.
+        // A run that broke off may have done work that the client was not told about.
         let mut of_cut = thread.is_cut;
         for &index in &thread.head {
             let Some(entry) = thread.entry(index) else { continue };
@@ -218,7 +218,7 @@ impl<'a> Told<'a> {
                 before = here;
             }
         }
-        // Of another branch: what the front end has kept of it, and the answers to its calls.
+        // From another branch: what the client has kept of it, and the results of its calls.
         stays.extend(self.kept.iter().copied());
         let answers = stand.by_asking();
         let asking: Vec<_> = stays.iter().copied().collect();
@@ -227,7 +227,7 @@ impl<'a> Told<'a> {
         (stays, unheard)
     }
 
-    /// The answers to the front end's own calls.
+    /// Takes the results of the client's own calls.
     fn answers(
         &self,
         thread: &Thread,
@@ -253,31 +253,32 @@ impl<'a> Told<'a> {
                 if self.left_out.contains(&**tool_call_id) {
                     continue;
                 }
-                let why = format!("no message asks for the call `{tool_call_id}`");
+                let why = format!("no message contains the call `{tool_call_id}`");
                 return Err(not_yours(path(), why));
             };
             let Some(entry) = thread.entry(asks).filter(|_| stays.contains(&asks)) else {
-                // It was dropped with the message that asks for it.
+                // It was dropped with the message that contains it.
                 continue;
             };
             let call = &entry.calls[number];
             let known = stand.to(asks, &call.id).and_then(|it| thread.entry(it));
             match (known, call.is_client) {
-                // The server's own stands, whatever the front end has made of it.
+                // The server's own result counts, whatever the client has changed.
                 (Some(_), false) => continue,
                 (Some(known), true) if known.id.as_ref() == Some(&message.id) => continue,
                 (None, false) => {
-                    let why = format!("the call `{tool_call_id}` is the server's own to answer");
+                    let why =
+                        format!("only the server may set the result of the call `{tool_call_id}`");
                     return Err(not_yours(path(), why));
                 }
                 (_, true) => {}
             }
             if let Some(earlier) = answered.insert((asks, number), &message.id) {
                 if *earlier == message.id {
-                    // The same message once more.
+                    // The same message again.
                     continue;
                 }
-                let why = format!("the call `{tool_call_id}` is answered twice");
+                let why = format!("there are two results for the call `{tool_call_id}`");
                 return Err(InputError::new(path(), why));
             }
             let mut asked = entry.message.iter().flat_map(message::Message::tool_calls);
@@ -293,13 +294,13 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Whether it is of a run of this thread, and did not stand: it was taken back, or broke off.
+/// Returns whether it comes from a run of this thread and was discarded or broke off.
 fn is_of_a_run(thread: &Thread, id: &str) -> bool {
     let is_its = |run: &Arc<str>| id.strip_prefix(&**run).is_some_and(|rest| rest.starts_with('-'));
     thread.runs.iter().any(is_its)
 }
 
-/// Answers the server's calls that were asked for in a conversation that is no more.
+/// Closes the server's calls in a branch that was abandoned.
 fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
     let mut closed = Vec::new();
     for &asks in head {
@@ -310,7 +311,7 @@ fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
         };
         let calls = entry.message.iter().flat_map(message::Message::tool_calls);
         for call in calls.filter(is_open) {
-            let why = "no answer: the conversation has gone on without this call";
+            let why = "no result: the conversation continued without this call";
             let result = ToolResult::new(call, [Part::from_text(why)]).failed();
             let answer = Entry::new(None, Speaker::Tool, message::Message::tool(result));
             closed.push(answer.answering(Some(asks)));
@@ -322,7 +323,7 @@ fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
     }
 }
 
-/// The head with those answers that are wanted, each behind the message that asks for it.
+/// Returns the head with the selected results, each after the message with its call.
 fn with_answers(
     thread: &Thread,
     stand: &Answers,
@@ -344,7 +345,7 @@ fn with_answers(
     all
 }
 
-/// The answers to what the thread waits for.
+/// Takes the answers to the thread's open interrupts.
 fn answered(thread: &Thread, input: &RunAgentInput) -> Result<Vec<Answered>, InputError> {
     let mut answered = Vec::new();
     for (index, entry) in input.resume.iter().enumerate() {
@@ -360,7 +361,7 @@ fn answered(thread: &Thread, input: &RunAgentInput) -> Result<Vec<Answered>, Inp
             answered.push(Answered { id: id.clone(), answer });
         } else if let Some(first) = thread.answered.iter().find(|it| thread.is_cut && it.id == *id)
         {
-            // The run broke off. The answer that it had stands, for what it has not begun.
+            // The run broke off. Its answer still counts for the calls that it did not start.
             answered.push(first.clone());
         } else if entry.status == ResumeStatus::Resolved {
             return Err(not_open(index, entry));
@@ -371,7 +372,7 @@ fn answered(thread: &Thread, input: &RunAgentInput) -> Result<Vec<Answered>, Inp
 
 fn not_open(index: usize, entry: &ResumeEntry) -> InputError {
     let why = format!(
-        "the question `{}` is not open in this thread: it was answered, given up or never asked",
+        "the interrupt `{}` is not open in this thread: it was answered, abandoned or never raised",
         entry.interrupt_id
     );
     let path = format!("resume[{index}].interruptId");

@@ -7,49 +7,47 @@ use tower_agent::agent::Checkpoint;
 use tower_agent::error::Resolution;
 use tower_agent::message::{Message, Messages};
 
-/// What the server knows of one thread: what was said in it, what it was asked, and what it waits
-/// for.
+/// The server's data about one thread: its messages, answers and open interrupts.
 ///
-/// A [store](super::ThreadStore) keeps it as it is: it serialises, and nothing in it is for a
-/// front end to see.
+/// A [store](super::ThreadStore) saves it as it is: it serialises. It is not meant for the client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thread {
     pub(super) version: u64,
-    /// All that was ever said, in the order of time. Branches share what comes before them.
+    /// All messages ever, in chronological order. Branches share their common start.
     pub(super) log: Vec<Arc<Entry>>,
-    /// What of it the latest run has gone on from and added.
+    /// The messages of the current branch, as indices into the log.
     pub(super) head: Vec<usize>,
-    /// Where the latest run has stopped, without its messages.
+    /// The checkpoint of the latest run, without its messages.
     pub(super) rest: Checkpoint,
     pub(super) open: Vec<Open>,
-    /// What the latest run was answered, until it has come to a good end.
+    /// The answers given to the latest run, until it completes.
     pub(super) answered: Vec<Answered>,
-    /// What the messages of its runs are named after.
+    /// The id prefixes of its runs' messages.
     pub(super) runs: Vec<Arc<str>>,
-    /// What the latest run has said begins here.
+    /// Where the messages of the latest run start.
     pub(super) run_from: usize,
-    /// What runs that were cut off have done and the front end has never had: it stays where what
-    /// comes before it stays.
+    /// Messages of runs that broke off that the client never received; they are kept as long as
+    /// what precedes them.
     pub(super) unheard: BTreeSet<usize>,
-    /// The latest run failed, or its front end went away: what it did may not have been told.
+    /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(super) is_cut: bool,
-    /// A run works on it, and was last heard of then: seconds since 1970.
+    /// When the active run last saved, in seconds since 1970.
     pub(super) running: Option<u64>,
 }
 
 /// One message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Its name on the wire. None, if the front end does not know of it.
+    /// Its id on the wire, if the client knows it.
     pub(super) id: Option<Arc<str>>,
     pub(super) speaker: Speaker,
-    /// What a model is shown of it; nothing of what has no place in the conversation.
+    /// The message for the model, if it is part of the conversation.
     pub(super) message: Option<Message>,
-    /// The calls that it asks for.
+    /// Its tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) calls: Vec<Asked>,
-    /// The message whose call it answers.
+    /// The message whose call it is a result of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answers: Option<usize>,
     #[serde(skip)]
@@ -64,27 +62,27 @@ pub(super) enum Speaker {
     Tool,
 }
 
-/// A call that the server has handed out.
+/// A call that the server has sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Asked {
-    /// The model's name for it.
+    /// The model's id.
     pub(super) id: Arc<str>,
-    /// Its name on the wire.
+    /// The id on the wire.
     pub(super) wire: Arc<str>,
-    /// The front end answers it.
+    /// The client executes it.
     pub(super) is_client: bool,
 }
 
-/// A question that waits for its answer.
+/// An open interrupt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Open {
-    /// Its name on the wire, which nobody can guess.
+    /// Its id on the wire, which cannot be guessed.
     pub(super) id: Arc<str>,
     /// The [`Interrupt::id`](tower_agent::Interrupt::id).
     pub(super) pending: String,
 }
 
-/// A question that has had its answer.
+/// An answered interrupt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Answered {
     pub(super) id: Arc<str>,
@@ -92,19 +90,19 @@ pub(super) struct Answered {
 }
 
 impl Thread {
-    /// Counts how often it was saved: 1 for the first time.
+    /// Returns the version: how often the thread was saved.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether it waits for a person.
+    /// Returns whether the thread has open interrupts.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Whether a run works on it.
+    /// Returns whether a run is active in the thread.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running.is_some()
@@ -119,20 +117,20 @@ impl Thread {
         self.log.len() - 1
     }
 
-    /// What a model is shown of these.
+    /// Returns these messages for the model.
     pub(super) fn messages(&self, of: &[usize]) -> Messages {
         let messages = of.iter().filter_map(|index| self.entry(*index)?.message.clone());
         messages.collect()
     }
 
-    /// About how much memory it takes, in bytes.
+    /// Returns the approximate size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         let rest = size(&(&self.rest, &self.open, &self.answered, &self.runs));
         self.log.iter().map(|entry| entry.size()).sum::<usize>() + rest
     }
 }
 
-/// The answers to calls that stand: of two to one call the later.
+/// The results that count: for two results of one call, the later.
 pub(super) struct Answers(HashMap<(usize, Arc<str>), usize>);
 
 impl Answers {
@@ -144,7 +142,7 @@ impl Answers {
         answers
     }
 
-    /// Notes an entry, if it is an answer. Returns the one in whose place it stands.
+    /// Records an entry if it is a result. Returns the one that it replaces.
     pub(super) fn note(&mut self, thread: &Thread, index: usize) -> Option<usize> {
         let entry = thread.entry(index)?;
         let asks = entry.answers?;
@@ -156,7 +154,7 @@ impl Answers {
         self.0.get(&(asks, call.clone())).copied()
     }
 
-    /// Those that stand, by the message that asks, in the order of time.
+    /// Returns the results that count, by the message with the call, in chronological order.
     pub(super) fn by_asking(&self) -> HashMap<usize, Vec<usize>> {
         let mut all: HashMap<usize, Vec<usize>> = HashMap::new();
         for ((asks, _), index) in &self.0 {
@@ -179,7 +177,7 @@ fn size(of: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // Nothing in a thread fails to serialise; if it did, it would count as what was written.
+    // A thread always serialises; otherwise what was written so far counts.
     let _ = serde_json::to_writer(&mut count, of);
     count.0
 }
@@ -200,12 +198,12 @@ impl Entry {
         }
     }
 
-    /// The same, which asks for these calls.
+    /// Sets the calls.
     pub(super) fn asking(self, calls: Vec<Asked>) -> Self {
         Self { calls, ..self }
     }
 
-    /// The same, which answers a call of this message.
+    /// Sets the message whose call this is a result of.
     pub(super) fn answering(self, answers: Option<usize>) -> Self {
         Self { answers, ..self }
     }
@@ -215,7 +213,7 @@ impl Entry {
         *self.size.get_or_init(|| ENTRY + size(self))
     }
 
-    /// Whether it asks for a tool of the server's.
+    /// Returns whether it calls a tool of the server.
     pub(super) fn asks_server(&self) -> bool {
         self.calls.iter().any(|call| !call.is_client)
     }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use tower_agent::message::{Message, Part};
 use tower_agent::stream::{Event, EventKind};
 
-/// What a run's stream calls the messages of its conversation, to find them again in the
-/// transcript, which has no names.
+/// The ids of a run's messages in its stream, to find them in the transcript, which has no ids.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     messages: Vec<Named>,
@@ -21,7 +20,7 @@ struct Named {
     is_void: bool,
 }
 
-/// FNV-1a: what is hashed in pieces is what is hashed at once.
+/// FNV-1a, which hashes pieces like the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hash(u64);
 
@@ -36,7 +35,7 @@ impl Hash {
 }
 
 impl Told {
-    /// The stream tells this.
+    /// Notes an event of the stream.
     pub(super) fn note(&mut self, event: &Event) {
         let message = match &event.kind {
             EventKind::TextStart { message }
@@ -77,11 +76,11 @@ impl Told {
         &mut self.messages[at]
     }
 
-    /// The names of these messages, each used once.
+    /// Returns the ids of these messages, each used once.
     pub(super) fn names<'a>(&self, messages: impl Iterator<Item = &'a Message>) -> Names<'_> {
         let mut used = vec![false; self.messages.len()];
         let mut names = Vec::new();
-        // Nearly always they stand in the order in which they were told.
+        // They are nearly always in the order of the stream.
         let mut from = 0;
         for message in messages {
             let mut text = Hash::EMPTY;
@@ -105,8 +104,8 @@ impl Told {
 }
 
 pub(super) struct Names<'a> {
-    /// One for each message, if it was told.
+    /// One for each message, if it was streamed.
     pub(super) names: Vec<Option<Arc<str>>>,
-    /// Those of messages that were told, not taken back, and are not in the transcript.
+    /// The ids of messages that were streamed, not discarded, and are not in the transcript.
     pub(super) rest: Vec<&'a Arc<str>>,
 }

@@ -1,19 +1,19 @@
 //! `async fn(TranslateRequest) -> Result<TranslateResponse, Error>`
 //!
-//! The fourth call: one event of an agent becomes the events that a front end is sent. It takes
-//! callbacks and layers as the other three do; what one hook may do here:
+//! The translate call: converts one event of an agent to events for the client. It supports
+//! callbacks and layers as the other three calls do. What a hook can do here:
 //!
-//! | to | write |
+//! | to | use |
 //! |---|---|
-//! | change what is translated | change [`event_mut`](TranslateRequest::event_mut) in a `before` |
+//! | change the agent's event | change [`event_mut`](TranslateRequest::event_mut) in a `before` |
 //! | drop an event | `Action::Respond(TranslateResponse::none())` in a `before` |
-//! | translate it otherwise | `Action::Respond(TranslateResponse::new([..]))` in a `before` |
-//! | change, drop or add to what is sent | `Action::Respond(..)` in an `after` |
-//! | end the run | an error: the front end is sent one `RUN_ERROR`, and the agent is cancelled |
+//! | translate it differently | `Action::Respond(TranslateResponse::new([..]))` in a `before` |
+//! | change, drop or add events | `Action::Respond(..)` in an `after` |
+//! | end the run | an error: the client receives one `RUN_ERROR`, and the agent is cancelled |
 //!
-//! The service, [`Translate`], knows nothing of what came before. What callbacks make of the order
-//! is put right behind them, by the [`OrderKeeper`](super::OrderKeeper), whose table says what it
-//! mends and what it refuses. The end of a run is always sent, also where a callback drops it.
+//! The service, [`Translate`], is stateless. If callbacks change the order of events, the
+//! [`OrderKeeper`](super::OrderKeeper) repairs it afterwards; its table says what it repairs and
+//! what it rejects. The end of a run is always sent, even if a callback drops it.
 //!
 //! ```
 //! use tower_agent::stream::EventKind;
@@ -39,18 +39,18 @@
 //! # }
 //! ```
 //!
-//! # What becomes what
+//! # Mapping
 //!
-//! | an agent's event | the front end's |
+//! | agent event | client events |
 //! |---|---|
-//! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the tokens used, `RUN_ERROR` with a code |
-//! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts; with the pending calls alone, if all it waits for are the front end's own tools, and without those for a front end that does not say that it speaks 1.0: it finds them itself, and refuses the list |
-//! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events bear its name; none for one that goes on with a conversation |
+//! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the token usage, `RUN_ERROR` with a code |
+//! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts. If it waits only for tools of the client, with the pending calls instead; a client that does not declare version 1.0 receives no such list, because it would reject it and finds the calls itself |
+//! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events carry its id; nothing for an agent that continues a conversation |
 //! | step | `STEP_STARTED`, `STEP_FINISHED`, named by the agent's path and the turn |
-//! | text, reasoning, tool calls | the same, start, content and end; a call that is named as an earlier one was gets the name of its message, or of the subagent, in front |
-//! | what a provider added to a tool call | `REASONING_ENCRYPTED_VALUE` |
-//! | tool result | `TOOL_CALL_RESULT`; with the metadata `{"isError": true}`, which becomes that of the tool message, if the tool has failed |
-//! | state | `STATE_SNAPSHOT`, `STATE_DELTA`; snapshots alone, once a key such as `__proto__` has changed: the official client drops a delta that names one |
+//! | text, reasoning, tool calls | the corresponding start, content and end events; a call whose id was used before is prefixed with the id of its message or subagent |
+//! | provider data of a tool call | `REASONING_ENCRYPTED_VALUE` |
+//! | tool result | `TOOL_CALL_RESULT`; if the tool failed, with the metadata `{"isError": true}`, which the tool message takes over |
+//! | state | `STATE_SNAPSHOT`, `STATE_DELTA`; only snapshots once a key such as `__proto__` has changed, since the official client drops a delta with such a key |
 //! | attempt discarded, response replaced | `MESSAGES_SNAPSHOT` without the message |
 //! | custom | `CUSTOM` |
 //! | usage, callback notes | nothing |
@@ -106,7 +106,7 @@ pub(super) use self::service::{translate, translate_piece};
 use tower_agent::callback::{self, After, Before, IntoHook, IntoRecoveryHook, Next, OnError, Wrap};
 use tower_agent::error::{Error, Result};
 
-/// A callback before each event is translated.
+/// Creates a callback that runs before each event is translated.
 #[track_caller]
 pub fn before_translate<F, O, M>(function: F) -> Before<TranslateRequest, F, O, M>
 where
@@ -116,7 +116,7 @@ where
     callback::before(function)
 }
 
-/// A callback after each event was translated.
+/// Creates a callback that runs after each event was translated.
 #[track_caller]
 pub fn after_translate<F, O, M>(function: F) -> After<TranslateRequest, F, O, M>
 where
@@ -126,7 +126,7 @@ where
     callback::after(function)
 }
 
-/// A callback for an event whose translation has failed.
+/// Creates a callback that runs when the translation of an event has failed.
 #[track_caller]
 pub fn on_translate_error<F, O, M>(function: F) -> OnError<TranslateRequest, F, O, M>
 where
@@ -136,7 +136,7 @@ where
     callback::on_error(function)
 }
 
-/// A function around the translation of each event.
+/// Creates a callback around the translation of each event.
 #[track_caller]
 pub fn wrap_translate<F, O>(function: F) -> Wrap<TranslateRequest>
 where

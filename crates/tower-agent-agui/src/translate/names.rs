@@ -1,4 +1,4 @@
-//! Names that stay apart where agents do not know of one another's.
+//! Ids that are unique across agents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,37 +8,37 @@ use crate::lock::lock;
 use tower_agent::error::Interrupt;
 use tower_agent::stream::Invocation;
 
-/// What tool calls and questions are called on the wire. Models name their calls within one
-/// conversation; a front end sees those of all subagents side by side.
+/// The ids of tool calls and interrupts on the wire. Models number their calls within one
+/// conversation; a client sees those of all subagents together.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The calls of earlier runs of the conversation: the latest of each name.
+    /// The calls of earlier runs of the conversation: the latest with each id.
     earlier: HashMap<Arc<str>, Arc<str>>,
-    /// In whose conversation a call of this name came first.
+    /// The conversation in which a call with this id came first.
     first: HashMap<Arc<str>, Arc<str>>,
-    /// The latest call of an agent by this name, where the front end has an earlier one.
+    /// The latest call of an agent with this id, if the client has an earlier one.
     renamed: HashMap<(Arc<str>, Arc<str>), Arc<str>>,
-    /// What the front end was told, by the message that asks and the call's own name.
+    /// The ids sent to the client, by the message with the call and the call's own id.
     told: HashMap<(Arc<str>, Arc<str>), Arc<str>>,
-    /// The calls that wait, by the question's own name.
+    /// The waiting calls, by the interrupt's own id.
     waits: HashMap<String, Arc<str>>,
-    /// The questions, by their own names.
+    /// The interrupts, by their own ids.
     interrupts: HashMap<String, Arc<str>>,
 }
 
 impl Names {
-    /// The conversation has these calls by now: the model's name and that on the wire.
+    /// Creates the ids of a conversation with these calls: the model's id and the id on the wire.
     pub(super) fn new(earlier: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
         let earlier = earlier.into_iter().collect();
         Self(Mutex::new(Known { earlier, ..Known::default() }))
     }
 
-    /// The message asks for a call. By its own name, unless another conversation has had a call
-    /// of that name before, or the front end has one from an earlier message: it would take the
-    /// two for one, and models do count from the start again.
+    /// Returns the id for a call of a message: its own, unless another conversation already had a
+    /// call with that id or an earlier message has one. The client would take the two for one, and
+    /// models do restart their numbering.
     pub(super) fn asked(
         &self,
         by: &Invocation,
@@ -57,7 +57,7 @@ impl Names {
         name
     }
 
-    /// What the call that an agent makes is called.
+    /// Returns the id of a call that an agent makes.
     pub(crate) fn call(&self, by: &Invocation, id: &Arc<str>) -> Arc<str> {
         let known = &mut *lock(&self.0);
         if let Some(name) = known.renamed.get(&(by.id.clone(), id.clone())) {
@@ -77,7 +77,7 @@ impl Names {
         }
     }
 
-    /// What the front end was told that the call of a message is called.
+    /// Returns the id that was sent to the client for a message's call.
     pub(crate) fn told(&self, message: Option<&Arc<str>>, id: &Arc<str>) -> Arc<str> {
         let told = message.and_then(|message| {
             let key = (message.clone(), id.clone());
@@ -86,20 +86,20 @@ impl Names {
         told.unwrap_or_else(|| id.clone())
     }
 
-    /// An agent waits for this. Those around it wait for the same, and come later.
+    /// Records an agent's interrupt. The agents around it have the same one, later.
     pub(super) fn waits(&self, agent: &Invocation, pending: &Interrupt) {
         let Some(own) = pending.tool_call_id.as_deref() else { return };
         let call = self.call(agent, &own.into());
         lock(&self.0).waits.entry(pending.id.clone()).or_insert(call);
     }
 
-    /// The call that waits for this.
+    /// Returns the call that waits on this interrupt.
     pub(super) fn waiting(&self, pending: &Interrupt) -> Option<Arc<str>> {
         let known = lock(&self.0).waits.get(&pending.id).cloned();
         known.or_else(|| pending.tool_call_id.as_deref().map(Into::into))
     }
 
-    /// What a question is called: nobody can guess it, and it is another one each time.
+    /// Returns the id of an interrupt on the wire: it cannot be guessed, and is new each time.
     pub(crate) fn interrupt(&self, pending: &str) -> Arc<str> {
         let interrupts = &mut lock(&self.0).interrupts;
         if let Some(name) = interrupts.get(pending) {

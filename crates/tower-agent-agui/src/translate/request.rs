@@ -11,7 +11,7 @@ use super::TranslateResponse;
 use super::names::Names;
 use super::state::ToldState;
 
-/// One event of an agent, to be translated for a front end. Cloning is O(1).
+/// One event of an agent, to be translated for a client. Cloning is O(1).
 #[derive(Clone, Debug)]
 pub struct TranslateRequest {
     event: Arc<stream::Event>,
@@ -19,19 +19,19 @@ pub struct TranslateRequest {
     extensions: Extensions,
 }
 
-/// What the translations of one run share.
+/// The shared state of one run's translations.
 #[derive(Debug)]
 pub(crate) struct TranslateRun {
     pub(crate) input: Arc<RunAgentInput>,
     pub(crate) context: RunContext,
-    /// The messages as the front end has them.
+    /// The messages that the client has.
     pub(crate) shown: Mutex<Conversation>,
     pub(crate) names: Names,
     pub(super) state: ToldState,
 }
 
 impl TranslateRun {
-    /// `calls` are those of the conversation: the model's name and that on the wire.
+    /// `calls` are those of the conversation: the model's id and the id on the wire.
     pub(crate) fn new(
         input: Arc<RunAgentInput>,
         context: RunContext,
@@ -42,7 +42,7 @@ impl TranslateRun {
         Self { input, context, shown, names, state }
     }
 
-    /// Whether the front end says that it speaks 1.0, or what came after it.
+    /// Returns whether the client declares version 1.0 or later.
     pub(super) fn speaks_1_0(&self) -> bool {
         let version = self.input.protocol_version.as_deref();
         let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
@@ -55,43 +55,43 @@ impl TranslateRequest {
         Self { event: Arc::new(event), run, extensions: Extensions::new() }
     }
 
-    /// What happened.
+    /// Returns the agent's event.
     #[must_use]
     pub fn event(&self) -> &stream::Event {
         &self.event
     }
 
-    /// What happened, to change.
+    /// Returns the agent's event, to change it.
     pub fn event_mut(&mut self) -> &mut stream::Event {
         Arc::make_mut(&mut self.event)
     }
 
-    /// What the front end asked for.
+    /// Returns the client's input.
     #[must_use]
     pub fn input(&self) -> &RunAgentInput {
         &self.run.input
     }
 
-    /// A copy of the messages as the front end has them by now.
+    /// Returns a copy of the messages that the client has.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         lock(&self.run.shown).messages().to_vec()
     }
 
-    /// The event that takes messages away from the front end, the answers to their tool calls
-    /// with them.
+    /// Returns the event that removes messages from the client, with the results of their tool
+    /// calls.
     #[must_use]
     pub fn snapshot_without(&self, discarded: &[Arc<str>]) -> Event {
         lock(&self.run.shown).snapshot_without(discarded)
     }
 
-    /// Data of this call.
+    /// Returns the data attached to this call.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Data of this call, to change.
+    /// Returns the data attached to this call, to change it.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }

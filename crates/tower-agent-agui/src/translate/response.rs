@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::Event;
 
-/// What a front end is sent of one event: any number of events. Cloning is O(1).
+/// The events for the client that one event is translated to: any number of them. Cloning is O(1).
 ///
 /// ```
 /// use tower_agent_agui::{Event, TranslateResponse};
@@ -15,30 +15,30 @@ use crate::Event;
 pub struct TranslateResponse(Arc<Vec<Event>>);
 
 impl TranslateResponse {
-    /// These events, in this order.
+    /// Creates a response of these events, in this order.
     #[must_use]
     pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
         events.into_iter().collect()
     }
 
-    /// Nothing is sent.
+    /// Creates a response without events.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The events.
+    /// Returns the events.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.0
     }
 
-    /// The events, to change.
+    /// Returns the events, to change them.
     pub fn events_mut(&mut self) -> &mut Vec<Event> {
         Arc::make_mut(&mut self.0)
     }
 
-    /// The events.
+    /// Returns the events.
     #[must_use]
     pub fn into_events(self) -> Vec<Event> {
         Arc::unwrap_or_clone(self.0)

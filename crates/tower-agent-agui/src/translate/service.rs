@@ -15,7 +15,7 @@ use crate::{
 use tower_agent::error::{Error, ErrorKind};
 use tower_agent::stream::{self, EventKind, Invocation};
 
-/// The service at the bottom of the translate call. Each event is translated by itself.
+/// The innermost service of the translate call. It translates each event on its own.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Translate;
@@ -37,7 +37,7 @@ impl Service<TranslateRequest> for Translate {
     }
 }
 
-/// What a front end is sent of a piece of text or of a thought. Other events are given back.
+/// Translates a piece of text or reasoning; returns other events unchanged.
 #[inline]
 pub(crate) fn translate_piece(mut event: stream::Event) -> Result<Event, stream::Event> {
     let mut piece = match event.kind {
@@ -52,14 +52,14 @@ pub(crate) fn translate_piece(mut event: stream::Event) -> Result<Event, stream:
     Ok(piece)
 }
 
-/// What a subagent says bears its name.
+/// Sets the subagent's id on its events.
 fn name_owner(owner: &Invocation, events: &mut [Event]) {
     if owner.number > 1 {
         events.iter_mut().for_each(|event| event.set_subagent_run_id(&owner.id));
     }
 }
 
-/// Appends what a front end is sent of an event.
+/// Appends the translation of an event.
 pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<Event>) {
     let stream::Event { invocation, kind, .. } = match translate_piece(event) {
         Ok(piece) => return out.push(piece),
@@ -126,7 +126,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(without(run, &message));
         }
         EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
-        // Pieces are translated by now; usage, notes and what else there may be are not told.
+        // Deltas were translated earlier; usage, callback notes and other events are not sent.
         _ => {}
     }
     name_owner(owner, &mut out[from..]);
@@ -160,7 +160,7 @@ fn interrupted(
     out.push(lock(&run.shown).snapshot());
     let is_client =
         |pending: &&tower_agent::error::Interrupt| pending.reason == client_tool::REASON;
-    // Earlier front ends refuse the list, and find the calls without it.
+    // Clients of earlier versions reject the list, and find the calls without it.
     let calls = pending.iter().filter(|it| is_client(it) && run.speaks_1_0());
     let calls = calls.filter_map(|it| run.names.waiting(it));
     let pending_tool_call_ids = calls.collect();
@@ -217,7 +217,7 @@ fn step(invocation: &Invocation, iteration: u32) -> String {
     format!("{} {iteration}", invocation.path)
 }
 
-/// Agents that speak in another's conversation say who they are.
+/// Agents that speak in another agent's conversation send their name.
 fn text_start(invocation: &Invocation, message_id: Arc<str>) -> Event {
     let name = invocation.goes_on.then(|| invocation.agent().into());
     Sent::TextMessageStart { message_id, role: Some(TextRole::Assistant), name }.into()
@@ -233,7 +233,7 @@ fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
     shown.snapshot_without(&discarded)
 }
 
-/// How a program tells errors apart on the wire.
+/// Returns the error's code on the wire.
 fn code(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Aborted => "stop_agent_error",
@@ -241,7 +241,7 @@ fn code(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// With a code: `stop_agent_error` for an abort, else the [code](ErrorKind::code) of its kind.
+/// Has the code `stop_agent_error` for an abort, otherwise the [code](ErrorKind::code) of its kind.
 impl From<&Error> for RunError {
     fn from(error: &Error) -> Self {
         Self::new(error.message()).with_code(code(error.kind()))

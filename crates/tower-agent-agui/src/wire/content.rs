@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 
 use super::skip::{absent, word};
 
-/// What a user says or a tool answers: text, or parts.
+/// The content of a user message or tool result: text, or parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, try_from = "AnyContent")]
 #[non_exhaustive]
 pub enum Content {
-    /// Words.
+    /// Text.
     Text(String),
-    /// Words, pictures, sounds.
+    /// Text, images, audio.
     Parts(Vec<ContentPart>),
 }
 
 impl Content {
-    /// All its words, joined.
+    /// Returns the text of all text parts, joined.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -48,7 +48,8 @@ impl From<Vec<ContentPart>> for Content {
     }
 }
 
-/// What a message of any role holds. By hand, so that an error inside a part says which part.
+/// The content of a message of any role. Implemented by hand, so that an error inside a part names
+/// the part.
 pub(super) enum AnyContent {
     Text(String),
     Parts(Vec<ContentPart>),
@@ -119,37 +120,37 @@ impl<'de> Deserialize<'de> for AnyContent {
     }
 }
 
-/// One piece of a message's content.
+/// One part of a message's content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", try_from = "AnyPart")]
 #[non_exhaustive]
 pub enum ContentPart {
-    /// Words.
+    /// Text.
     Text(TextPart),
-    /// A picture.
+    /// An image.
     Image(MediaPart),
-    /// A recording.
+    /// Audio.
     Audio(MediaPart),
-    /// A film.
+    /// A video.
     Video(MediaPart),
     /// A document, such as a PDF.
     Document(MediaPart),
 }
 
 impl ContentPart {
-    /// Words.
+    /// Creates a text part.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(TextPart { text: text.into(), ..TextPart::default() })
     }
 
-    /// A picture.
+    /// Creates an image part.
     #[must_use]
     pub fn image(source: PartSource) -> Self {
         Self::Image(MediaPart { source, id: None, metadata: None })
     }
 
-    /// The words, if it is a text part.
+    /// Returns the text, if it is a text part.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -159,33 +160,33 @@ impl ContentPart {
     }
 }
 
-/// Words among other parts.
+/// Text among other parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TextPart {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// The part's own name.
+    /// The id of the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Arc<str>>,
-    /// Anything else the front end said of it.
+    /// Further data from the client.
     #[serde(skip_serializing_if = "absent")]
     pub metadata: Option<Value>,
 }
 
-/// A picture, a recording, a film or a document.
+/// An image, audio, a video or a document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MediaPart {
-    /// Where it is.
+    /// The source of the data.
     pub source: PartSource,
-    /// The part's own name.
+    /// The id of the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Arc<str>>,
-    /// Anything else the front end said of it.
+    /// Further data from the client.
     #[serde(skip_serializing_if = "absent")]
     pub metadata: Option<Value>,
 }
 
-/// Where a medium is.
+/// The source of a medium.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "type",
@@ -195,35 +196,35 @@ pub struct MediaPart {
 )]
 #[non_exhaustive]
 pub enum PartSource {
-    /// Here, in base64.
+    /// Inline, in base64.
     Data {
-        /// The bytes, in base64.
+        /// The data, in base64.
         value: String,
-        /// Such as `image/png`.
+        /// The media type, such as `image/png`.
         mime_type: String,
     },
-    /// At an address.
+    /// At a URL.
     Url {
-        /// The address.
+        /// The URL.
         value: String,
-        /// Such as `image/png`.
+        /// The media type, such as `image/png`.
         #[serde(skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
     },
-    /// In a provider's store of files.
+    /// In a provider's file store.
     File {
-        /// The provider's name for the file.
+        /// The provider's id of the file.
         value: String,
         /// The provider.
         #[serde(skip_serializing_if = "Option::is_none")]
         provider: Option<String>,
-        /// Such as `image/png`.
+        /// The media type, such as `image/png`.
         #[serde(skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
     },
 }
 
-/// A part of any kind, as it is read: one pass, no buffer, and an error knows its place.
+/// A part of any kind, read in one pass without a buffer, so that errors have a position.
 #[derive(Deserialize)]
 #[serde(expecting = "a content part")]
 struct AnyPart {

@@ -8,11 +8,10 @@ use super::kind::EventKind;
 use super::run::{RunError, RunFinished, RunStarted, SubagentStarted};
 use super::skip::absent;
 
-/// One thing that happens in a run, as the front end is told.
+/// One event of a run, as sent to the client.
 ///
-/// What it says is its [`kind`](Self::kind); beside it every event may carry a time, the event of
-/// another protocol that it was made from, anything else, and the agent within the agent that it
-/// comes from.
+/// Its data is its [`kind`](Self::kind). In addition every event may have a timestamp, the original
+/// event of another protocol, metadata, and the id of the subagent that it comes from.
 ///
 /// ```
 /// use tower_agent_agui::{Event, EventKind};
@@ -29,13 +28,13 @@ use super::skip::absent;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What it says.
+    /// The kind of event, with its data.
     pub kind: EventKind,
     subagent_run_id: Option<Arc<str>>,
     extra: Option<Box<Extra>>,
 }
 
-/// What few events carry.
+/// Fields that few events have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Extra {
@@ -48,68 +47,69 @@ struct Extra {
 }
 
 impl Event {
-    /// When it happened, in milliseconds since 1970.
+    /// Returns the time, in milliseconds since 1970.
     #[must_use]
     pub fn timestamp(&self) -> Option<i64> {
         self.extra.as_ref()?.timestamp
     }
 
-    /// The event of another protocol that it was made from.
+    /// Returns the original event of another protocol.
     #[must_use]
     pub fn raw_event(&self) -> Option<&Value> {
         self.extra.as_ref()?.raw_event.as_ref()
     }
 
-    /// Anything else. What builds a message or a tool call adds it to that.
+    /// Returns the metadata. It is added to the metadata of the message or tool call that the event
+    /// belongs to.
     #[must_use]
     pub fn metadata(&self) -> Option<&Map<String, Value>> {
         self.extra.as_ref()?.metadata.as_ref()
     }
 
-    /// The agent within the agent that it comes from, or whose beginning or end it is.
+    /// Returns the id of the subagent that the event comes from, or whose start or end it is.
     #[must_use]
     pub fn subagent_run_id(&self) -> Option<&Arc<str>> {
         self.kind.subagent().or(self.subagent_run_id.as_ref())
     }
 
-    /// The same with its time, in milliseconds since 1970. Kept to what JSON can carry exactly.
+    /// Sets the time, in milliseconds since 1970, limited to the integers that JSON represents
+    /// exactly.
     #[must_use]
     pub fn with_timestamp(self, milliseconds: i64) -> Self {
         const MAX: i64 = (1 << 53) - 1;
         self.with_extra(|extra| extra.timestamp = Some(milliseconds.clamp(-MAX, MAX)))
     }
 
-    /// The same with the event of another protocol that it was made from.
+    /// Sets the original event of another protocol.
     #[must_use]
     pub fn with_raw_event(self, event: Value) -> Self {
         self.with_extra(|extra| extra.raw_event = Some(event))
     }
 
-    /// The same with anything else.
+    /// Sets the metadata.
     #[must_use]
     pub fn with_metadata(self, metadata: Map<String, Value>) -> Self {
         self.with_extra(|extra| extra.metadata = Some(metadata))
     }
 
-    /// The same, as it comes from an agent within the agent. The beginning and end of one name it
-    /// themselves.
+    /// Sets the id of the subagent that the event comes from. The start and end of a subagent
+    /// contain the id themselves.
     #[must_use]
     pub fn with_subagent_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.set_subagent_run_id(&id.into());
         self
     }
 
-    /// Notes the agent within the agent that it comes from, as
-    /// [`with_subagent_run_id`](Self::with_subagent_run_id) does.
+    /// Sets the id of the subagent, as [`with_subagent_run_id`](Self::with_subagent_run_id) does.
     pub(crate) fn set_subagent_run_id(&mut self, id: &Arc<str>) {
-        // The conversation is the run's, whoever tells it anew.
+        // The conversation belongs to the run, whichever agent sends the snapshot.
         let is_whole = matches!(self.kind, EventKind::MessagesSnapshot { .. });
         if self.kind.subagent().is_none() && !is_whole {
             self.subagent_run_id = Some(id.clone());
         }
     }
 
-    /// Whether it says what its kind does and nothing beside it.
+    /// Returns whether the event has only its kind's own data.
     pub(crate) fn is_plain(&self) -> bool {
         self.subagent_run_id.is_none() && self.extra.is_none()
     }

@@ -9,57 +9,57 @@ use super::run::{RunError, RunFinished, RunStarted, SubagentStarted};
 use super::{Content, Event, Message, Patch};
 
 impl Event {
-    /// The run begins. More can be said with a [`RunStarted`].
+    /// Creates the start of a run. For more fields use [`RunStarted`].
     #[must_use]
     pub fn run_started(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
         RunStarted::new(thread_id, run_id).into()
     }
 
-    /// The run has ended well. More can be said with a [`RunFinished`].
+    /// Creates the successful end of a run. For more fields use [`RunFinished`].
     #[must_use]
     pub fn run_finished(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
         RunFinished::new(thread_id, run_id).into()
     }
 
-    /// The run has failed. More can be said with a [`RunError`].
+    /// Creates the failure of a run. For more fields use [`RunError`].
     #[must_use]
     pub fn run_error(message: impl Into<String>) -> Self {
         RunError::new(message).into()
     }
 
-    /// A named piece of work begins.
+    /// Creates the start of a named step.
     #[must_use]
     pub fn step_started(name: impl Into<Arc<str>>) -> Self {
         EventKind::StepStarted { step_name: name.into() }.into()
     }
 
-    /// A named piece of work has ended.
+    /// Creates the end of a named step.
     #[must_use]
     pub fn step_finished(name: impl Into<Arc<str>>) -> Self {
         EventKind::StepFinished { step_name: name.into() }.into()
     }
 
-    /// A message of the agent begins.
+    /// Creates the start of an assistant message.
     #[must_use]
     pub fn text_start(message_id: impl Into<Arc<str>>) -> Self {
         let message_id = message_id.into();
         EventKind::TextMessageStart { message_id, role: None, name: None }.into()
     }
 
-    /// A message goes on.
+    /// Creates a delta of a message.
     #[must_use]
     pub fn text_content(message_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
         let (message_id, delta) = (message_id.into(), delta.into());
         EventKind::TextMessageContent { message_id, delta }.into()
     }
 
-    /// A message is complete.
+    /// Creates the end of a message.
     #[must_use]
     pub fn text_end(message_id: impl Into<Arc<str>>) -> Self {
         EventKind::TextMessageEnd { message_id: message_id.into() }.into()
     }
 
-    /// A call of the tool `name` begins, asked for by the message `parent`.
+    /// Creates the start of a call of the tool `name`, which is part of the message `parent`.
     #[must_use]
     pub fn tool_call_start(
         tool_call_id: impl Into<Arc<str>>,
@@ -74,20 +74,20 @@ impl Event {
         .into()
     }
 
-    /// More of a tool call's arguments: a piece of JSON text.
+    /// Creates a delta of a tool call's arguments: a piece of JSON text.
     #[must_use]
     pub fn tool_call_args(tool_call_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
         let (tool_call_id, delta) = (tool_call_id.into(), delta.into());
         EventKind::ToolCallArgs { tool_call_id, delta }.into()
     }
 
-    /// A tool call's arguments are complete.
+    /// Creates the end of a tool call's arguments.
     #[must_use]
     pub fn tool_call_end(tool_call_id: impl Into<Arc<str>>) -> Self {
         EventKind::ToolCallEnd { tool_call_id: tool_call_id.into() }.into()
     }
 
-    /// A tool has answered; the answer becomes the message `message_id`.
+    /// Creates the result of a tool call, which becomes the message `message_id`.
     #[must_use]
     pub fn tool_call_result(
         message_id: impl Into<Arc<str>>,
@@ -102,25 +102,25 @@ impl Event {
         .into()
     }
 
-    /// The state, whole.
+    /// Creates a snapshot of the state.
     #[must_use]
     pub fn state_snapshot(snapshot: impl Into<Value>) -> Self {
         EventKind::StateSnapshot { snapshot: snapshot.into() }.into()
     }
 
-    /// What changes in the state.
+    /// Creates a change of the state.
     #[must_use]
     pub fn state_delta(delta: Patch) -> Self {
         EventKind::StateDelta { delta }.into()
     }
 
-    /// The conversation, whole.
+    /// Creates a snapshot of the conversation.
     #[must_use]
     pub fn messages_snapshot(messages: Vec<Message>) -> Self {
         EventKind::MessagesSnapshot { messages }.into()
     }
 
-    /// Something to show, whole, in place of what that message was.
+    /// Creates a snapshot of an activity, which replaces the message's previous content.
     #[must_use]
     pub fn activity_snapshot(
         message_id: impl Into<Arc<str>>,
@@ -136,7 +136,7 @@ impl Event {
         .into()
     }
 
-    /// What changes in something shown.
+    /// Creates a change of an activity.
     #[must_use]
     pub fn activity_delta(
         message_id: impl Into<Arc<str>>,
@@ -151,20 +151,20 @@ impl Event {
         .into()
     }
 
-    /// The model begins to think.
+    /// Creates the start of reasoning.
     #[must_use]
     pub fn reasoning_start(message_id: impl Into<Arc<str>>) -> Self {
         EventKind::ReasoningStart { message_id: message_id.into() }.into()
     }
 
-    /// A message of thoughts begins.
+    /// Creates the start of a reasoning message.
     #[must_use]
     pub fn reasoning_message_start(message_id: impl Into<Arc<str>>) -> Self {
         let (message_id, role) = (message_id.into(), ReasoningRole::Reasoning);
         EventKind::ReasoningMessageStart { message_id, role }.into()
     }
 
-    /// A message of thoughts goes on.
+    /// Creates a delta of a reasoning message.
     #[must_use]
     pub fn reasoning_message_content(
         message_id: impl Into<Arc<str>>,
@@ -174,19 +174,19 @@ impl Event {
         EventKind::ReasoningMessageContent { message_id, delta }.into()
     }
 
-    /// A message of thoughts is complete.
+    /// Creates the end of a reasoning message.
     #[must_use]
     pub fn reasoning_message_end(message_id: impl Into<Arc<str>>) -> Self {
         EventKind::ReasoningMessageEnd { message_id: message_id.into() }.into()
     }
 
-    /// The model has thought.
+    /// Creates the end of reasoning.
     #[must_use]
     pub fn reasoning_end(message_id: impl Into<Arc<str>>) -> Self {
         EventKind::ReasoningEnd { message_id: message_id.into() }.into()
     }
 
-    /// What only the provider can read, to be sent back with a message or a call.
+    /// Creates opaque provider data, to be sent back with a message or a call.
     #[must_use]
     pub fn reasoning_encrypted_value(
         subtype: EncryptedEntity,
@@ -201,7 +201,7 @@ impl Event {
         .into()
     }
 
-    /// The agent `name` begins within the agent. More can be said with a [`SubagentStarted`].
+    /// Creates the start of the subagent `name`. For more fields use [`SubagentStarted`].
     #[must_use]
     pub fn subagent_started(
         subagent_run_id: impl Into<Arc<str>>,
@@ -210,7 +210,7 @@ impl Event {
         SubagentStarted::new(subagent_run_id, name).into()
     }
 
-    /// An agent within the agent has ended well.
+    /// Creates the successful end of a subagent.
     #[must_use]
     pub fn subagent_finished(subagent_run_id: impl Into<Arc<str>>) -> Self {
         EventKind::SubagentFinished {
@@ -221,7 +221,7 @@ impl Event {
         .into()
     }
 
-    /// An agent within the agent has failed.
+    /// Creates the failure of a subagent.
     #[must_use]
     pub fn subagent_error(
         subagent_run_id: impl Into<Arc<str>>,
@@ -235,13 +235,13 @@ impl Event {
         .into()
     }
 
-    /// An event of another protocol, passed on.
+    /// Creates an event of another protocol.
     #[must_use]
     pub fn raw(event: impl Into<Value>) -> Self {
         EventKind::Raw { event: event.into(), source: None }.into()
     }
 
-    /// An event of the application's own.
+    /// Creates an event of the application's own.
     #[must_use]
     pub fn custom(name: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
         EventKind::Custom { name: name.into(), value: value.into() }.into()

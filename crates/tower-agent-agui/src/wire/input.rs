@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Message;
 use super::skip::{absent, or_default, word};
 
-/// What a front end asks of an agent: the body of its request.
+/// The client's request: the body of a post.
 ///
 /// ```
 /// use tower_agent_agui::RunAgentInput;
@@ -32,37 +32,37 @@ use super::skip::{absent, or_default, word};
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RunAgentInput {
-    /// The conversation.
+    /// The thread's id.
     pub thread_id: Arc<str>,
-    /// The run.
+    /// The run's id.
     pub run_id: Arc<str>,
-    /// The version of the protocol that the front end speaks.
+    /// The protocol version of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<Arc<str>>,
     /// The run that this one branches from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<Arc<str>>,
-    /// The state, as the front end has it.
+    /// The client's state.
     #[serde(skip_serializing_if = "absent", default)]
     pub state: Option<Value>,
     /// The conversation so far.
     pub messages: Vec<Message>,
-    /// The tools that the front end runs itself.
+    /// The tools that the client executes itself.
     #[serde(deserialize_with = "or_default", default)]
     pub tools: Vec<Tool>,
-    /// What the front end wants the agent to know.
+    /// Context for the agent.
     #[serde(deserialize_with = "or_default", default)]
     pub context: Vec<Context>,
-    /// Anything else, for the application.
+    /// Further data, for the application.
     #[serde(skip_serializing_if = "absent", default)]
     pub forwarded_props: Option<Value>,
-    /// Answers to what the last run of the conversation waits for.
+    /// Answers to the interrupts of the thread's last run.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default", default)]
     pub resume: Vec<ResumeEntry>,
 }
 
 impl RunAgentInput {
-    /// The run `run_id` of the conversation `thread_id`, asked to go on from these messages.
+    /// Creates an input for the run `run_id` of the thread `thread_id` with these messages.
     #[must_use]
     pub fn new(
         thread_id: impl Into<Arc<str>>,
@@ -83,13 +83,13 @@ impl RunAgentInput {
         }
     }
 
-    /// Reads the body of a request.
+    /// Parses the body of a request.
     ///
     /// # Errors
     ///
-    /// The body is no JSON, or no input: the error says where and why.
+    /// Fails if the body is not JSON or not an input; the error says where and why.
     pub fn from_json(body: &[u8]) -> Result<Self, InputError> {
-        // JSON's reader does not look into what it skips.
+        // serde_json does not check UTF-8 in skipped values.
         let text = str::from_utf8(body).map_err(InputError::no_text)?;
         let mut json = serde_json::Deserializer::from_str(text);
         let input = serde_path_to_error::deserialize(&mut json)
@@ -99,28 +99,28 @@ impl RunAgentInput {
     }
 }
 
-/// A tool that the front end runs.
+/// A tool that the client executes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tool {
-    /// The tool.
+    /// The tool's name.
     pub name: Arc<str>,
-    /// What it does, for the model.
+    /// The description, for the model.
     pub description: String,
-    /// The JSON schema of its arguments.
+    /// The JSON Schema of the arguments.
     #[serde(skip_serializing_if = "absent", default)]
     pub parameters: Option<Value>,
-    /// Anything else.
+    /// Further data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// Something the front end wants the agent to know.
+/// A piece of context for the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
-    /// What it is.
+    /// The description of the value.
     pub description: String,
-    /// How it stands.
+    /// The value.
     pub value: String,
 }
 
@@ -129,7 +129,7 @@ pub struct Context {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ResumeEntry {
-    /// The interrupt.
+    /// The id of the interrupt.
     pub interrupt_id: Arc<str>,
     /// Whether it was answered.
     #[serde(deserialize_with = "word")]
@@ -137,7 +137,7 @@ pub struct ResumeEntry {
     /// The answer.
     #[serde(skip_serializing_if = "absent", default)]
     pub payload: Option<Value>,
-    /// Anything else.
+    /// Further data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
@@ -147,13 +147,13 @@ pub struct ResumeEntry {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ResumeStatus {
-    /// It was.
+    /// It was answered.
     Resolved,
-    /// The user does not want to.
+    /// The user declined to answer.
     Cancelled,
 }
 
-/// A request that is not run: where in it, and why.
+/// A rejected input: where, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid run input at `{path}`: {message}")]
 pub struct InputError {
@@ -162,26 +162,26 @@ pub struct InputError {
     kind: InputErrorKind,
 }
 
-/// Why an input is not run.
+/// Why an input is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InputErrorKind {
-    /// It is no JSON.
+    /// It is not JSON.
     Syntax,
-    /// It is not what the protocol asks for, or asks for what cannot be.
+    /// It does not follow the protocol, or cannot be carried out.
     Invalid,
-    /// It says what only the server may say.
+    /// It contains data that only the server may set.
     NotYours,
-    /// It answers a question that is not open.
+    /// It answers an interrupt that is not open.
     NotOpen,
-    /// Another run works on the thread.
+    /// Another run is active in the thread.
     Busy,
-    /// The thread cannot be loaded or saved.
+    /// The thread could not be loaded or saved.
     Store,
 }
 
 impl InputErrorKind {
-    /// Returns a word for programs, such as `not_open`.
+    /// Returns a stable code for programs, such as `not_open`.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ impl InputError {
         Self { path: path.into(), message: message.to_string(), kind }
     }
 
-    /// The same, of this kind.
+    /// Sets the kind.
     pub(crate) fn of(self, kind: InputErrorKind) -> Self {
         Self { kind, ..self }
     }
@@ -211,7 +211,7 @@ impl InputError {
             true => InputErrorKind::Syntax,
             false => InputErrorKind::Invalid,
         };
-        // Where a key is broken, the place is that of the object.
+        // If a key is invalid, the path is that of the object.
         let path: String = path.into();
         let path = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
         let path = if path.is_empty() { "." } else { path };
@@ -219,29 +219,29 @@ impl InputError {
     }
 
     fn no_text(error: Utf8Error) -> Self {
-        let message = format!("the JSON is not UTF-8: {error}");
+        let message = format!("the JSON is not valid UTF-8: {error}");
         Self::new(".", message).of(InputErrorKind::Syntax)
     }
 
-    /// Returns whether it is no JSON at all.
+    /// Returns whether the input is not JSON.
     #[must_use]
     pub fn is_syntax(&self) -> bool {
         self.kind == InputErrorKind::Syntax
     }
 
-    /// Returns why, for programs.
+    /// Returns the kind, for programs.
     #[must_use]
     pub fn kind(&self) -> InputErrorKind {
         self.kind
     }
 
-    /// Returns where, such as `messages[2].content[0].type`; `.` for the whole.
+    /// Returns the path, such as `messages[2].content[0].type`; `.` for the whole.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns why, for people.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -8,245 +8,246 @@ use super::{
     Content, Message, Patch, RunError, RunFinished, RunStarted, SubagentOutcome, SubagentStarted,
 };
 
-/// What an event says. [`Event`](super::Event) has a constructor for each but the chunks.
+/// The kind of an event, with its data. [`Event`](super::Event) has a constructor for each kind
+/// except chunks.
 ///
-/// Text, tool calls and reasoning stream as a start, any number of pieces, and an end; a chunk is
-/// a shorthand for them.
+/// Text, tool calls and reasoning are streamed as a start, any number of deltas, and an end; a
+/// chunk is a shorthand for these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The run begins. The first event.
+    /// The run starts. The first event.
     RunStarted(Box<RunStarted>),
-    /// The run has ended well, waits for somebody, or was cancelled. The last event.
+    /// The run has completed, was interrupted or was cancelled. The last event.
     RunFinished(Box<RunFinished>),
     /// The run has failed. The last event.
     RunError(Box<RunError>),
-    /// A named piece of work begins.
+    /// A named step starts.
     StepStarted {
-        /// The piece of work.
+        /// The name of the step.
         step_name: Arc<str>,
     },
-    /// A named piece of work has ended.
+    /// A named step has ended.
     StepFinished {
-        /// The piece of work.
+        /// The name of the step.
         step_name: Arc<str>,
     },
 
-    /// A message begins.
+    /// A message starts.
     TextMessageStart {
-        /// The message.
+        /// The message's id.
         message_id: Arc<str>,
-        /// Who says it; the assistant, if not given.
+        /// The role. Defaults to the assistant.
         #[serde(skip_serializing_if = "Option::is_none")]
         role: Option<TextRole>,
-        /// The name of who says it.
+        /// The sender's name.
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<Arc<str>>,
     },
-    /// A message goes on.
+    /// A delta of a message.
     TextMessageContent {
-        /// The message.
+        /// The message's id.
         message_id: Arc<str>,
-        /// What is added to it.
+        /// The added text.
         delta: String,
     },
-    /// A message is complete.
+    /// A message has ended.
     TextMessageEnd {
-        /// The message.
+        /// The message's id.
         message_id: Arc<str>,
     },
-    /// A message begins or goes on.
+    /// A message starts or continues.
     TextMessageChunk {
-        /// The message; the one that is open, if not given.
+        /// The message's id. Defaults to the open message.
         #[serde(skip_serializing_if = "Option::is_none")]
         message_id: Option<Arc<str>>,
-        /// Who says it; the assistant, if not given.
+        /// The role. Defaults to the assistant.
         #[serde(skip_serializing_if = "Option::is_none")]
         role: Option<TextRole>,
-        /// The name of who says it.
+        /// The sender's name.
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<Arc<str>>,
-        /// What is added to it.
+        /// The added text.
         #[serde(skip_serializing_if = "Option::is_none")]
         delta: Option<String>,
     },
 
-    /// A tool call begins.
+    /// A tool call starts.
     ToolCallStart {
-        /// The call.
+        /// The call's id.
         tool_call_id: Arc<str>,
-        /// The tool.
+        /// The tool's name.
         tool_call_name: Arc<str>,
-        /// The message that asks for it.
+        /// The id of the message with the call.
         #[serde(skip_serializing_if = "Option::is_none")]
         parent_message_id: Option<Arc<str>>,
     },
-    /// More of a tool call's arguments.
+    /// A delta of a tool call's arguments.
     ToolCallArgs {
-        /// The call.
+        /// The call's id.
         tool_call_id: Arc<str>,
-        /// What is added to the JSON text of the arguments.
+        /// The added JSON text.
         delta: String,
     },
     /// A tool call's arguments are complete.
     ToolCallEnd {
-        /// The call.
+        /// The call's id.
         tool_call_id: Arc<str>,
     },
-    /// A tool call begins or goes on.
+    /// A tool call starts or continues.
     ToolCallChunk {
-        /// The call; the one that is open, if not given.
+        /// The call's id. Defaults to the open call.
         #[serde(skip_serializing_if = "Option::is_none")]
         tool_call_id: Option<Arc<str>>,
-        /// The tool; needed where the call begins.
+        /// The tool's name; required where the call starts.
         #[serde(skip_serializing_if = "Option::is_none")]
         tool_call_name: Option<Arc<str>>,
-        /// The message that asks for it.
+        /// The id of the message with the call.
         #[serde(skip_serializing_if = "Option::is_none")]
         parent_message_id: Option<Arc<str>>,
-        /// What is added to the JSON text of the arguments.
+        /// The added JSON text.
         #[serde(skip_serializing_if = "Option::is_none")]
         delta: Option<String>,
     },
-    /// A tool has answered.
+    /// The result of a tool call.
     ToolCallResult {
-        /// The message that the answer becomes.
+        /// The id of the message that the result becomes.
         message_id: Arc<str>,
-        /// The call.
+        /// The call's id.
         tool_call_id: Arc<str>,
-        /// The answer.
+        /// The result.
         content: Content,
     },
 
-    /// The state, whole.
+    /// A snapshot of the state.
     StateSnapshot {
         /// The state.
         snapshot: Value,
     },
-    /// What changes in the state.
+    /// A change of the state.
     StateDelta {
         /// The changes.
         delta: Patch,
     },
-    /// The conversation, whole.
+    /// A snapshot of the conversation.
     MessagesSnapshot {
-        /// Its messages.
+        /// The messages.
         messages: Vec<Message>,
     },
-    /// Something to show, whole.
+    /// A snapshot of an activity.
     ActivitySnapshot {
-        /// The message that it becomes.
+        /// The id of the message that it becomes.
         message_id: Arc<str>,
-        /// What it is, such as `PLAN`.
+        /// The type of activity, such as `PLAN`.
         activity_type: Arc<str>,
-        /// What is shown.
+        /// The content.
         content: Map<String, Value>,
-        /// Whether it takes the place of an activity of that name; it does, if not given.
+        /// Whether it replaces an activity with the same id. Defaults to `true`.
         #[serde(skip_serializing_if = "Option::is_none")]
         replace: Option<bool>,
     },
-    /// What changes in something shown.
+    /// A change of an activity.
     ActivityDelta {
-        /// The message that it is.
+        /// The id of its message.
         message_id: Arc<str>,
-        /// What it is, such as `PLAN`.
+        /// The type of activity, such as `PLAN`.
         activity_type: Arc<str>,
         /// The changes.
         patch: Patch,
     },
 
-    /// The model begins to think.
+    /// Reasoning starts.
     ReasoningStart {
-        /// The stretch of thought.
+        /// The id of the reasoning block.
         message_id: Arc<str>,
     },
-    /// A message of thoughts begins.
+    /// A reasoning message starts.
     ReasoningMessageStart {
-        /// The message.
+        /// The message's id.
         message_id: Arc<str>,
-        /// Always the same.
+        /// Always [`ReasoningRole::Reasoning`].
         role: ReasoningRole,
     },
-    /// A message of thoughts goes on.
+    /// A delta of a reasoning message.
     ReasoningMessageContent {
-        /// The message.
+        /// The message's id.
         message_id: Arc<str>,
-        /// What is added to it.
+        /// The added text.
         delta: String,
     },
-    /// A message of thoughts is complete.
+    /// A reasoning message has ended.
     ReasoningMessageEnd {
-        /// The message.
+        /// The message's id.
         message_id: Arc<str>,
     },
-    /// A message of thoughts begins or goes on.
+    /// A reasoning message starts or continues.
     ReasoningMessageChunk {
-        /// The message; the one that is open, if not given.
+        /// The message's id. Defaults to the open message.
         #[serde(skip_serializing_if = "Option::is_none")]
         message_id: Option<Arc<str>>,
-        /// What is added to it.
+        /// The added text.
         #[serde(skip_serializing_if = "Option::is_none")]
         delta: Option<String>,
     },
-    /// The model has thought.
+    /// Reasoning ends.
     ReasoningEnd {
-        /// The stretch of thought.
+        /// The id of the reasoning block.
         message_id: Arc<str>,
     },
-    /// What only the provider can read, to be sent back with a message or a call.
+    /// Opaque provider data, to be sent back with a message or a call.
     ReasoningEncryptedValue {
-        /// What it belongs to.
+        /// The kind of entity that it belongs to.
         subtype: EncryptedEntity,
-        /// Which of them.
+        /// The id of the entity.
         entity_id: Arc<str>,
         /// The value.
         encrypted_value: String,
     },
 
-    /// An agent within the agent begins.
+    /// A subagent starts.
     SubagentStarted(Box<SubagentStarted>),
-    /// An agent within the agent has ended well, or waits.
+    /// A subagent has completed or was interrupted.
     SubagentFinished {
-        /// Its run.
+        /// The id of its run.
         subagent_run_id: Arc<str>,
-        /// What it came to.
+        /// The result.
         #[serde(skip_serializing_if = "absent", default)]
         result: Option<Value>,
-        /// How it ended; well, if not given.
+        /// How it ended. Defaults to success.
         #[serde(skip_serializing_if = "Option::is_none")]
         outcome: Option<SubagentOutcome>,
     },
-    /// An agent within the agent has failed.
+    /// A subagent has failed.
     SubagentError {
-        /// Its run.
+        /// The id of its run.
         subagent_run_id: Arc<str>,
-        /// What happened, for people.
+        /// The message, for people.
         message: String,
-        /// What happened, for programs.
+        /// The code, for programs.
         #[serde(skip_serializing_if = "Option::is_none")]
         code: Option<Arc<str>>,
     },
 
-    /// An event of another protocol, passed on.
+    /// An event of another protocol.
     Raw {
         /// The event.
         event: Value,
-        /// Where it comes from.
+        /// The source of the event.
         #[serde(skip_serializing_if = "Option::is_none")]
         source: Option<Arc<str>>,
     },
     /// An event of the application's own.
     Custom {
-        /// Its name.
+        /// The name.
         name: Arc<str>,
-        /// What it carries.
+        /// The data.
         value: Value,
     },
 }
 
 impl EventKind {
-    /// What a piece of something goes on with, and what it adds.
+    /// Returns the id of the entity that a delta continues, and the added text.
     pub(crate) fn piece(&self) -> Option<(&Arc<str>, &str)> {
         match self {
             Self::TextMessageContent { message_id: id, delta }
@@ -256,7 +257,7 @@ impl EventKind {
         }
     }
 
-    /// The event's name on the wire.
+    /// Returns the event's name on the wire.
     ///
     /// ```
     /// use tower_agent_agui::Event;
@@ -300,7 +301,7 @@ impl EventKind {
         }
     }
 
-    /// The agent within the agent whose beginning or end this is.
+    /// Returns the subagent whose start or end this is.
     pub(super) fn subagent(&self) -> Option<&Arc<str>> {
         match self {
             Self::SubagentStarted(started) => Some(&started.subagent_run_id),
@@ -311,14 +312,14 @@ impl EventKind {
     }
 }
 
-/// Who says a streamed message.
+/// The role of a streamed message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum TextRole {
     /// The application.
     Developer,
-    /// The application, or whoever runs it.
+    /// The application or its operator.
     System,
     /// The agent.
     #[default]
@@ -327,22 +328,22 @@ pub enum TextRole {
     User,
 }
 
-/// The role of a message of thoughts: there is one.
+/// The role of a reasoning message; there is only one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningRole {
-    /// The model thinks.
+    /// The model's reasoning.
     #[default]
     Reasoning,
 }
 
-/// What an encrypted value belongs to.
+/// The kind of entity that an encrypted value belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EncryptedEntity {
     /// A tool call.
     ToolCall,
-    /// A message, of text or of thoughts.
+    /// A message of text or reasoning.
     Message,
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::content::{AnyContent, Content};
 use super::skip::{or_default, word};
 
-/// One message of the conversation as the front end keeps it.
+/// One message of the conversation in the client's form.
 ///
 /// ```
 /// use tower_agent_agui::{Message, MessageKind};
@@ -20,26 +20,26 @@ use super::skip::{or_default, word};
 #[serde(rename_all = "camelCase", try_from = "AnyMessage")]
 #[non_exhaustive]
 pub struct Message {
-    /// The message's name, unique in the conversation.
+    /// The message's id, unique in the thread.
     pub id: Arc<str>,
-    /// Who says it, and what.
+    /// The role and the content.
     #[serde(flatten)]
     pub kind: MessageKind,
-    /// The name of who says it.
+    /// The sender's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What only the provider can read, and must get back.
+    /// Opaque provider data, to be sent back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted_value: Option<String>,
-    /// What events added to it.
+    /// The metadata added by events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// The agent within the agent that it comes from.
+    /// The id of the subagent that it comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subagent_run_id: Option<Arc<str>>,
 }
 
-/// Who says a message, and what.
+/// The role and content of a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "role", rename_all = "lowercase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
@@ -49,51 +49,51 @@ pub enum MessageKind {
         /// The instructions.
         content: String,
     },
-    /// Instructions.
+    /// A system prompt.
     System {
         /// The instructions.
         content: String,
     },
-    /// The agent speaks, asks for tools, or both.
+    /// An assistant message with text, tool calls, or both.
     Assistant {
-        /// What it says.
+        /// The text.
         #[serde(skip_serializing_if = "Option::is_none")]
         content: Option<String>,
-        /// The tools it asks for.
+        /// The tool calls.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
     },
-    /// The user speaks.
+    /// A user message.
     User {
-        /// What the user says.
+        /// The content.
         content: Content,
     },
-    /// A tool answers.
+    /// A tool result.
     Tool {
-        /// The call it answers.
+        /// The id of the call.
         tool_call_id: Arc<str>,
-        /// What it answers.
+        /// The content.
         content: Content,
-        /// What went wrong, if it failed.
+        /// The error, if the tool failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// Something the front end shows, which no model reads.
+    /// An activity that the client shows and no model reads.
     Activity {
-        /// What it is, such as `PLAN`.
+        /// The type of activity, such as `PLAN`.
         activity_type: String,
-        /// What is shown.
+        /// The content.
         content: Map<String, Value>,
     },
-    /// What the model thought.
+    /// The model's reasoning.
     Reasoning {
-        /// The thoughts.
+        /// The text.
         content: String,
     },
 }
 
 impl Message {
-    /// A message of any kind.
+    /// Creates a message of any kind.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, kind: MessageKind) -> Self {
         Self {
@@ -106,20 +106,20 @@ impl Message {
         }
     }
 
-    /// What the user says.
+    /// Creates a user message.
     #[must_use]
     pub fn user(id: impl Into<Arc<str>>, content: impl Into<Content>) -> Self {
         Self::new(id, MessageKind::User { content: content.into() })
     }
 
-    /// What the agent says.
+    /// Creates an assistant message.
     #[must_use]
     pub fn assistant(id: impl Into<Arc<str>>, content: impl Into<String>) -> Self {
         let content = Some(content.into());
         Self::new(id, MessageKind::Assistant { content, tool_calls: Vec::new() })
     }
 
-    /// What a tool answers to the call `tool_call_id`.
+    /// Creates the result of the call `tool_call_id`.
     #[must_use]
     pub fn tool(
         id: impl Into<Arc<str>>,
@@ -130,7 +130,7 @@ impl Message {
         Self::new(id, MessageKind::Tool { tool_call_id, content, error: None })
     }
 
-    /// The tools it asks for.
+    /// Returns the tool calls.
     #[must_use]
     pub fn tool_calls(&self) -> &[ToolCall] {
         match &self.kind {
@@ -140,25 +140,25 @@ impl Message {
     }
 }
 
-/// A tool that the agent asks for.
+/// A tool call of the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "function", rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// The call's name; the answer carries it.
+    /// The call's id; the result refers to it.
     pub id: Arc<str>,
-    /// What is called.
+    /// The called function.
     pub function: FunctionCall,
-    /// What only the provider can read, and must get back.
+    /// Opaque provider data, to be sent back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted_value: Option<String>,
-    /// What events added to it.
+    /// The metadata added by events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
 
 impl ToolCall {
-    /// A call of the tool `name`; `arguments` is JSON text.
+    /// Creates a call of the tool `name`; `arguments` is JSON text.
     #[must_use]
     pub fn new(
         id: impl Into<Arc<str>>,
@@ -174,16 +174,16 @@ impl ToolCall {
     }
 }
 
-/// A tool, and what it is given.
+/// The tool and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionCall {
-    /// The tool.
+    /// The tool's name.
     pub name: Arc<str>,
-    /// The arguments, as the text that the model wrote.
+    /// The arguments as JSON text, as the model wrote it.
     pub arguments: String,
 }
 
-/// A message of any role, as it is read: one pass, no buffer, and an error knows its place.
+/// A message of any role, read in one pass without a buffer, so that errors have a position.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "a message")]
 struct AnyMessage {

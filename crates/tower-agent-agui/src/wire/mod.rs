@@ -1,7 +1,7 @@
-//! The types that travel: [`Event`] to the front end, [`RunAgentInput`] from it.
+//! The protocol's types: [`Event`] to the client, [`RunAgentInput`] from it.
 //!
-//! Optional fields are left out where there is nothing to say; the protocol forbids `null` there.
-//! What is read may carry properties that are not known here; they are ignored.
+//! Empty optional fields are omitted, since the protocol forbids `null` there. Unknown properties
+//! in the input are ignored.
 
 mod content;
 mod event;
@@ -26,5 +26,5 @@ pub use self::run::{
 /// A JSON Patch (RFC 6902).
 pub use json_patch::{Patch, PatchOperation};
 
-/// The version of the protocol that is spoken here.
+/// The supported version of the protocol.
 pub const PROTOCOL_VERSION: &str = "1.0";

@@ -6,28 +6,28 @@ use serde_json::{Map, Value};
 use super::input::RunAgentInput;
 use super::skip::{absent, count};
 
-/// A run begins.
+/// A run starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RunStarted {
-    /// The conversation.
+    /// The thread's id.
     pub thread_id: Arc<str>,
-    /// The run.
+    /// The run's id.
     pub run_id: Arc<str>,
-    /// The version of the protocol that is spoken.
+    /// The protocol version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<Arc<str>>,
     /// The run that this one branches from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<Arc<str>>,
-    /// What the run was asked.
+    /// The input of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<RunAgentInput>,
 }
 
 impl RunStarted {
-    /// The run `run_id` of the conversation `thread_id` begins.
+    /// Creates the start of the run `run_id` of the thread `thread_id`.
     #[must_use]
     pub fn new(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
         Self {
@@ -40,28 +40,28 @@ impl RunStarted {
     }
 }
 
-/// A run has ended well, waits for somebody, or was cancelled.
+/// A run has completed, was interrupted or was cancelled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RunFinished {
-    /// The conversation.
+    /// The thread's id.
     pub thread_id: Arc<str>,
-    /// The run.
+    /// The run's id.
     pub run_id: Arc<str>,
-    /// What it came to.
+    /// The result.
     #[serde(skip_serializing_if = "absent", default)]
     pub result: Option<Value>,
-    /// How it ended; well, if not given.
+    /// How it ended. Defaults to success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<RunOutcome>,
-    /// The tokens it used, model by model.
+    /// The token usage, for each model.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub usage: Vec<TokenUsage>,
 }
 
 impl RunFinished {
-    /// The run `run_id` of the conversation `thread_id` has ended well.
+    /// Creates the successful end of the run `run_id` of the thread `thread_id`.
     #[must_use]
     pub fn new(thread_id: impl Into<Arc<str>>, run_id: impl Into<Arc<str>>) -> Self {
         Self {
@@ -73,21 +73,21 @@ impl RunFinished {
         }
     }
 
-    /// The same with what it came to.
+    /// Sets the result.
     #[must_use]
     pub fn with_result(mut self, result: Value) -> Self {
         self.result = Some(result);
         self
     }
 
-    /// The same, ended in this way.
+    /// Sets how it ended.
     #[must_use]
     pub fn with_outcome(mut self, outcome: RunOutcome) -> Self {
         self.outcome = Some(outcome);
         self
     }
 
-    /// The same with the tokens it used.
+    /// Sets the token usage.
     #[must_use]
     pub fn with_usage(mut self, usage: impl IntoIterator<Item = TokenUsage>) -> Self {
         self.usage = usage.into_iter().collect();
@@ -100,31 +100,31 @@ impl RunFinished {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RunError {
-    /// What happened, for people.
+    /// The message, for people.
     pub message: String,
-    /// What happened, for programs.
+    /// The code, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Arc<str>>,
-    /// The tokens used until then, model by model.
+    /// The token usage so far, for each model.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub usage: Vec<TokenUsage>,
 }
 
 impl RunError {
-    /// This has happened.
+    /// Creates an error with this message.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: None, usage: Vec::new() }
     }
 
-    /// The same with a code for programs.
+    /// Sets the code for programs.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<Arc<str>>) -> Self {
         self.code = Some(code.into());
         self
     }
 
-    /// The same with the tokens used until then.
+    /// Sets the token usage so far.
     #[must_use]
     pub fn with_usage(mut self, usage: impl IntoIterator<Item = TokenUsage>) -> Self {
         self.usage = usage.into_iter().collect();
@@ -137,54 +137,54 @@ impl RunError {
 #[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum RunOutcome {
-    /// Well.
+    /// It completed.
     Success {
-        /// The calls that the front end has to answer. Where there are none named, it takes
-        /// those that the run began and did not answer.
+        /// The calls that the client has to answer. If empty, the client takes the calls of the run
+        /// without a result.
         #[serde(skip_serializing_if = "Vec::is_empty", default)]
         pending_tool_call_ids: Vec<Arc<str>>,
     },
-    /// It waits for somebody, and can be resumed.
+    /// It waits for input and can be resumed.
     Interrupt {
-        /// What it waits for; at least one.
+        /// The interrupts; at least one.
         interrupts: Vec<Interrupt>,
     },
-    /// Somebody stopped it.
+    /// It was cancelled.
     Cancelled,
 }
 
-/// Something that a run waits for.
+/// An interrupt of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Interrupt {
-    /// Its name; the answer carries it.
+    /// Its id; the answer refers to it.
     pub id: Arc<str>,
-    /// Why: `tool_call`, `input_required`, `confirmation`, or one of the application's own, such
-    /// as `myapp:review`.
+    /// The reason: `tool_call`, `input_required`, `confirmation`, or one of the application's own,
+    /// such as `myapp:review`.
     pub reason: Arc<str>,
-    /// What to ask, for people.
+    /// The question, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The tool call that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<Arc<str>>,
-    /// The JSON schema of the answer.
+    /// The JSON Schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<Map<String, Value>>,
-    /// Until when an answer counts, in ISO 8601.
+    /// When the interrupt expires, in ISO 8601.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Anything else.
+    /// Further data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// The agent within the agent that waits.
+    /// The id of the subagent that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subagent_run_id: Option<Arc<str>>,
 }
 
 impl Interrupt {
-    /// The interrupt `id`, for this reason.
+    /// Creates the interrupt `id` with this reason.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, reason: impl Into<Arc<str>>) -> Self {
         Self {
@@ -200,32 +200,32 @@ impl Interrupt {
     }
 }
 
-/// The tokens that one model used. What is not known is left out.
+/// The token usage of one model. Unknown fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenUsage {
-    /// Who runs the model.
+    /// The provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Arc<str>>,
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Arc<str>>,
-    /// Tokens read, cached ones included.
+    /// Input tokens, cached ones included.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "count")]
     pub input_tokens: Option<u64>,
-    /// Tokens written, reasoning included.
+    /// Output tokens, reasoning included.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "count")]
     pub output_tokens: Option<u64>,
-    /// Both together.
+    /// Input and output tokens.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "count")]
     pub total_tokens: Option<u64>,
-    /// Of the tokens written, those spent on reasoning.
+    /// The output tokens spent on reasoning.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "count")]
     pub reasoning_tokens: Option<u64>,
-    /// Of the tokens read, those served from a cache.
+    /// The input tokens read from a cache.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "count")]
     pub cached_input_tokens: Option<u64>,
-    /// Of the tokens read, those written to a cache.
+    /// The input tokens written to a cache.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "count")]
     pub cache_write_input_tokens: Option<u64>,
 }
@@ -246,31 +246,31 @@ impl From<tower_agent::message::Usage> for TokenUsage {
     }
 }
 
-/// An agent within the agent begins.
+/// A subagent starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct SubagentStarted {
-    /// Its run; a name that the run uses once.
+    /// The id of its run, unique in the parent run.
     pub subagent_run_id: Arc<str>,
-    /// The agent.
+    /// The agent's name.
     pub name: Arc<str>,
-    /// What the agent is for.
+    /// The agent's description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The agent within the agent that began it.
+    /// The subagent that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_subagent_run_id: Option<Arc<str>>,
-    /// The tool call that began it.
+    /// The tool call that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<Arc<str>>,
-    /// The message that began it.
+    /// The message that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_message_id: Option<Arc<str>>,
 }
 
 impl SubagentStarted {
-    /// The agent `name` begins.
+    /// Creates the start of the agent `name`.
     #[must_use]
     pub fn new(subagent_run_id: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self {
@@ -284,16 +284,16 @@ impl SubagentStarted {
     }
 }
 
-/// How an agent within the agent ended, if it did not fail.
+/// How a subagent ended, unless it failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum SubagentOutcome {
-    /// Well.
+    /// It completed.
     Success,
-    /// It waits for somebody.
+    /// It was interrupted.
     Suspended {
-        /// What it waits for.
+        /// The ids of its interrupts.
         #[serde(skip_serializing_if = "Vec::is_empty", default)]
         interrupt_ids: Vec<Arc<str>>,
     },

@@ -1,18 +1,18 @@
-//! What is left out, and what is kept within bounds, when a value is written or read.
+//! Serde helpers that omit empty values and enforce bounds.
 
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serializer};
 use serde_json::Value;
 
-/// The largest whole number that every JSON reader keeps exact.
+/// The largest integer that every JSON parser represents exactly.
 const MAX_SAFE: u64 = (1 << 53) - 1;
 
-/// Whether there is no value to write: a `null` in an optional place is a fault to the reader.
+/// Returns whether the value is absent: clients reject `null` in optional fields.
 pub(super) fn absent(value: &Option<Value>) -> bool {
     matches!(value, None | Some(Value::Null))
 }
 
-/// A count that the protocol can carry.
+/// Serialises a count within the protocol's range.
 pub(super) fn count<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(count) => serializer.serialize_u64((*count).min(MAX_SAFE)),
@@ -29,7 +29,8 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads one of several words. JSON's reader would take objects as well, and call `null` no JSON.
+/// Reads one of several strings. serde_json would also accept objects, and report `null` as invalid
+/// JSON.
 pub(super) fn word<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'de>,

@@ -66,7 +66,7 @@ fn text_of_a_known_message_is_added_to_it() {
     let messages = [Message::assistant("m1", "Hel")];
     let expected = json!([{ "id": "m1", "role": "assistant", "content": "Hello" }]);
     assert_eq!(after(&messages, said("m1", "lo")), expected);
-    // The front end keeps no parts beside streamed text.
+    // The client keeps no parts beside streamed text.
     let messages = [Message::user("m1", vec![ContentPart::text("Hel")])];
     let expected = json!([{ "id": "m1", "role": "user", "content": "lo" }]);
     assert_eq!(after(&messages, said("m1", "lo")), expected);

@@ -10,7 +10,7 @@ use tower_agent::error::{Error, ErrorKind};
 
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
-/// Describes an [`OpenAi`]; [`OpenAi::builder`] makes it.
+/// Builds an [`OpenAi`]; created by [`OpenAi::builder`].
 ///
 /// ```
 /// use tower_agent_providers::openai::OpenAi;
@@ -30,35 +30,38 @@ pub struct OpenAiBuilder {
     headers: Vec<(String, String)>,
 }
 
-/// Why an [`OpenAi`] could not be built. It never holds a key.
+/// An [`OpenAi`] could not be built. The error never contains a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenAiBuildError {
-    /// The base URL is not one that HTTP can reach.
-    #[error("the base URL `{url}` cannot be used: {reason}")]
+    /// The base URL is not a valid HTTP URL.
+    #[error("invalid base URL `{url}`: {reason}")]
     BaseUrl {
-        /// The URL, without what may hold a key: credentials, query, a port that is no number.
+        /// The URL, without parts that may contain a key: credentials, query, an invalid port.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// The API key has characters that a header cannot carry.
-    #[error("the API key has characters that an HTTP header cannot carry")]
+    /// The API key contains characters that are not allowed in a header.
+    #[error("the API key contains characters that are not allowed in an HTTP header")]
     ApiKey,
-    /// The name of a header is not one.
-    #[error("the name of header {number} has characters that HTTP does not allow")]
+    /// The name of a header is invalid.
+    #[error("the name of header {number} contains characters that are not allowed in HTTP")]
     HeaderName {
-        /// Which of the builder's headers, from 1. The name may be a key in the wrong place.
+        /// The position of the header in the builder, from 1. The name is not shown, since it may
+        /// be a misplaced key.
         number: usize,
     },
-    /// The value of a header has characters that a header cannot carry.
-    #[error("the value of header `{name}` has characters that an HTTP header cannot carry")]
+    /// The value of a header contains characters that are not allowed in a header.
+    #[error(
+        "the value of header `{name}` contains characters that are not allowed in an HTTP header"
+    )]
     HeaderValue {
         /// The header.
         name: String,
     },
-    /// The default client's TLS could not be set up.
-    #[error("TLS could not be set up: {0}")]
+    /// The TLS setup of the default client failed.
+    #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
 
@@ -69,53 +72,53 @@ impl From<OpenAiBuildError> for Error {
 }
 
 impl OpenAiBuilder {
-    /// Which model answers, unless a request's settings name another.
+    /// Sets the model, unless a request's settings name another.
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
     }
 
-    /// Where the protocol is spoken: the address before `/chat/completions`. It may have a query.
+    /// Sets the base URL: the address before `/chat/completions`. It may have a query.
     ///
-    /// Without it `OPENAI_BASE_URL` is used, and without that OpenAI's own.
+    /// Defaults to `OPENAI_BASE_URL`, or else to OpenAI's own.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
-    /// The key, sent as a bearer token. An empty one sends none.
+    /// Sets the API key, sent as a bearer token. An empty key is not sent.
     ///
-    /// Without it `OPENAI_API_KEY` is used, unless a [`header`](Self::header) named
-    /// `authorization` or `api-key` stands in for it. A server that asks for no key needs neither.
+    /// Defaults to `OPENAI_API_KEY`, unless a [`header`](Self::header) named `authorization` or
+    /// `api-key` is set. A server without authentication needs neither.
     pub fn api_key(mut self, key: impl Into<String>) -> Self {
         self.api_key = Some(key.into());
         self
     }
 
-    /// One more header for every call, in place of one of that name which would be sent anyway.
+    /// Adds a header to every call; it replaces a default header of that name.
     ///
-    /// Values are marked sensitive, so that layers which print headers leave them out.
+    /// Values are marked sensitive, so that layers that print headers omit them.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// The model over the default HTTP client.
+    /// Builds the model with the default HTTP client.
     ///
     /// # Errors
     ///
-    /// A [`OpenAiBuildError`] that says which part is wrong.
+    /// Fails with an [`OpenAiBuildError`] that names the invalid part.
     #[cfg(feature = "http-client")]
     pub fn build(self) -> Result<OpenAi<super::HttpClient>, OpenAiBuildError> {
         let http = super::HttpClient::new()?;
         self.build_with(http)
     }
 
-    /// The model over any HTTP service.
+    /// Builds the model with any HTTP service.
     ///
     /// # Errors
     ///
-    /// A [`OpenAiBuildError`] that says which part is wrong.
+    /// Fails with an [`OpenAiBuildError`] that names the invalid part.
     pub fn build_with<S>(self, http: S) -> Result<OpenAi<S>, OpenAiBuildError> {
         let model = self.model.clone();
         Ok(OpenAi::new(http, self.config()?, model))
@@ -177,7 +180,7 @@ fn sensitive(value: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// OpenAI's newer models refuse `max_tokens`; servers such as Ollama ignore its new name.
+/// OpenAI's newer models reject `max_tokens`; servers such as Ollama ignore the newer name.
 fn limit_field(url: &Uri) -> &'static str {
     let host = url.host().unwrap_or_default().to_ascii_lowercase();
     if host.ends_with(".openai.com") || host.ends_with(".openai.azure.com") {

@@ -22,9 +22,9 @@ use super::wire;
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
-/// A model that is reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
+/// A model reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
 ///
-/// Clones share what they were built with; whether they share connections is up to `S`.
+/// Clones share their configuration; whether they share connections depends on `S`.
 #[derive(Clone)]
 pub struct OpenAi<S> {
     http: S,
@@ -33,7 +33,7 @@ pub struct OpenAi<S> {
 }
 
 impl OpenAi<()> {
-    /// Begins to describe a model.
+    /// Creates a builder.
     pub fn builder() -> OpenAiBuilder {
         OpenAiBuilder::default()
     }
@@ -41,13 +41,14 @@ impl OpenAi<()> {
 
 #[cfg(feature = "http-client")]
 impl OpenAi<super::HttpClient> {
-    /// A model described by `OPENAI_BASE_URL` and `OPENAI_API_KEY`, over the default client.
+    /// Creates a model configured by `OPENAI_BASE_URL` and `OPENAI_API_KEY`, with the default
+    /// client.
     ///
-    /// Which model it is, [`with_model`](Self::with_model) or a request's settings say.
+    /// Set the model's name with [`with_model`](Self::with_model) or in a request's settings.
     ///
     /// # Errors
     ///
-    /// A [`OpenAiBuildError`](super::OpenAiBuildError) that says which part is wrong.
+    /// Fails with an [`OpenAiBuildError`](super::OpenAiBuildError) that names the invalid part.
     pub fn from_env() -> Result<Self, super::OpenAiBuildError> {
         OpenAiBuilder::default().build()
     }
@@ -58,14 +59,14 @@ impl<S> OpenAi<S> {
         Self { http, config: Arc::new(config), model: model.map(Into::into) }
     }
 
-    /// The same client asking for this model.
+    /// Sets the model.
     #[must_use]
     pub fn with_model(mut self, model: impl Into<Arc<str>>) -> Self {
         self.model = Some(model.into());
         self
     }
 
-    /// The model that answers unless a request's settings name another.
+    /// Returns the model, unless a request's settings name another.
     #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
@@ -101,7 +102,7 @@ where
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         let http = match self.http_request(&request) {
-            // Called at once, so the service that was polled ready is the one that is used.
+            // Called at once, so that the service that was polled ready is the one called.
             Ok(http) => self.http.call(http),
             Err(error) => return ResponseFuture { inner: future::ready(Err(error)).boxed() },
         };
@@ -125,7 +126,7 @@ where
     let (parts, body) = response.into_parts();
     let head = Head::new(parts.status, &parts.headers, config);
     if !parts.status.is_success() {
-        // The status tells more than a body that broke off.
+        // The status matters more than a truncated body.
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         return Err(head.refused(&body));
     }
@@ -134,7 +135,7 @@ where
     read(head, request.messages().len(), body, is_stream, sink).await
 }
 
-/// Whether the body is a stream: by its type, and where that says nothing, by what was asked for.
+/// Returns whether the body is a stream: by its media type, or else by what was requested.
 fn is_stream(headers: &HeaderMap, was_asked_for: bool) -> bool {
     let is = |media_type| is_media_type(headers.get(CONTENT_TYPE), media_type);
     is("text/event-stream")
@@ -153,7 +154,7 @@ impl<S> fmt::Debug for OpenAi<S> {
     }
 }
 
-/// The future of an [`OpenAi`]. Dropping it drops the response's body, and so the connection.
+/// The future of an [`OpenAi`]. Dropping it drops the response's body and thereby the connection.
 pub struct ResponseFuture {
     inner: BoxFuture<'static, Result<ModelResponse>>,
 }

@@ -7,11 +7,11 @@ use super::connection;
 use super::secrets::{Secrets, is_number, port, without_secrets};
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
-/// What every call of one client shares.
+/// Configuration shared by all calls of a client.
 pub(super) struct Config {
     pub(super) url: Uri,
     pub(super) headers: HeaderMap,
-    /// What `max_tokens` is called at this host.
+    /// The name of `max_tokens` at this host.
     pub(super) limit_field: &'static str,
     pub(super) secrets: Secrets,
     pub(super) key: KeySource,
@@ -25,22 +25,22 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Where the key came from.
+/// Where the API key came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeySource {
-    /// The builder, in a way of its own.
+    /// The builder's key or headers.
     Caller,
     /// [`KEY_VARIABLE`].
     Environment,
-    /// Nowhere: none is sent.
+    /// No key is sent.
     Nowhere,
 }
 
 pub(super) const KEY_VARIABLE: &str = "OPENAI_API_KEY";
 
 impl Config {
-    /// The error of an HTTP call that got no answer. Whoever has not set a key yet may not have
-    /// chosen a server either.
+    /// Returns the error of an HTTP call that got no response. A user without a key may not have
+    /// chosen a server either, so it mentions both.
     pub(super) fn unreached(&self, error: BoxError) -> Error {
         let error = connection::failed(error);
         let is_default = self.url.host().is_some_and(|host| host == "api.openai.com");
@@ -51,7 +51,7 @@ impl Config {
         error.with_message(message)
     }
 
-    /// What to say of the key when a server refuses it, or was not reached.
+    /// Returns a hint about the key, for a server that rejected it or was not reached.
     pub(super) fn key_hint(&self) -> String {
         match self.key {
             KeySource::Caller => String::new(),
@@ -63,19 +63,19 @@ impl Config {
     }
 }
 
-/// The address of the chat-completions call under `base`, keeping its query.
+/// Returns the URL of the chat-completions call under `base`, with its query.
 pub(super) fn chat_url(base: &str) -> Result<Uri, String> {
     let uri: Uri = base.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
     let mut parts = uri.into_parts();
     if !parts.scheme.as_ref().is_some_and(|s| *s == Scheme::HTTP || *s == Scheme::HTTPS) {
-        return Err("it must begin with `http://` or `https://`".into());
+        return Err("it must start with `http://` or `https://`".into());
     }
     match &parts.authority {
         Some(authority) if authority.as_str().contains('@') => {
-            return Err("it holds credentials; send them as a header".into());
+            return Err("it contains credentials; send them in a header".into());
         }
         Some(authority) if !port(authority.as_str()).is_none_or(is_number) => {
-            return Err("its port is no number; send a key as a header".into());
+            return Err("its port is not a number; send a key in a header".into());
         }
         Some(authority) if !authority.host().is_empty() => {}
         _ => return Err("it has no host".into()),
@@ -90,7 +90,7 @@ pub(super) fn chat_url(base: &str) -> Result<Uri, String> {
     Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
-/// Whether a header says that its body is of the media type `wanted`.
+/// Returns whether a header names the media type `wanted`.
 pub(super) fn is_media_type(header: Option<&HeaderValue>, wanted: &str) -> bool {
     let value = header.and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)

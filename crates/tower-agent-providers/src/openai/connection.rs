@@ -1,4 +1,4 @@
-//! What an HTTP service failed with, as ours.
+//! Converts errors of the HTTP service.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,14 +9,15 @@ use tower::timeout::error::Elapsed;
 
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
-/// An error of the HTTP service. Ours and tower's keep their kind; the rest did not connect.
+/// Converts an error of the HTTP service. Our errors and tower's keep their kind; others are
+/// connection errors.
 pub(super) fn failed(error: BoxError) -> Error {
     connection_error(error, "the HTTP call failed")
 }
 
-/// An error of the response's body.
+/// Converts an error of the response's body.
 pub(super) fn broke(error: BoxError) -> Error {
-    connection_error(error, "the connection broke while the answer was read")
+    connection_error(error, "the connection broke while reading the response")
 }
 
 fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
@@ -39,9 +40,9 @@ fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
         } else if is_io(link, io::ErrorKind::ConnectionRefused) {
             what = "the connection was refused";
         } else if text == "dns error" {
-            what = "the host's name was not resolved";
+            what = "the host name could not be resolved";
         }
-        // An error that shows its source as well would say it twice.
+        // Avoids repeating the source of an error that includes it.
         if !last.contains(&text) {
             words.push_str(": ");
             words.push_str(&text);

@@ -10,7 +10,7 @@ use tower_agent::message::{Part, Usage};
 use tower_agent::model::{FinishReason, ModelResponse};
 use tower_agent::stream::{Delta, Streamed};
 
-/// Turns answers and chunks into deltas, and keeps what is said beside them.
+/// Converts responses and chunks to deltas, and keeps their metadata.
 #[derive(Debug)]
 pub(super) struct Decoder {
     head: Head,
@@ -22,7 +22,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// For the answer to so many messages.
+    /// Creates the decoder of a response to a conversation of `asked` messages.
     pub(super) fn new(head: Head, asked: usize) -> Self {
         Self {
             head,
@@ -38,17 +38,17 @@ impl Decoder {
         &self.head
     }
 
-    /// Whether the server has said why it ended.
+    /// Returns whether the server has sent a finish reason.
     pub(super) fn is_finished(&self) -> bool {
         self.finish_reason.is_some()
     }
 
-    /// Reads a plain answer to its end.
+    /// Reads a complete plain response.
     pub(super) fn plain(&mut self, body: &[u8]) -> Result<Vec<Delta>> {
         let mut deltas = Vec::new();
-        let mut said = self.answer(body, "the answer")?;
+        let mut said = self.answer(body, "the response")?;
         for (at, call) in said.tool_calls.iter_mut().enumerate() {
-            // Each is whole, whatever it is numbered.
+            // Each call is complete, whatever its number.
             call.index = Some(at as u64);
         }
         self.said(said, &mut deltas);
@@ -56,29 +56,29 @@ impl Decoder {
         Ok(deltas)
     }
 
-    /// Reads one chunk of a streamed answer.
+    /// Reads one chunk of a streamed response.
     pub(super) fn chunk(&mut self, data: &str) -> Result<Vec<Delta>> {
         let mut deltas = Vec::new();
-        let said = self.answer(data.as_bytes(), "a chunk of the answer")?;
+        let said = self.answer(data.as_bytes(), "a chunk of the response")?;
         self.said(said, &mut deltas);
         Ok(deltas)
     }
 
-    /// An event that says in its name that it is an error.
+    /// Reads an event whose name says that it is an error.
     pub(super) fn error_event(&self, data: &str) -> Error {
         let fault = serde_json::from_str(data).ok().as_ref().and_then(Fault::read);
         self.head.fault_inside(&fault.unwrap_or_else(|| Fault::new(data.to_owned())))
     }
 
-    /// The answer is over.
+    /// Ends the response.
     pub(super) fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<()> {
         if !self.has_choice {
-            return Err(self.head.protocol("the answer has no choices"));
+            return Err(self.head.protocol("the response has no choices"));
         }
         self.calls.end(deltas).map_err(|message| self.head.protocol(message))
     }
 
-    /// The response made of what the deltas add up to.
+    /// Returns the response made of the streamed deltas.
     pub(super) fn response(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed);
         for (id, extra) in self.calls.extra_contents() {
@@ -91,7 +91,7 @@ impl Decoder {
                 }
             }
         }
-        // Some servers say `stop` beside tool calls: then the message itself tells.
+        // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason.as_deref() {
             None | Some("stop") if self.is_refusal => Some(FinishReason::Other("refusal".into())),
             None | Some("stop") => None,
@@ -109,7 +109,7 @@ impl Decoder {
 
     fn answer(&mut self, json: &[u8], what: &str) -> Result<Said> {
         let mut answer = match serde_json::from_slice::<Answer>(json) {
-            // serde would read an array as the fields in their order.
+            // serde would accept an array of the fields in order.
             Ok(answer) if json.trim_ascii_start().starts_with(b"{") => answer,
             Ok(_) => return Err(self.not_an_answer(what, "an array", json)),
             Err(error) => return Err(self.not_an_answer(what, &error.to_string(), json)),
@@ -133,7 +133,7 @@ impl Decoder {
         Ok(choice.delta.take().or(choice.message.take()).unwrap_or_default())
     }
 
-    /// JSON that is no answer may still be an error: some servers send it as an array.
+    /// JSON that is not a response may be an error: some servers send it as an array.
     fn not_an_answer(&self, what: &str, found: &str, json: &[u8]) -> Error {
         let whole: Option<Value> = serde_json::from_slice(json).ok();
         match whole.as_ref().filter(|whole| whole.is_array()).and_then(Fault::read) {

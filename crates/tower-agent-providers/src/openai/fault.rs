@@ -3,13 +3,13 @@ use serde_json::Value;
 
 use tower_agent::error::ErrorKind;
 
-/// What a server said went wrong, in any of the shapes that servers say it in.
+/// An error reported by a server, in any of the formats that servers use.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) message: String,
-    /// Its `code` and its `type`, where they are words.
+    /// Its `code` and `type`, if they are text.
     words: Vec<String>,
-    /// Its `code`, where it is a number or looks like one.
+    /// Its `code`, if it is a number.
     number: Option<u16>,
 }
 
@@ -42,7 +42,7 @@ impl Fault {
         says.then(|| Self::of(body, body))
     }
 
-    /// The error itself, and the object that it stands in.
+    /// Reads the error itself and the object around it.
     pub(super) fn of(error: &Value, around: &Value) -> Self {
         let said = ["message", "detail", "msg"].map(|key| &error[key]).into_iter();
         let said = said.chain([error, &around["message"]]).find_map(Value::as_str);
@@ -68,12 +68,12 @@ impl Fault {
         fault
     }
 
-    /// The account is empty: waiting does not help.
+    /// Returns whether the account is out of quota: waiting does not help.
     pub(super) fn is_out_of_quota(&self) -> bool {
         self.says(&["insufficient_quota", "billing_hard_limit_reached"])
     }
 
-    /// The kind, by the status and what is said; without a status, by what is said alone.
+    /// Returns the kind by status and text, or by the text alone if there is no status.
     pub(super) fn kind(&self, status: Option<StatusCode>) -> ErrorKind {
         let code = status.map(|status| status.as_u16()).or(self.number).unwrap_or(0);
         match code {
@@ -82,7 +82,7 @@ impl Fault {
             408 | 504 => ErrorKind::Timeout,
             429 => ErrorKind::RateLimited,
             503 | 529 => ErrorKind::Overloaded,
-            // A redirect is not followed: the base URL is not where the server is.
+            // Redirects are not followed: the base URL is wrong.
             300..400 => ErrorKind::NotFound,
             _ if self.is_too_long(code) => ErrorKind::ContextLength,
             500.. => ErrorKind::Provider,

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use tower_agent::error::{BoxError, Error, ErrorKind};
 use tower_agent::message::Metadata;
 
-/// What the head of a response said, for the answer and for the errors that follow.
+/// Data from the head of a response, used in the response and in errors.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) metadata: Metadata,
@@ -19,7 +19,7 @@ pub(super) struct Head {
     config: Arc<Config>,
 }
 
-/// So much of a body that is no JSON goes into the error's message.
+/// Maximum length of the part of a non-JSON body that goes into an error's message.
 const SNIPPET: usize = 200;
 
 impl Head {
@@ -44,7 +44,7 @@ impl Head {
         Self { metadata, status, retry_after: retry_after(headers), should_retry, config }
     }
 
-    /// Adds what the body said of the answer; the header's request id stands.
+    /// Adds metadata from the body; a request id in the headers takes precedence.
     pub(super) fn learn(&mut self, id: Option<&str>, model: Option<&str>) {
         let mut metadata = std::mem::take(&mut self.metadata);
         if let (None, Some(id)) = (metadata.request_id(), id) {
@@ -56,7 +56,7 @@ impl Head {
         self.metadata = metadata;
     }
 
-    /// The body of a response whose status is no success.
+    /// Returns the error for a response with an unsuccessful status.
     pub(super) fn refused(&self, body: &[u8]) -> Error {
         let fault = serde_json::from_slice(body).ok().as_ref().and_then(Fault::read);
         let fault = fault.unwrap_or_else(|| {
@@ -68,25 +68,22 @@ impl Head {
         self.fault(&fault, Some(self.status))
     }
 
-    /// An error that stands where an answer was expected.
+    /// Returns the error for an error object in place of a response.
     pub(super) fn fault_inside(&self, fault: &Fault) -> Error {
         self.fault(fault, None)
     }
 
-    /// The answer is not what the protocol says.
+    /// Returns the error for a response that violates the protocol.
     pub(super) fn protocol(&self, message: impl Into<String>) -> Error {
         self.error(ErrorKind::Protocol, message.into())
     }
 
-    /// A part of the answer is not the JSON that the protocol says.
+    /// Returns the error for a part of the response with invalid JSON.
     pub(super) fn malformed(&self, what: &str, found: &str, body: &[u8]) -> Error {
-        self.protocol(format!(
-            "{what} is not the JSON that was expected ({found}): {}",
-            self.snippet(body)
-        ))
+        self.protocol(format!("{what} is not the expected JSON ({found}): {}", self.snippet(body)))
     }
 
-    /// The body broke off.
+    /// Returns the error for a body that broke off.
     pub(super) fn broke(&self, error: BoxError) -> Error {
         let error = super::connection::broke(error);
         match error.metadata().status() {
@@ -97,8 +94,8 @@ impl Head {
 
     fn reason(&self) -> String {
         match self.status.canonical_reason() {
-            Some(reason) => format!("the server said {} {reason}", self.status.as_u16()),
-            None => format!("the server said {}", self.status.as_u16()),
+            Some(reason) => format!("the server responded with {} {reason}", self.status.as_u16()),
+            None => format!("the server responded with {}", self.status.as_u16()),
         }
     }
 
@@ -116,7 +113,7 @@ impl Head {
         }
     }
 
-    /// The beginning of a body, on one line. What is cut is hidden already.
+    /// Returns the start of a body on one line. Secrets are hidden before it is cut.
     fn snippet(&self, body: &[u8]) -> String {
         let text = self.config.secrets.hide(&String::from_utf8_lossy(body));
         let mut line = String::new();
@@ -143,7 +140,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
 }
 
-/// The wait that the server asks for: in milliseconds, in seconds, or until a date.
+/// Returns the wait that the server asks for: in milliseconds, in seconds, or until a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     if let Some(Ok(millis)) = text(headers, "retry-after-ms").map(|t| t.trim().parse::<f64>()) {
         return Duration::try_from_secs_f64(millis / 1000.0).ok();

@@ -18,24 +18,24 @@ type Inner = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 type InnerFuture = <Inner as Service<http::Request<Full<Bytes>>>>::Future;
 type InnerError = <Inner as Service<http::Request<Full<Bytes>>>>::Error;
 
-/// The default HTTP client: hyper over rustls, with the roots that browsers trust.
+/// The default HTTP client: hyper over rustls, with the root certificates of browsers.
 ///
-/// It speaks HTTP/1.1 and HTTP/2, keeps its connections, and follows no redirect. Clones share the
+/// It supports HTTP/1.1 and HTTP/2, reuses connections, and follows no redirects. Clones share
 /// connections.
 #[derive(Clone)]
 pub struct HttpClient(Inner);
 
 impl HttpClient {
-    /// A client with no connection yet.
+    /// Creates a client without connections.
     ///
     /// # Errors
     ///
-    /// [`OpenAiBuildError::Tls`] if TLS cannot be set up.
+    /// Fails with [`OpenAiBuildError::Tls`] if TLS cannot be set up.
     pub fn new() -> Result<Self, OpenAiBuildError> {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
-        // The provider is named, since asking for the process's default may panic.
+        // The crypto provider is explicit, since requesting the process default may panic.
         let connector = HttpsConnectorBuilder::new()
             .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())
             .map_err(|error| OpenAiBuildError::Tls(error.to_string()))?

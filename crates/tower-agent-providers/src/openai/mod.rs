@@ -5,9 +5,9 @@
 //!        S:  Service<http::Request<Full<Bytes>>, Response = http::Response<_>>
 //! ```
 //!
-//! OpenAI and Azure speak it, and so do vLLM, Ollama, llama.cpp, Groq, OpenRouter and many more.
-//! [`OpenAi`] stands on any HTTP service, so layers of tower and tower-http go under it, around
-//! each HTTP call, as well as over it, around each model call:
+//! Used by OpenAI, Azure, vLLM, Ollama, llama.cpp, Groq, OpenRouter and many others. [`OpenAi`]
+//! works over any HTTP service, so layers of tower and tower-http can wrap each HTTP call as well
+//! as each model call:
 //!
 //! ```
 //! # #[cfg(feature = "http-client")]
@@ -27,35 +27,36 @@
 //! # fn main() {}
 //! ```
 //!
-//! # What is sent
+//! # Requests
 //!
-//! - Instructions become a system message before the others.
-//! - `max_tokens` is sent as `max_completion_tokens` to the hosts of OpenAI and of Azure OpenAI,
-//!   whose newer models refuse the old name, and as `max_tokens` to every other, since some, like
-//!   Ollama, ignore the new one. To choose, leave it unset and put the field in
+//! - Instructions become a system message before the other messages.
+//! - `max_tokens` is sent as `max_completion_tokens` to the hosts of OpenAI and Azure OpenAI, whose
+//!   newer models reject the old name, and as `max_tokens` to all others, since some, like Ollama,
+//!   ignore the new name. To choose, leave it unset and put the field in
 //!   [`extra`](tower_agent::Settings::extra).
-//! - A tool message holds text alone in this protocol. Pictures in a tool's result follow in a
-//!   user message after the results of the turn.
+//! - In this protocol a tool message contains only text. Images in a tool result follow in a user
+//!   message after the results of the turn.
 //! - Reasoning is not sent back.
-//! - [`ProviderData`](tower_agent::message::ProviderData) under the key `openai` is an object whose fields are
-//!   added to what the piece becomes: a message, a content part, a tool call, a tool. On a
+//! - [`ProviderData`](tower_agent::message::ProviderData) under the key `openai` is an object whose
+//!   fields are added to the message, content part, tool call or tool that carries it. On a
 //!   reasoning part they are added to its message, which is how a server gets its
-//!   `reasoning_content` back; a [`Part::Provider`](tower_agent::Part::Provider) is a content part as it
-//!   stands.
-//! - [`extra`](tower_agent::Settings::extra) is merged last. A `null` in it takes the field away, such as
-//!   `stream_options` for a server that refuses it.
+//!   `reasoning_content` back. A [`Part::Provider`](tower_agent::Part::Provider) is sent unchanged
+//!   as a content part.
+//! - [`extra`](tower_agent::Settings::extra) is merged last. A `null` in it removes the field, such
+//!   as `stream_options` for a server that rejects it.
 //!
-//! # What comes back
+//! # Responses
 //!
-//! With a [sink](tower_agent::ModelRequest::delta_sender) in the request the answer is asked for as a stream, and
-//! without one as plain JSON; a server that sends the other of the two is understood all the same.
-//! A refusal is text, and the answer's finish reason is then `refusal`. What a server adds to a tool
-//! call as `extra_content` is kept and sent back.
+//! If the request has a [sink](tower_agent::ModelRequest::delta_sender), a streamed response is
+//! requested, otherwise plain JSON. If the server sends the other form, it is read as well. A
+//! refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
+//! kept and sent back.
 //!
-//! Errors have the server's message, its status, request id and rate limits, and the wait that it
-//! asked for. They are not retried here: put a retry layer over the model, or under it.
+//! Errors contain the server's message, status, request id and rate limits, and the wait that it
+//! asked for. Failed calls are not retried here: put a retry layer around the model or under it.
 //!
-//! The body of an answer is read to its end, however long; a layer under the client can limit it.
+//! The response body is read to its end, whatever its length; a layer under the client can limit
+//! it.
 
 mod builder;
 mod client;

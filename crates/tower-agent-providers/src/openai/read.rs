@@ -1,4 +1,4 @@
-//! Reading an answer, streamed or plain, into a sink.
+//! Reads a streamed or plain response into a sink.
 
 use std::pin::pin;
 
@@ -13,7 +13,8 @@ use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::ModelResponse;
 use tower_agent::stream::{Attempt, Delta, DeltaSender};
 
-/// The answer to so many messages, shown to whoever watches. An answer that is refused opens no attempt.
+/// Reads the response and streams it to the consumer. A response with an error status starts no
+/// attempt.
 pub(super) async fn read<B>(
     head: Head,
     asked: usize,
@@ -40,7 +41,7 @@ where
     Ok(decoder.response(attempt.finish().await?))
 }
 
-/// Reads a body of server-sent events, as fast as the sink takes what is in it.
+/// Reads a body of server-sent events, with backpressure from the sink.
 async fn streamed<B>(decoder: &mut Decoder, body: B, attempt: &mut Attempt) -> Result<Vec<Delta>>
 where
     B: Body<Error: Into<BoxError>>,
@@ -52,7 +53,7 @@ where
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| match error {
             sse_stream::Error::Body(error) => Error::from(error),
-            error => head.protocol(format!("the stream cannot be read: {error}")),
+            error => head.protocol(format!("cannot read the stream: {error}")),
         })?;
         let is_error = event.event.as_deref() == Some("error");
         match event.data.as_deref().unwrap_or_default().trim() {
@@ -65,9 +66,9 @@ where
             data => send(attempt, decoder.chunk(data)?).await?,
         }
     }
-    // After `[DONE]` nothing is waited for: some servers keep the connection open.
+    // Nothing is read after `[DONE]`: some servers keep the connection open.
     if !is_done && !decoder.is_finished() {
-        return Err(head.protocol("the stream ended early: the answer is not whole"));
+        return Err(head.protocol("the stream ended early: the response is incomplete"));
     }
     let mut last = Vec::new();
     decoder.end(&mut last)?;

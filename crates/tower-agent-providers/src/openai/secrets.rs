@@ -1,21 +1,21 @@
-//! What must not be printed.
+//! Hides secrets in texts.
 
 use http::{HeaderMap, Uri};
 
-/// What must not be printed, even where a server repeats it.
+/// Values that must not be printed, even if a server repeats them.
 pub(super) struct Secrets(Vec<Vec<u8>>);
 
-/// Shorter ones are no secrets (`x`, `-`), and hiding them would garble messages.
+/// Shorter values (`x`, `-`) are not secrets, and hiding them would garble messages.
 const SHORTEST: usize = 4;
 
-/// The same for a value whose name does not say that it is one.
+/// The minimum length for a value whose name does not mark it as a secret.
 const SHORTEST_UNNAMED: usize = 8;
 
 const HIDDEN: &str = "[hidden]";
 
 impl Secrets {
-    /// The key, and the values of the caller's headers and of the query, but for those whose name
-    /// is known to be of something else.
+    /// Collects the key, and the values of the caller's headers and of the query, except those
+    /// whose name marks them as harmless.
     pub(super) fn new(key: Option<String>, headers: &HeaderMap, url: &Uri) -> Self {
         let mut secrets: Vec<Vec<u8>> = key.into_iter().map(String::into_bytes).collect();
         for (name, value) in headers {
@@ -35,20 +35,20 @@ impl Secrets {
             );
         }
         secrets.retain(|secret| secret.len() >= SHORTEST);
-        // The longest first: one may be a part of another.
+        // Longest first: one secret may be part of another.
         secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         Self(secrets)
     }
 
-    /// The text with every secret in it hidden, however its characters are escaped.
+    /// Returns the text with every secret hidden, however its characters are escaped.
     ///
-    /// Cut a text after this, never before: a part of a secret is not found.
+    /// Cut a text only after this call: a part of a secret is not found.
     pub(super) fn hide(&self, text: &str) -> String {
         let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
         while let Some(next) = text[at..].chars().next() {
             let rest = &text.as_bytes()[at..];
-            // A secret is whole characters, so what follows it begins with one.
+            // A secret consists of whole characters, so what follows it starts with one.
             match self.0.iter().find_map(|secret| begins_with(rest, secret)) {
                 Some(length) if text.is_char_boundary(at + length) => {
                     shown.push_str(HIDDEN);
@@ -64,7 +64,8 @@ impl Secrets {
     }
 }
 
-/// How much of `text` spells the secret, each byte as it is, percent-encoded, or with a backslash.
+/// Returns how much of `text` spells the secret, with each byte plain, percent-encoded, or escaped
+/// with a backslash.
 fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
     let mut at = 0;
     for &byte in secret {
@@ -96,7 +97,7 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// From which length on a value of this name is a secret. `None`: it is none.
+/// Returns the length from which a value of this name is a secret, or `None` if it never is.
 fn shortest_secret(name: &str) -> Option<usize> {
     const SECRET: [&str; 13] = [
         "auth", "code", "cookie", "cred", "jwt", "key", "pass", "pwd", "secret", "session", "sig",
@@ -125,14 +126,13 @@ fn shortest_secret(name: &str) -> Option<usize> {
     }
 }
 
-/// A URL without what may hold a key: its credentials, its query, and a port that is no number. Of
-/// one that is no HTTP address, nothing.
+/// Returns a URL without parts that may contain a key: credentials, query, an invalid port. Returns
+/// nothing of a text that is not an HTTP URL.
 pub(super) fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_word(scheme)) else {
         return HIDDEN.to_owned();
     };
-    // Credentials may have a `/` or a `?` in them that ends the host for one reader and not for
-    // another.
+    // Credentials may contain a `/` or a `?`, at which some parsers end the host and others do not.
     if rest.contains('@') {
         return format!("{scheme}://{HIDDEN}");
     }
@@ -147,7 +147,7 @@ pub(super) fn without_secrets(url: &str) -> String {
     }
 }
 
-/// What stands where an authority's port is.
+/// Returns the text at the position of an authority's port.
 pub(super) fn port(authority: &str) -> Option<&str> {
     let after = authority.rfind(']').map_or(0, |end| end + 1);
     authority[after..].split_once(':').map(|(_, port)| port)

@@ -7,20 +7,20 @@ use serde_json::{Map, Value};
 use super::wire::ToolCallPiece;
 use tower_agent::stream::Delta;
 
-/// Tool calls as they arrive in pieces.
+/// Assembles tool calls that arrive in pieces.
 ///
-/// The protocol numbers them and gives id and name with the first piece. Servers leave out the
-/// number, the id or both, give them late or again, or number all calls 0.
+/// The protocol numbers the calls and sends id and name with the first piece. Servers omit the
+/// number, the id or both, send them late or again, or number all calls 0.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
     calls: Vec<Open>,
-    /// The last call of each number, and of each id.
+    /// The last call with each number, and with each id.
     by_index: HashMap<u64, usize>,
     by_id: HashMap<String, usize>,
-    /// Those that have not been announced, and the ids of those that have.
+    /// Calls that have not been announced, and the ids of those that have.
     waiting: BTreeSet<usize>,
     announced: HashSet<Arc<str>>,
-    /// How long the conversation is, which tells the calls of its turns apart.
+    /// The length of the conversation, which makes ids unique across turns.
     asked: usize,
 }
 
@@ -39,11 +39,11 @@ impl ToolCalls {
         Self { asked, ..Self::default() }
     }
 
-    /// Takes a piece; `deltas` gets what it tells.
+    /// Adds a piece and appends the resulting deltas to `deltas`.
     pub(super) fn push(&mut self, piece: ToolCallPiece, deltas: &mut Vec<Delta>) {
         let at = self.place_of(&piece);
         if at == self.calls.len() {
-            // A call that another follows gets no id any more.
+            // A call that another one follows receives no id any more.
             self.announce_all(deltas);
             self.calls.push(Open::default());
             self.waiting.insert(at);
@@ -69,26 +69,25 @@ impl ToolCalls {
         }
     }
 
-    /// Nothing follows: announces the calls that have waited for an id. Fails for a call that
-    /// never got a name.
+    /// Announces the calls that are still waiting for an id. Fails if a call has no name.
     pub(super) fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), &'static str> {
         self.announce_all(deltas);
         let is_nameless = |call: &Open| {
             call.name.is_empty() && !(call.id.is_empty() && call.arguments.is_empty())
         };
         match self.calls.iter().any(is_nameless) {
-            true => Err("the server sent a tool call without a tool's name"),
+            true => Err("the server sent a tool call without a name"),
             false => Ok(()),
         }
     }
 
-    /// What the server added to its calls and must get back, by the call's id.
+    /// Returns the extra content of calls, which must be sent back, by call id.
     pub(super) fn extra_contents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
         let announced = self.calls.iter().filter(|call| !call.extra_content.is_empty());
         announced.filter_map(|call| Some((&**call.announced.as_ref()?, &call.extra_content)))
     }
 
-    /// Which call a piece belongs to; one past the last for a new one.
+    /// Returns the index of the call that a piece belongs to, one past the last for a new call.
     fn place_of(&mut self, piece: &ToolCallPiece) -> usize {
         let new = self.calls.len();
         let Some(last) = new.checked_sub(1) else { return new };
@@ -99,7 +98,7 @@ impl ToolCalls {
         }
         if !piece.id.is_empty() {
             let known = self.by_id.get(&piece.id).copied();
-            // Without a name it is a late id, or a new one for each piece.
+            // Without a name it is a late id, or a server that sends a new id with each piece.
             return known.unwrap_or(if name.is_empty() { last } else { new });
         }
         if name.is_empty() || !self.calls[last].is_complete_beside(name) { last } else { new }
@@ -117,7 +116,7 @@ impl ToolCalls {
     fn announce(&mut self, at: usize, deltas: &mut Vec<Delta>) {
         let id = &self.calls[at].id;
         let is_taken = self.announced.contains(&**id);
-        // Results find their calls by id, so each needs one of its own.
+        // Results refer to calls by id, so each call needs a unique one.
         let id = if id.is_empty() || is_taken {
             format!("call_{}_{at}", self.asked)
         } else {
@@ -134,26 +133,26 @@ impl ToolCalls {
 }
 
 impl Open {
-    /// Whether a piece of the same number begins another call.
+    /// Returns whether a piece with the same number starts another call.
     fn is_another(&self, id: &str, name: &str) -> bool {
         !id.is_empty() && !name.is_empty() && !self.id.is_empty() && self.id != id
     }
 
-    /// Whether a piece that has nothing but a name, and perhaps arguments, begins another call.
+    /// Returns whether a piece with only a name, and perhaps arguments, starts another call.
     fn is_complete_beside(&mut self, name: &str) -> bool {
         !self.name.is_empty() && (self.name != name || self.arguments.is_complete())
     }
 }
 
-/// The text of a call's arguments, and where in its JSON it ends: so that a piece costs what it
-/// holds, however much has come before.
+/// The text of a call's arguments, with the position up to which it was parsed, so that each piece
+/// is parsed only once.
 #[derive(Debug, Default)]
 struct Arguments {
     text: String,
     depth: usize,
     in_string: bool,
     is_escaped: bool,
-    /// What stands there is no JSON, whatever follows.
+    /// The text is invalid JSON, whatever follows.
     is_broken: bool,
 }
 
@@ -177,7 +176,7 @@ impl Arguments {
         self.text.is_empty()
     }
 
-    /// Whether it is a whole JSON value.
+    /// Returns whether it is a complete JSON value.
     fn is_complete(&mut self) -> bool {
         if self.is_broken || self.in_string || self.depth > 0 {
             return false;

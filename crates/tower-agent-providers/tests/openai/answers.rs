@@ -227,7 +227,7 @@ async fn no_choices() {
     for body in [json!({}), json!({ "choices": [] }), json!({ "choices": null, "id": "x" })] {
         let error = answered(reply(200, &body)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);
-        assert_eq!(error.message(), "the answer has no choices");
+        assert_eq!(error.message(), "the response has no choices");
         assert_eq!(error.metadata().status(), Some(200));
     }
 }

@@ -95,7 +95,7 @@ fn what_cannot_be_built() {
     }
     assert_eq!(
         url("ftp://example.com/v1").to_string(),
-        "the base URL `ftp://example.com/v1` cannot be used: it must begin with `http://` or `https://`",
+        "invalid base URL `ftp://example.com/v1`: it must start with `http://` or `https://`",
     );
     let credentials = url("https://ann:sk-secret@example.com/v1?key=sk-secret");
     assert!(!format!("{credentials} {credentials:?}").contains("sk-secret"), "{credentials}");

@@ -38,7 +38,7 @@ async fn nobody_listens() {
 async fn nobody_has_that_name() {
     let error = fails_at("http://nowhere.invalid/v1").await;
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    assert!(error.message().starts_with("the host's name was not resolved: "), "{error}");
+    assert!(error.message().starts_with("the host name could not be resolved: "), "{error}");
     assert!(error.is_retryable());
 }
 

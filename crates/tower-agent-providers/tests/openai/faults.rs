@@ -147,13 +147,16 @@ async fn every_shape_of_an_error() {
 async fn an_error_that_is_no_json() {
     let error = failed(whole(502, &[], "<html>\n<h1>Bad  Gateway</h1>")).await;
     assert_eq!(error.kind(), ErrorKind::Provider);
-    assert_eq!(error.message(), "the server said 502 Bad Gateway: <html> <h1>Bad Gateway</h1>");
+    assert_eq!(
+        error.message(),
+        "the server responded with 502 Bad Gateway: <html> <h1>Bad Gateway</h1>"
+    );
     let error = failed(whole(503, &[], "")).await;
-    assert_eq!(error.message(), "the server said 503 Service Unavailable");
+    assert_eq!(error.message(), "the server responded with 503 Service Unavailable");
     let error = failed(whole(418, &[], "{}")).await;
-    assert_eq!(error.message(), "the server said 418 I'm a teapot: {}");
+    assert_eq!(error.message(), "the server responded with 418 I'm a teapot: {}");
     let error = failed(whole(599, &[], "")).await;
-    assert_eq!(error.message(), "the server said 599");
+    assert_eq!(error.message(), "the server responded with 599");
 }
 
 #[tokio::test]
@@ -161,7 +164,7 @@ async fn the_status_counts_even_if_the_body_breaks_off() {
     let head = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 100\r\n\r\n{\"err";
     let error = failed(vec![head.into()]).await;
     assert_eq!(error.kind(), ErrorKind::Auth);
-    assert_eq!(error.message(), "the server said 401 Unauthorized");
+    assert_eq!(error.message(), "the server responded with 401 Unauthorized");
 }
 
 /// What is said in place of a status.

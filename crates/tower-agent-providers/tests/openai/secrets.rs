@@ -54,7 +54,7 @@ async fn a_key_is_hidden_however_its_characters_are_escaped() {
     let slashed = KEY.replace('/', "\\/");
     for said in [KEY, encoded, &lower, &slashed] {
         let error = error_of(whole(401, &[], format!("<p>{said}</p>")), with_key).await;
-        assert_eq!(error.message(), "the server said 401 Unauthorized: <p>[hidden]</p>");
+        assert_eq!(error.message(), "the server responded with 401 Unauthorized: <p>[hidden]</p>");
         let body = json!({ "error": { "message": format!("key {said}.") } });
         let error = error_of(reply(401, &body), with_key).await;
         assert_eq!(error.message(), "key [hidden].");
@@ -71,7 +71,7 @@ async fn a_key_in_a_query_is_hidden_encoded_and_not() {
             let url = format!("{}?api-version=2024-10-21&{query}", server.base_url);
             let model = server.builder().base_url(url).build().unwrap();
             let error = call(model, ModelRequest::default()).await.unwrap_err();
-            let expected = "the server said 400 Bad Request: GET /v1?[hidden]";
+            let expected = "the server responded with 400 Bad Request: GET /v1?[hidden]";
             assert_eq!(error.message(), expected, "{query} {said}");
         }
     }

@@ -199,7 +199,7 @@ async fn a_connection_that_breaks() {
     let error = response.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
     assert!(
-        error.message().starts_with("the connection broke while the answer was read"),
+        error.message().starts_with("the connection broke while reading the response"),
         "{error}"
     );
     assert!(error.is_retryable());
@@ -230,7 +230,7 @@ async fn bytes_that_are_no_text() {
 #[tokio::test]
 async fn no_choices_at_all() {
     let (response, deltas) = streamed(events(&[json!({ "id": "x" })])).await;
-    assert_eq!(response.unwrap_err().message(), "the answer has no choices");
+    assert_eq!(response.unwrap_err().message(), "the response has no choices");
     assert_eq!(deltas, []);
 }
 

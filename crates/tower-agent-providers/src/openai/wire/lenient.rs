@@ -1,10 +1,10 @@
-//! Reading what servers send in place of what the protocol says.
+//! Lenient deserialisation of what servers send instead of the protocol.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Takes `null` and anything that does not fit for nothing.
+/// Reads `null` and values of the wrong type as the default.
 pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -14,7 +14,7 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Takes `null` for nothing.
+/// Reads `null` as the default.
 pub(super) fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -23,7 +23,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Takes a string, a list of parts with a `text`, or nothing, as text.
+/// Reads a string, a list of parts with a `text`, or nothing, as text.
 pub(super) fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(text) => text,
@@ -34,7 +34,7 @@ pub(super) fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String
     })
 }
 
-/// Takes a string as it is, nothing as the empty one, and any other JSON as its text.
+/// Reads a string, nothing as the empty string, and any other JSON as its text.
 pub(super) fn json_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(text) => text,

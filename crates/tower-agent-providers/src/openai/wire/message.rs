@@ -112,7 +112,7 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
     let has_calls = message.tool_calls().next().is_some();
     let parts = || message.parts().iter().filter(|part| is_content(part));
     let text = match role {
-        // Other roles mostly say one thing, and some servers take only a string from them.
+        // Other roles usually have one text, and some servers accept only a string for them.
         Role::User => text_alone(parts(), None),
         _ => text_alone(parts(), Some("")),
     };
@@ -204,7 +204,7 @@ fn text_part(text: &str, more: Option<&Map<String, Value>>, out: &mut Vec<u8>) -
     json.end()
 }
 
-/// The parts as one string, if they are nothing but text, and one part unless `join` is given.
+/// Returns the parts as one string if all are text, and there is only one unless `join` is set.
 fn text_alone<'a>(
     parts: impl Iterator<Item = &'a Part>,
     join: Option<&str>,

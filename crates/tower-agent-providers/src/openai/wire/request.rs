@@ -25,7 +25,7 @@ pub(in super::super) fn body(
         None => model.is_some(),
     };
     if !is_named {
-        let message = "no model is named: neither the client nor the request's settings do";
+        let message = "no model name: set it on the client or in the request's settings";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
     }
     let mut body = Vec::new();

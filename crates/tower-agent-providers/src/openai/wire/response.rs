@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 use super::lenient::{json_text, null_default, or_default, words};
 use tower_agent::message;
 
-// Own types, since those of async-openai refuse what many servers that speak the protocol send.
+// Our own types: those of async-openai reject what many servers send.
 
-/// An answer, or one chunk of a streamed one.
+/// A response, or one chunk of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in super::super) struct Answer {
@@ -30,16 +30,16 @@ pub(in super::super) struct Answer {
 pub(in super::super) struct Choice {
     #[serde(deserialize_with = "or_default")]
     pub(in super::super) index: u64,
-    /// In a plain answer.
+    /// Set in a plain response.
     pub(in super::super) message: Option<Said>,
-    /// In a chunk of a streamed one.
+    /// Set in a chunk of a streamed response.
     pub(in super::super) delta: Option<Said>,
     #[serde(deserialize_with = "or_default")]
     pub(in super::super) finish_reason: Option<String>,
     pub(in super::super) error: Option<Value>,
 }
 
-/// What the model said, or said next.
+/// The model's message, or its next piece.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in super::super) struct Said {
@@ -78,7 +78,7 @@ pub(in super::super) struct Function {
     pub(in super::super) arguments: String,
 }
 
-/// Groq's place for the usage of a stream.
+/// Where Groq puts the usage of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Groq {
@@ -116,7 +116,7 @@ struct CompletionDetails {
 }
 
 impl Answer {
-    /// The tokens used, if this says.
+    /// Returns the token usage, if it is included.
     pub(in super::super) fn usage(&self) -> Option<message::Usage> {
         let usage = self.usage.or_else(|| self.x_groq.as_ref()?.usage)?;
         let mut ours = message::Usage::new(usage.prompt_tokens, usage.completion_tokens);
@@ -126,14 +126,14 @@ impl Answer {
         Some(ours)
     }
 
-    /// The one choice that is asked for.
+    /// Returns the first choice.
     pub(in super::super) fn choice(&mut self) -> Option<&mut Choice> {
         self.choices.iter_mut().find(|choice| choice.index == 0)
     }
 }
 
 impl Said {
-    /// What the model thought; servers that send both fields send the same in each.
+    /// Returns the reasoning; servers that send both fields send the same text in each.
     pub(in super::super) fn thoughts(&self) -> &str {
         if self.reasoning_content.is_empty() { &self.reasoning } else { &self.reasoning_content }
     }
