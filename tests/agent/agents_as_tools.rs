@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::team::{Trace, agent, saying, texts};
+use test_support::team::{agent, saying, texts};
+use test_support::trace::Trace;
 use tower::timeout::TimeoutLayer;
 use tower_agent::agent::BuildError;
 use tower_agent::callback::{after_agent, after_tool, before_model, before_tool, on_tool_error};
@@ -302,7 +303,7 @@ async fn the_first_of_several_transfers_counts_after_the_turn() {
     let desk = desk(&model, &billing)
         .tool(Tool::function("note", "", {
             let trace = trace.clone();
-            move |what: String| trace.note(what)
+            move |what: String| trace.push(what)
         }))
         .build()
         .unwrap();

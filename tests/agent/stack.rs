@@ -1,7 +1,6 @@
 //! How an agent is put together: the order of callbacks and layers, and what tower's layers do
 //! around its calls.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,30 +11,10 @@ use tower::timeout::TimeoutLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_agent::callback::wrap_model;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, BoxError, Callback, ErrorKind, ModelRequest, ModelResponse, Request, Result,
-    Tool, Usage,
-};
+use tower_agent::{Agent, BoxError, ErrorKind, ModelRequest, ModelResponse, Tool, Usage};
 
-/// Writes `name>` before and `<name` after.
-#[derive(Clone)]
-struct Trace(&'static str, Arc<Mutex<Vec<String>>>);
-
-impl<R: Request> Callback<R> for Trace {
-    async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
-        self.1.lock().unwrap().push(format!("{}>", self.0));
-        Ok(Action::Continue)
-    }
-
-    async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
-        self.1.lock().unwrap().push(format!("<{}", self.0));
-        Ok(Action::Continue)
-    }
-
-    fn name(&self) -> std::borrow::Cow<'static, str> {
-        self.0.into()
-    }
-}
+use test_support::logger::Logger;
+use test_support::trace::Trace;
 
 fn timeout() -> TimeoutLayer {
     TimeoutLayer::new(Duration::from_secs(30))
@@ -43,12 +22,12 @@ fn timeout() -> TimeoutLayer {
 
 #[tokio::test]
 async fn neighbours_form_a_band_and_a_layer_draws_a_line() {
-    let written = Arc::new(Mutex::new(Vec::new()));
-    let trace = |name| Trace(name, written.clone());
+    let written = Trace::default();
+    let trace = |name| Logger::new(name, &written);
     let call = Turn::function({
         let written = written.clone();
         move |_| {
-            written.lock().unwrap().push("call".to_owned());
+            written.push("call");
             Ok(ModelResponse::from_text("done"))
         }
     });
@@ -66,17 +45,17 @@ async fn neighbours_form_a_band_and_a_layer_draws_a_line() {
 
     agent.run("?").await.unwrap();
 
-    assert_eq!(written.lock().unwrap().join(" "), "x> y> a> b> c> d> call <c <d <a <b <x <y");
+    assert_eq!(written.take(), "x> y> a> b> c> d> call <c <d <a <b <x <y");
 }
 
 #[tokio::test]
 async fn tools_and_agents_keep_the_same_order() {
-    let written = Arc::new(Mutex::new(Vec::new()));
-    let trace = |name| Trace(name, written.clone());
+    let written = Trace::default();
+    let trace = |name| Logger::new(name, &written);
     let tool = Tool::function("echo", "", {
         let written = written.clone();
         move |value: Value| {
-            written.lock().unwrap().push("call".to_owned());
+            written.push("call");
             value
         }
     });
@@ -97,13 +76,13 @@ async fn tools_and_agents_keep_the_same_order() {
 
     agent.run("?").await.unwrap();
 
-    assert_eq!(written.lock().unwrap().join(" "), "o> p> q> a> b> c> d> call <c <d <a <b <p <q <o");
+    assert_eq!(written.take(), "o> p> q> a> b> c> d> call <c <d <a <b <p <q <o");
 }
 
 #[test]
 fn explain_shows_the_onion() {
-    let unused = Arc::new(Mutex::new(Vec::new()));
-    let trace = |name| Trace(name, unused.clone());
+    let unused = Trace::default();
+    let trace = |name| Logger::new(name, &unused);
     let agent = Agent::builder(ScriptedModel::new([]))
         .name("librarian")
         .tool(Tool::function("search", "", |value: Value| value).layer(timeout()))
@@ -157,13 +136,13 @@ async fn runs_on_one_agent_do_not_wait_for_one_another() {
 async fn readiness_passes_through_the_stack() {
     let model = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
     let probe = ProbeLayer::new();
-    let unused = Arc::new(Mutex::new(Vec::new()));
+    let unused = Trace::default();
     let agent = Agent::builder(model)
-        .on_model(Trace("a", unused.clone()))
+        .on_model(Logger::new("a", &unused))
         .model_layer(LoadShedLayer::new())
-        .on_model(Trace("b", unused.clone()))
+        .on_model(Logger::new("b", &unused))
         .model_layer(ConcurrencyLimitLayer::new(1))
-        .on_model(Trace("c", unused.clone()))
+        .on_model(Logger::new("c", &unused))
         .model_layer(probe.clone())
         .build()
         .unwrap();

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::team::{Trace, agent, saying, slow, texts};
+use test_support::team::{agent, saying, slow, texts};
+use test_support::trace::Trace;
 use tokio_util::sync::CancellationToken;
 use tower_agent::callback::{before_agent, before_tool, on_agent_error};
 use tower_agent::testing::{ScriptedModel, Turn};

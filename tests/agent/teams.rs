@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::team::{Trace, agent, saying, slow, texts};
+use test_support::team::{agent, saying, slow, texts};
+use test_support::trace::Trace;
 use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::agent::BuildError;

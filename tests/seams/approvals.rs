@@ -3,15 +3,3 @@
 mod answers;
 mod asked;
 mod named;
-
-use std::sync::{Arc, Mutex};
-
-type Log = Arc<Mutex<Vec<String>>>;
-
-fn note(log: &Log, what: impl Into<String>) {
-    log.lock().unwrap().push(what.into());
-}
-
-fn take(log: &Log) -> Vec<String> {
-    std::mem::take(&mut *log.lock().unwrap())
-}

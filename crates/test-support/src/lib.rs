@@ -7,6 +7,7 @@
 struct Readme;
 
 pub mod call;
+pub mod log;
 pub mod logger;
 pub mod process;
 pub mod property;

@@ -1,12 +1,13 @@
 //! Agents for teams, and what became of them.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_agent::callback::Outcome;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentResponse, Callback, Message, Part, Request, Result};
+
+use super::trace::Trace;
 
 /// An agent and nothing around it.
 pub fn agent(name: &str, model: &ScriptedModel) -> Agent {
@@ -34,34 +35,23 @@ pub fn texts(response: &AgentResponse) -> Vec<String> {
     response.new_messages().map(texts).collect()
 }
 
-/// A shared trace: `name>` before, `<name` after, `name=how` at the end.
-#[derive(Clone, Default)]
-pub struct Trace(Arc<Mutex<Vec<String>>>);
-
+/// Writes `name>` before, `<name` after, `name=how` at the end.
 pub struct Named(String, Trace);
 
 impl Trace {
     pub fn named(&self, name: &str) -> Named {
         Named(name.to_owned(), self.clone())
     }
-
-    pub fn note(&self, what: impl Into<String>) {
-        self.0.lock().unwrap().push(what.into());
-    }
-
-    pub fn take(&self) -> String {
-        std::mem::take(&mut *self.0.lock().unwrap()).join(" ")
-    }
 }
 
 impl<R: Request> Callback<R> for Named {
     async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
-        self.1.note(format!("{}>", self.0));
+        self.1.push(format!("{}>", self.0));
         Ok(Action::Continue)
     }
 
     async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
-        self.1.note(format!("<{}", self.0));
+        self.1.push(format!("<{}", self.0));
         Ok(Action::Continue)
     }
 
@@ -71,7 +61,7 @@ impl<R: Request> Callback<R> for Named {
             Outcome::Failed(error) => error.kind().to_string(),
             _ => "dropped".to_owned(),
         };
-        self.1.note(format!("{}={how}", self.0));
+        self.1.push(format!("{}={how}", self.0));
     }
 
     fn name(&self) -> Cow<'static, str> {

@@ -10,7 +10,8 @@ use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, ModelResponse, Recovery, Request, RunContext, Usage,
 };
 
-use crate::data::{Notes, calls, echo};
+use crate::data::{calls, echo};
+use test_support::log::Log;
 
 fn texts(context: &RunContext) -> Vec<String> {
     context.texts().iter().map(|text| text.to_string()).collect()
@@ -18,7 +19,7 @@ fn texts(context: &RunContext) -> Vec<String> {
 
 #[tokio::test]
 async fn the_iteration_grows_its_limit_stays_and_texts_are_what_was_said_before() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let seen = notes.clone();
     let says =
         |text: &str| Turn::response(ModelResponse::from_text(text)).and_tool("echo", json!(null));
@@ -43,7 +44,7 @@ async fn the_iteration_grows_its_limit_stays_and_texts_are_what_was_said_before(
 /// The agent begins again: so does what it knows of itself.
 #[tokio::test]
 async fn an_agent_that_is_retried_begins_without_texts() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let seen = notes.clone();
     let says = Turn::response(ModelResponse::from_text("one")).and_tool("echo", json!(null));
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
@@ -64,7 +65,7 @@ async fn an_agent_that_is_retried_begins_without_texts() {
 /// A guard on tokens sees them all: those of an answer that a callback refused, too.
 #[tokio::test]
 async fn usage_counts_every_attempt_that_was_paid_for() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let seen = notes.clone();
     let turns = [
         Turn::from_text("bad").with_usage(Usage::new(100, 10)),
@@ -106,7 +107,7 @@ async fn seen_by_all<T: Send + 'static>(
     requests: impl IntoIterator<Item = AgentRequest>,
     read: fn(&RunContext) -> T,
 ) -> Vec<Vec<T>> {
-    let notes = Notes::new();
+    let notes = Log::default();
     let [a, b, c, d] = [(); 4].map(|()| notes.clone());
     let model = ScriptedModel::new(
         std::iter::repeat_with(|| [calls("echo", 2), Turn::from_text("done")]).take(2).flatten(),

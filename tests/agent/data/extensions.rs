@@ -13,7 +13,8 @@ use tower_agent::{
     Agent, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Result, Tool,
 };
 
-use crate::data::{Notes, calls, echo};
+use crate::data::{calls, echo};
+use test_support::log::Log;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Mark(String);
@@ -24,7 +25,7 @@ fn mark(text: impl Into<String>) -> Mark {
 
 #[tokio::test]
 async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let (agent_notes, model_notes, tool_notes) = (notes.clone(), notes.clone(), notes.clone());
     let agent = Agent::builder(ScriptedModel::new([calls("echo", 1), Turn::from_text("done")]))
         .tool(echo())
@@ -49,7 +50,7 @@ async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
 /// The first to begin is the last to end.
 #[tokio::test(start_paused = true)]
 async fn parallel_calls_of_one_tool_never_mix() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let seen = notes.clone();
     let agent = Agent::builder(ScriptedModel::new([calls("wait", 4), Turn::from_text("done")]))
         .tool(Tool::function("wait", "", async |n: u64| {
@@ -75,7 +76,7 @@ async fn parallel_calls_of_one_tool_never_mix() {
 /// What an outer band has put there, an inner one sees; what the inner one puts there, only it.
 #[tokio::test]
 async fn a_band_sees_what_the_bands_outside_it_put_there() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let look = |who: &'static str| {
         let notes = notes.clone();
         move |request: &ModelRequest, _: &ModelResponse| {
@@ -102,7 +103,7 @@ async fn a_band_sees_what_the_bands_outside_it_put_there() {
 
 #[tokio::test]
 async fn the_next_call_finds_nothing_of_the_one_before() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let (of_model, of_tool) = (notes.clone(), notes.clone());
     let turns = [calls("echo", 2), calls("echo", 1), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new(turns))
@@ -125,7 +126,7 @@ async fn the_next_call_finds_nothing_of_the_one_before() {
 /// A retry is the same call.
 #[tokio::test]
 async fn a_retry_keeps_what_its_call_was_given() {
-    let notes = Notes::new();
+    let notes = Log::default();
     let seen = notes.clone();
     let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
     let agent = Agent::builder(ScriptedModel::new([busy.clone(), busy, Turn::from_text("done")]))
@@ -147,7 +148,7 @@ async fn a_retry_keeps_what_its_call_was_given() {
 /// A span, as tracers keep it: opened in `before`, closed in `on_end`, also of a failed call.
 #[tokio::test]
 async fn on_end_finds_what_before_put_there_when_the_call_fails() {
-    struct Span(Notes<(String, bool)>);
+    struct Span(Log<(String, bool)>);
 
     impl Callback<ModelRequest> for Span {
         async fn before(
@@ -164,7 +165,7 @@ async fn on_end_finds_what_before_put_there_when_the_call_fails() {
         }
     }
 
-    let notes = Notes::new();
+    let notes = Log::default();
     let down = Turn::error(Error::from("down"));
     let agent = Agent::builder(ScriptedModel::new([down])).on_model(Span(notes.clone()));
     agent.build().unwrap().run("?").await.unwrap_err();

@@ -6,35 +6,9 @@ mod extensions;
 mod state;
 mod values;
 
-use std::sync::{Arc, Mutex};
-
 use serde_json::{Value, json};
 use tower_agent::Tool;
 use tower_agent::testing::Turn;
-
-/// What callbacks saw, in order. Clones share it.
-#[derive(Debug)]
-pub(crate) struct Notes<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Clone for Notes<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<T> Notes<T> {
-    pub(crate) fn new() -> Self {
-        Self(Arc::default())
-    }
-
-    pub(crate) fn push(&self, note: T) {
-        self.0.lock().unwrap().push(note);
-    }
-
-    pub(crate) fn take(&self) -> Vec<T> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
 
 pub(crate) fn echo() -> Tool {
     Tool::function("echo", "Says it again.", |value: Value| value)

@@ -8,7 +8,8 @@ use tower_agent::{
     State, Tool, ToolRequest,
 };
 
-use crate::data::{Notes, calls};
+use crate::data::calls;
+use test_support::log::Log;
 
 fn state(value: Value) -> State {
     State::from(value.as_object().unwrap().clone())
@@ -153,7 +154,7 @@ async fn the_state_goes_back_whoever_gives_the_answer() {
     ];
     for (who, agent) in agents {
         let seen = before_agent(|request| request.context().state().set("seen", true));
-        let notes = Notes::new();
+        let notes = Log::default();
         let shown = after_agent({
             let notes = notes.clone();
             move |_, response: &AgentResponse| notes.push(snapshot(response))

@@ -10,7 +10,8 @@ use tower_agent::context::ValueTypeError;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Error, ErrorKind, Request, RunContext, Tool, ToolRequest};
 
-use crate::data::{Notes, calls, echo};
+use crate::data::{calls, echo};
+use test_support::log::Log;
 
 #[derive(Debug, PartialEq)]
 struct NotClone(&'static str);
@@ -116,8 +117,8 @@ fn no_update_is_lost_between_threads() {
 
 #[tokio::test]
 async fn every_call_of_a_run_shares_its_values_and_the_next_run_has_none_of_them() {
-    let notes = Notes::new();
-    let note = |word: &'static str, notes: &Notes<String>| {
+    let notes = Log::default();
+    let note = |word: &'static str, notes: &Log<String>| {
         let notes = notes.clone();
         move |context: &RunContext| {
             let push = |words: &mut Vec<&'static str>| {

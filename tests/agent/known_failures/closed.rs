@@ -7,7 +7,8 @@ use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Result};
 use tower_layer::Layer;
 
-use crate::known_failures::{Log, busy, ms, read, shown};
+use crate::known_failures::{busy, ms, read, shown};
+use test_support::log::Log;
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_crashes_hangs_or_fails_lets_nothing_pass_however_often() {

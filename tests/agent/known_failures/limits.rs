@@ -10,7 +10,8 @@ use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, Tool};
 use tower_layer::Layer;
 
-use crate::known_failures::{Log, busy, count, ms, read, shown};
+use crate::known_failures::{busy, count, ms, read, shown};
+use test_support::log::Log;
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_one_model_call_inside_of_retries_allows_one_call_of_the_provider() {

@@ -7,13 +7,11 @@ mod reach;
 mod retries;
 mod streams;
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use serde_json::Value;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::{Agent, AgentResponse, Error, ErrorKind, Result, Tool};
+use tower_agent::{Agent, AgentResponse, Error, ErrorKind, Result};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -21,28 +19,6 @@ fn ms(milliseconds: u64) -> Duration {
 
 fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
-}
-
-/// What happened, in order. Clones share it.
-#[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn note(&self, note: impl ToString) {
-        self.0.lock().unwrap().push(note.to_string());
-    }
-
-    fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn tool(&self, name: &'static str) -> Tool {
-        let log = self.clone();
-        Tool::function(name, "", move |arguments: Value| {
-            log.note(format!("{name} {arguments}"));
-            format!("{name} done")
-        })
-    }
 }
 
 async fn read(agent: &Agent) -> (Vec<Event>, Result<AgentResponse>) {

@@ -7,7 +7,8 @@ use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentRequest, Resolution, ToolRequest, ToolResponse};
 
-use crate::known_failures::{Log, read};
+use crate::known_failures::read;
+use test_support::log::Log;
 
 #[tokio::test]
 async fn an_edited_call_passes_the_checks_behind_the_approval() {

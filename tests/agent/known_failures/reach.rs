@@ -11,7 +11,8 @@ use tower_agent::{
     Action, Agent, Effect, Message, ModelRequest, ModelResponse, ToolRequest, ToolResponse,
 };
 
-use crate::known_failures::{Log, read, shown};
+use crate::known_failures::{read, shown};
+use test_support::log::Log;
 
 #[tokio::test]
 async fn a_guard_of_the_tree_stands_around_agents_behind_tools_and_those_handed_over_to() {

@@ -10,7 +10,8 @@ use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind};
 use tower_layer::Layer;
 
-use crate::known_failures::{Log, busy, count, ms, read, shown};
+use crate::known_failures::{busy, count, ms, read, shown};
+use test_support::log::Log;
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_on_a_stream_does_not_print_hello_hello_world() {

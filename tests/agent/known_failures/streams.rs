@@ -13,7 +13,8 @@ use tower_agent::{
 };
 use tower_layer::Layer;
 
-use crate::known_failures::{Log, busy, count, ms, read, shown};
+use crate::known_failures::{busy, count, ms, read, shown};
+use test_support::log::Log;
 
 /// Fails at a delta that has these words.
 struct Stops {

@@ -13,7 +13,8 @@ use tower_agent::{
     ModelResponse, Recovery, Request, Result, Role, State,
 };
 
-use super::{Log, adk, agent_says, said, told, work};
+use super::{adk, agent_says, said, told, work};
+use test_support::log::Log;
 
 fn with_state(key: &str, value: impl Into<Value>) -> AgentRequest {
     AgentRequest::new("?").with_state(State::from_iter([(key.to_owned(), value.into())]))
@@ -155,7 +156,7 @@ async fn an_agents_failure_may_be_recovered_and_is_then_its_answer() {
         }))
         .on_agent(after_agent({
             let log = log.clone();
-            move |_, response| log.add(response.text())
+            move |_, response| log.note(response.text())
         }))
         .build()
         .unwrap();
@@ -182,7 +183,7 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
                 let context = request.context();
                 let began = context.values().get::<Instant>("temp:began")?;
                 let (user, has_began) = (context.state().get("user"), began.is_some());
-                log.add(format!("model {user:?} {has_began}"));
+                log.note(format!("model {user:?} {has_began}"));
                 Ok(())
             }
         }))
@@ -192,7 +193,7 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
             move |request, response| {
                 let (context, state) = (request.context(), response.state());
                 let began = context.values().get::<Instant>("temp:began")?;
-                log.add(format!("agent {:?} {}", state.get("tool"), began.is_some()));
+                log.note(format!("agent {:?} {}", state.get("tool"), began.is_some()));
                 state.set("answered", response.text());
                 Ok(())
             }
@@ -283,8 +284,8 @@ async fn every_callback_knows_the_agent_the_run_and_what_was_said_so_far() {
         let log = log.clone();
         move |context: &tower_agent::RunContext| {
             let texts = context.texts().join("|");
-            log.add(format!("{hook} {} {} [{texts}]", context.agent(), context.iteration()));
-            log.add(format!("run {}", context.run_id()));
+            log.note(format!("{hook} {} {} [{texts}]", context.agent(), context.iteration()));
+            log.note(format!("run {}", context.run_id()));
         }
     };
     let (agent_hook, model_hook, tool_hook) = (note("agent"), note("model"), note("tool"));
@@ -319,7 +320,7 @@ async fn after_agent_sees_everything_that_was_said() {
             move |request, response| {
                 assert_eq!(request.messages()[0].text(), "What now?");
                 let roles = response.new_messages().map(Message::role);
-                roles.for_each(|role| log.add(format!("{role:?}")));
+                roles.for_each(|role| log.note(format!("{role:?}")));
             }
         }))
         .build()
@@ -342,12 +343,12 @@ async fn a_dropped_run_asks_no_after_agent_but_tells_on_end() {
             _: &AgentRequest,
             _: &AgentResponse,
         ) -> Result<Action<AgentResponse>> {
-            self.0.add("after");
+            self.0.note("after");
             Ok(Action::Continue)
         }
 
         fn on_end(&self, _: &AgentRequest, outcome: Outcome<'_, AgentResponse>) {
-            self.0.add(format!("end: dropped {}", matches!(outcome, Outcome::Dropped)));
+            self.0.note(format!("end: dropped {}", matches!(outcome, Outcome::Dropped)));
         }
     }
 

@@ -12,7 +12,8 @@ use tower_agent::{
     Recovery, Request, Result, ToolRequest, ToolResponse,
 };
 
-use super::{Log, adk, agent_says, model_says, said, told, work};
+use super::{adk, agent_says, model_says, said, told, work};
+use test_support::log::Log;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Hook {
@@ -39,7 +40,7 @@ impl Link {
         if self.waits {
             tokio::task::yield_now().await;
         }
-        self.log.add(self.index.to_string());
+        self.log.note(self.index.to_string());
         self.answer.map(make)
     }
 }

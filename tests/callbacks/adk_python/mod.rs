@@ -14,13 +14,13 @@ mod teams;
 mod tool;
 mod tool_uses;
 
-use std::sync::{Arc, Mutex};
-
 use serde_json::Value;
 use tower_agent::compat::Semantics;
 use tower_agent::model::ModelService;
 use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, ModelResponse, Tool};
+
+use test_support::log::Log;
 
 /// An agent with the semantics of the framework.
 fn adk(model: &ScriptedModel) -> AgentBuilder {
@@ -31,31 +31,11 @@ fn adk_of(model: impl ModelService) -> AgentBuilder {
     Agent::builder(model).semantics(Semantics::adk_python())
 }
 
-/// What callbacks, tools and models write down, in the order in which it happens.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn add(&self, entry: impl Into<String>) {
-        self.0.lock().unwrap().push(entry.into());
-    }
-
-    /// A function of nothing that writes this down.
-    fn line(&self, entry: &str) -> impl Fn() + Clone + Send + Sync + use<> {
-        let (log, entry) = (self.clone(), entry.to_owned());
-        move || log.add(entry.clone())
-    }
-
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
 /// A tool named `work` that writes its arguments down and answers `{"from": "tool"}`.
 fn work(log: &Log) -> Tool {
     let log = log.clone();
     Tool::function("work", "Works.", move |arguments: Value| {
-        log.add(format!("work {arguments}"));
+        log.note(format!("work {arguments}"));
         serde_json::json!({ "from": "tool" })
     })
 }

@@ -11,7 +11,8 @@ use tower_agent::{
     Action, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Request, Role, stream,
 };
 
-use super::{Log, adk, adk_of, model_says, said, told, work};
+use super::{adk, adk_of, model_says, said, told, work};
+use test_support::log::Log;
 
 fn quota() -> Error {
     Error::new(ErrorKind::RateLimited, "quota")
@@ -80,7 +81,7 @@ async fn after_model_is_asked_of_a_fallback_but_not_of_an_answer_before_the_mode
             .on_model(on_model_error(|_, _| Recovery::Fallback(model_says("fallback"))))
             .on_model(after_model({
                 let log = log.clone();
-                move |_, response| log.add(format!("{:?}", response.origin()))
+                move |_, response| log.note(format!("{:?}", response.origin()))
             }))
             .build()
             .unwrap();
@@ -246,7 +247,7 @@ async fn after_model_is_asked_once_about_a_streamed_answer_and_sees_all_of_it() 
     let agent = adk(&model)
         .on_model(after_model({
             let log = log.clone();
-            move |_, response| log.add(response.message().text())
+            move |_, response| log.note(response.message().text())
         }))
         .build()
         .unwrap();

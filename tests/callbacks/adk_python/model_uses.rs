@@ -9,7 +9,8 @@ use tower_agent::model::FinishReason;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, AgentRequest, Message, ModelRequest, ModelResponse, Request, State};
 
-use super::{Log, adk, model_says};
+use super::{adk, model_says};
+use test_support::log::Log;
 
 fn with_state(text: &str, state: Value) -> AgentRequest {
     let Value::Object(state) = state else { panic!("{state} is no state") };
@@ -154,7 +155,7 @@ async fn answers_are_logged_and_censored() {
     let agent = adk(&model)
         .on_model(after_model({
             let log = log.clone();
-            move |_, response| log.add(response.message().text())
+            move |_, response| log.note(response.message().text())
         }))
         .on_model(after_model(|_, response| {
             let text = response.message().text();

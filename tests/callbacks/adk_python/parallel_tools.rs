@@ -8,7 +8,8 @@ use tower_agent::callback::{Outcome, after_tool, before_tool, on_tool_error};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Callback, Recovery, Request, Result, Tool, ToolRequest, ToolResponse};
 
-use super::{Log, adk, told};
+use super::{adk, told};
+use test_support::log::Log;
 
 /// A model that asks for both tools at once, and is then done.
 fn asks(first: &str, second: &str) -> ScriptedModel {
@@ -24,9 +25,9 @@ fn slow_and_fast(log: &Log) -> [Tool; 2] {
         move |_: Value| {
             let (log, fast_is_done) = (log.clone(), fast_is_done.clone());
             async move {
-                log.add("slow begins");
+                log.note("slow begins");
                 fast_is_done.notified().await;
-                log.add("slow ends");
+                log.note("slow ends");
                 "slow's"
             }
         }
@@ -36,9 +37,9 @@ fn slow_and_fast(log: &Log) -> [Tool; 2] {
         move |_: Value| {
             let (log, fast_is_done) = (log.clone(), fast_is_done.clone());
             async move {
-                log.add("fast begins");
+                log.note("fast begins");
                 tokio::task::yield_now().await;
-                log.add("fast ends");
+                log.note("fast ends");
                 fast_is_done.notify_one();
                 "fast's"
             }
@@ -53,7 +54,7 @@ async fn the_calls_of_a_turn_run_side_by_side_and_are_answered_in_their_order() 
     let model = asks("slow", "fast");
     let note = |when: &'static str| {
         let log = log.clone();
-        move |request: &ToolRequest| log.add(format!("{when} {}", request.name()))
+        move |request: &ToolRequest| log.note(format!("{when} {}", request.name()))
     };
     let (before, after) = (note("before"), note("after"));
     let agent = adk(&model)
@@ -87,7 +88,7 @@ async fn calls_that_do_not_wait_run_one_after_another_with_their_callbacks() {
     let log = Log::default();
     let note = |when: &'static str| {
         let log = log.clone();
-        move |request: &ToolRequest| log.add(format!("{when} {}", request.id()))
+        move |request: &ToolRequest| log.note(format!("{when} {}", request.id()))
     };
     let (before, runs, after) = (note("before"), note("runs"), note("after"));
     let agent = adk(&asks("tool", "tool"))
@@ -113,7 +114,7 @@ impl Callback<ToolRequest> for Ends {
             Outcome::Failed(_) => "failed",
             _ => "dropped",
         };
-        self.0.add(format!("{} {how}", request.name()));
+        self.0.note(format!("{} {how}", request.name()));
     }
 }
 
@@ -126,7 +127,7 @@ async fn a_failure_that_nobody_recovers_cancels_the_calls_beside_it() {
         .tool(Tool::function("endless", "", |_: Value| std::future::pending::<()>()))
         .tool(Tool::function("broken", "", |_: Value| Err::<(), _>("out of paper")))
         .on_tool(Ends(log.clone()))
-        .on_tool(on_tool_error(move |request, _| asked.add(format!("asks {}", request.name()))))
+        .on_tool(on_tool_error(move |request, _| asked.note(format!("asks {}", request.name()))))
         .build()
         .unwrap();
 
@@ -196,7 +197,7 @@ async fn what_a_call_keeps_for_itself_is_not_seen_by_the_call_beside_it() {
             let log = log.clone();
             move |request, _| -> Result<()> {
                 let mine = request.extensions().get::<Mine>().ok_or("nothing was kept")?;
-                log.add(format!("{} kept {}", request.name(), mine.0));
+                log.note(format!("{} kept {}", request.name(), mine.0));
                 Ok(())
             }
         }))

@@ -12,7 +12,8 @@ use tower_agent::{
     Recovery, Request, Result, Role, Tool, ToolResponse,
 };
 
-use super::{Log, adk, agent_says, model_says, said, told, work};
+use super::{adk, agent_says, model_says, said, told, work};
+use test_support::log::Log;
 
 /// Writes its name down in every hook.
 struct Note {
@@ -22,12 +23,12 @@ struct Note {
 
 impl<R: Request> Callback<R> for Note {
     async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
-        self.log.add(format!("{} before {}", self.name, R::CALL));
+        self.log.note(format!("{} before {}", self.name, R::CALL));
         Ok(Action::Continue)
     }
 
     async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
-        self.log.add(format!("{} after {}", self.name, R::CALL));
+        self.log.note(format!("{} after {}", self.name, R::CALL));
         Ok(Action::Continue)
     }
 }

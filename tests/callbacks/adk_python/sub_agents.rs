@@ -5,7 +5,8 @@ use tower_agent::callback::{after_agent, after_tool, before_agent, before_tool, 
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentBuilder, Error, ErrorKind, Recovery, Request, ToolResponse};
 
-use super::{Log, adk, agent_says, said, told};
+use super::{adk, agent_says, said, told};
+use test_support::log::Log;
 
 fn transfer(to: &str) -> Turn {
     Turn::tool("transfer_to_agent", json!({ "agent": to }))
@@ -50,7 +51,7 @@ async fn a_transfer_is_a_tool_call_that_callbacks_see_block_and_redirect() {
         .on_tool(before_tool({
             let log = log.clone();
             move |request| {
-                log.add(request.name());
+                log.note(request.name());
                 Action::Respond(ToolResponse::error("billing is closed"))
             }
         }))
@@ -94,7 +95,7 @@ async fn an_agent_as_a_tool_runs_its_own_callbacks_in_the_callers_state() {
             let log = log.clone();
             move |request| {
                 let said = request.messages().iter().map(|message| message.text());
-                log.add(format!(
+                log.note(format!(
                     "{} hears {:?}",
                     request.context().path(),
                     said.collect::<Vec<_>>()
@@ -108,13 +109,13 @@ async fn an_agent_as_a_tool_runs_its_own_callbacks_in_the_callers_state() {
     let boss = boss(helper)
         .on_tool(before_tool({
             let log = log.clone();
-            move |request| log.add(format!("before {}", request.name()))
+            move |request| log.note(format!("before {}", request.name()))
         }))
         .on_tool(after_tool({
             let log = log.clone();
             move |request, response| {
                 let state = request.context().state().get("helped");
-                log.add(format!("after {} {state:?}", response.value()));
+                log.note(format!("after {} {state:?}", response.value()));
             }
         }))
         .build()

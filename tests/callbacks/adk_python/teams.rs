@@ -15,7 +15,8 @@ use tower_agent::{
     Result, Tool,
 };
 
-use super::{Log, adk, agent_says, said, work};
+use super::{adk, agent_says, said, work};
+use test_support::log::Log;
 
 /// A member that always says its name.
 fn member(name: &'static str) -> AgentBuilder {
@@ -118,7 +119,7 @@ async fn members_side_by_side_have_paths_of_their_own_and_answer_in_the_members_
     let fast_is_done = Arc::new(Notify::new());
     let path = |name: &'static str| {
         let log = log.clone();
-        before_agent(move |request| log.add(format!("{name} is {}", request.context().path())))
+        before_agent(move |request| log.note(format!("{name} is {}", request.context().path())))
     };
     let slow = member("slow").on_agent(path("slow")).on_agent(after_agent({
         let (log, fast_is_done) = (log.clone(), fast_is_done.clone());
@@ -126,7 +127,7 @@ async fn members_side_by_side_have_paths_of_their_own_and_answer_in_the_members_
             let (log, fast_is_done) = (log.clone(), fast_is_done.clone());
             async move {
                 fast_is_done.notified().await;
-                log.add("slow is done");
+                log.note("slow is done");
             }
         }
     }));
@@ -135,7 +136,7 @@ async fn members_side_by_side_have_paths_of_their_own_and_answer_in_the_members_
         member("b").on_agent(path("b")).on_agent(after_agent({
             let log = log.clone();
             move |_, _| {
-                log.add("b is done");
+                log.note("b is done");
                 fast_is_done.notify_one();
             }
         })),
@@ -162,7 +163,7 @@ impl Callback<AgentRequest> for Ends {
             Outcome::Failed(_) => "failed",
             _ => "dropped",
         };
-        self.0.add(format!("{} {how}", request.context().agent()));
+        self.0.note(format!("{} {how}", request.context().agent()));
     }
 }
 
@@ -219,7 +220,7 @@ async fn callbacks_stand_around_agents_of_every_kind() {
             after_agent({
                 let log = log.clone();
                 move |_, response| {
-                    log.add(format!("after {}", response.text()));
+                    log.note(format!("after {}", response.text()));
                     Action::Respond(agent_says("concluded"))
                 }
             }),
@@ -247,7 +248,7 @@ async fn a_plugin_of_a_team_stands_around_all_its_members_calls() {
     let log = Log::default();
     let note = |kind: &'static str| {
         let log = log.clone();
-        move |context: &tower_agent::RunContext| log.add(format!("{kind} {}", context.agent()))
+        move |context: &tower_agent::RunContext| log.note(format!("{kind} {}", context.agent()))
     };
     let (agent, model, tool) = (note("agent"), note("model"), note("tool"));
     let plugin = Bundle::new()

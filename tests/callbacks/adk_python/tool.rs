@@ -13,7 +13,8 @@ use tower_agent::{
     Action, AgentRequest, ErrorKind, Recovery, State, Tool, ToolRequest, ToolResponse,
 };
 
-use super::{Log, adk, told, work};
+use super::{adk, told, work};
+use test_support::log::Log;
 
 /// A model that asks for one tool once, and is then done.
 fn asks(tool: &str, arguments: Value) -> ScriptedModel {
@@ -34,7 +35,7 @@ async fn an_answer_before_the_tool_takes_its_place_and_after_tool_sees_it() {
         .on_tool(before_tool(|_| Action::Respond(ToolResponse::new(json!({ "cached": true })))))
         .on_tool(after_tool({
             let log = log.clone();
-            move |_, response| log.add(format!("after {}", response.value()))
+            move |_, response| log.note(format!("after {}", response.value()))
         }))
         .build()
         .unwrap();
@@ -75,7 +76,7 @@ async fn changed_arguments_reach_the_tool_and_after_tool_but_not_the_recorded_ca
         }))
         .on_tool(after_tool({
             let log = log.clone();
-            move |request, _| log.add(format!("after {}", request.arguments()))
+            move |request, _| log.note(format!("after {}", request.arguments()))
         }))
         .build()
         .unwrap();
@@ -116,7 +117,7 @@ async fn after_tool_sees_the_value_itself_whatever_its_type() {
             .tool(Tool::function("raw", "", move |_: Value| answer.clone()))
             .on_tool(after_tool({
                 let log = log.clone();
-                move |_, response| log.add(response.value().to_string())
+                move |_, response| log.note(response.value().to_string())
             }))
             .tool_layer(record.clone())
             .build()
@@ -176,11 +177,11 @@ async fn the_model_is_told_of_an_unknown_tool_and_the_run_goes_on() {
         .tool(work(&log))
         .on_tool(before_tool({
             let log = log.clone();
-            move |request| log.add(format!("before {}", request.declaration().is_some()))
+            move |request| log.note(format!("before {}", request.declaration().is_some()))
         }))
         .on_tool(on_tool_error({
             let log = log.clone();
-            move |_, error| log.add(format!("on_error {:?}", error.kind()))
+            move |_, error| log.note(format!("on_error {:?}", error.kind()))
         }))
         .on_tool(after_tool({
             let after = log.line("after");
@@ -277,7 +278,9 @@ async fn the_model_is_told_of_arguments_that_do_not_fit_and_the_run_goes_on() {
         .tool(Tool::function("report", "", |Report { city }| format!("rain in {city}")))
         .on_tool(on_tool_error({
             let log = log.clone();
-            move |_, error| log.add(error.downcast_ref::<InvalidArguments>().unwrap().field.clone())
+            move |_, error| {
+                log.note(error.downcast_ref::<InvalidArguments>().unwrap().field.clone())
+            }
         }))
         .build()
         .unwrap();

@@ -11,7 +11,8 @@ use tower_agent::{
     ToolRequest, ToolResponse,
 };
 
-use super::{Log, adk, told, work};
+use super::{adk, told, work};
+use test_support::log::Log;
 
 fn asks(arguments: impl IntoIterator<Item = Value>) -> ScriptedModel {
     let calls = arguments.into_iter().map(|arguments| Turn::tool("work", arguments));
@@ -96,7 +97,7 @@ async fn attempts_are_logged_also_of_a_call_that_is_not_made() {
         .tool(work(&Log::default()))
         .on_tool(before_tool({
             let log = log.clone();
-            move |request| log.add(format!("{} by {}", request.id(), request.context().agent()))
+            move |request| log.note(format!("{} by {}", request.id(), request.context().agent()))
         }))
         .on_tool(before_tool(|request| match request.arguments().get("dry") {
             Some(_) => Action::Respond(ToolResponse::new("dry run")),

@@ -9,7 +9,8 @@ use tower_agent::{
     Request, Role, State, Tool, ToolRequest, Usage,
 };
 
-use super::{Seen, act, acts_once, agent};
+use super::{act, acts_once, agent};
+use test_support::log::Log;
 
 fn says(text: &str) -> AgentResponse {
     AgentResponse::new([Message::assistant(text)])
@@ -22,7 +23,7 @@ fn asked(request: &AgentRequest) -> String {
 #[tokio::test]
 async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_agent() {
     let model = ScriptedModel::new([Turn::from_text("hello")]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model.clone())
         .on_agent(before_agent(|request| match asked(request).contains("/abort") {
             true => Action::Respond(says("aborted by callback")),
@@ -94,7 +95,7 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
         Turn::tool("act", json!(2)).with_usage(Usage::new(5, 1)),
         Turn::from_text("three").with_usage(Usage::new(5, 1)),
     ]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model)
         .tool(act())
         .on_agent(after_agent({
@@ -148,7 +149,7 @@ struct Tenant(&'static str);
 
 #[tokio::test]
 async fn what_before_agent_leaves_is_there_after_it_and_its_values_are_there_all_through_the_run() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(ScriptedModel::new([Turn::from_text("ok")]))
         .on_agent(before_agent(|request| {
             request.extensions_mut().insert(Tenant("acme"));
@@ -199,7 +200,7 @@ async fn an_ordinary_error_of_an_agent_callback_fails_the_run_and_names_it() {
 #[tokio::test]
 async fn the_error_half_sees_how_the_agent_failed_and_may_answer_for_it() {
     let broken = || ScriptedModel::new([Turn::error(Error::new(ErrorKind::Provider, "broken"))]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let observes = on_agent_error({
         let seen = seen.clone();
         move |_, error| seen.push((error.kind(), error.message().to_owned()))
@@ -222,7 +223,7 @@ async fn the_error_half_sees_how_the_agent_failed_and_may_answer_for_it() {
 
 #[tokio::test]
 async fn several_after_callbacks_see_the_same_answer() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let look = || {
         let seen = seen.clone();
         after_agent(move |_, response| {
@@ -271,7 +272,7 @@ async fn the_sessions_state_comes_with_the_request_and_goes_with_the_answer() {
 
 #[tokio::test]
 async fn an_agent_that_works_for_another_shares_its_values_and_its_totals() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let inner = agent(ScriptedModel::new([Turn::from_text("42").with_usage(Usage::new(7, 0))]))
         .name("inner")
         .on_agent(before_agent({

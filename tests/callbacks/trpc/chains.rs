@@ -12,8 +12,9 @@ use tower_agent::{
     Result, Tool, ToolRequest,
 };
 
-use super::{Seen, with_options};
+use super::with_options;
 use test_support::call::Call;
+use test_support::log::Log;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
@@ -92,8 +93,8 @@ struct Step {
     number: usize,
     does: Does,
     phase: Phase,
-    asked: Seen<(usize, String)>,
-    notes: Seen<usize>,
+    asked: Log<(usize, String)>,
+    notes: Log<usize>,
 }
 
 #[derive(Clone, Default)]
@@ -224,7 +225,7 @@ chained! {
 
 /// Runs an agent with these callbacks around one of its calls.
 async fn run<R: Chained>(does: &[Does], phase: Phase, options: (bool, bool)) -> Cell {
-    let (asked, notes) = (Seen::new(), Seen::new());
+    let (asked, notes) = (Log::default(), Log::default());
     let step =
         |(number, &does)| Step { number, does, phase, asked: asked.clone(), notes: notes.clone() };
     let steps: Vec<_> = (1..).zip(does).map(step).collect();

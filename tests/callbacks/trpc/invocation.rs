@@ -10,7 +10,8 @@ use tower_agent::context::ValueTypeError;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, ErrorKind, Request, RunContext, Tool, ToolRequest};
 
-use super::{Seen, act, acts_once, agent, texts, told};
+use super::{act, acts_once, agent, texts, told};
+use test_support::log::Log;
 
 #[derive(Debug, PartialEq)]
 struct NotCloned(u32);
@@ -106,7 +107,7 @@ fn nothing_is_allocated_until_the_first_is_set() {
 
 #[tokio::test]
 async fn a_value_belongs_to_one_run() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(ScriptedModel::always(Turn::from_text("ok")))
         .on_agent(before_agent(|request| {
             let values = request.context().values();
@@ -133,7 +134,7 @@ async fn a_value_belongs_to_one_run() {
 
 #[tokio::test]
 async fn callbacks_and_the_tool_between_them_share_one_value() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let counts = Tool::function_with("act", "", |_: serde_json::Value, request: ToolRequest| {
         let values = request.context().values();
         values.update("trail", |trail: &mut String| trail.push_str(" tool"))

@@ -7,11 +7,12 @@ use tower_agent::{
     Action, Agent, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse,
 };
 
-use super::{Seen, agent, with_options};
+use super::{agent, with_options};
+use test_support::log::Log;
 
 #[tokio::test]
 async fn an_abort_ends_the_run_also_where_an_ordinary_error_came_first() {
-    let asked = Seen::new();
+    let asked = Log::default();
     let agent = Agent::builder(ScriptedModel::new([]))
         .semantics(with_options(true, true))
         .on_model(before_model(|_| Err::<(), _>(Error::from("first"))))
@@ -124,7 +125,7 @@ async fn sync_and_async_callbacks_stand_in_one_chain() {
 #[tokio::test]
 async fn callbacks_may_be_chosen_while_the_program_runs() {
     let names = ["one", "two"];
-    let seen = Seen::new();
+    let seen = Log::default();
     let builder =
         names.into_iter().fold(agent(ScriptedModel::new([Turn::from_text("ok")])), |b, name| {
             let seen = seen.clone();

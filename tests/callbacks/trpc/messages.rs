@@ -8,7 +8,8 @@ use tower_agent::{
     Action, Agent, Error, ErrorKind, Message, Part, Recovery, Role, Tool, ToolResponse,
 };
 
-use super::{Seen, act, acts_once, agent, failing_act, texts, told};
+use super::{act, acts_once, agent, failing_act, texts, told};
+use test_support::log::Log;
 
 /// The messages between what the model asked and its next answer.
 fn shown(model: &ScriptedModel) -> Vec<Message> {
@@ -25,7 +26,7 @@ async fn shows(
     show: impl Fn(ToolAnswer) -> Messages + Send + Sync + 'static,
 ) -> (Vec<Message>, Message) {
     let model = acts_once();
-    let default = Seen::new();
+    let default = Log::default();
     let agent = agent(model.clone())
         .tool(act())
         .tool_result_messages({
@@ -100,7 +101,7 @@ async fn a_list_of_words_is_joined_into_one_message() {
 
 #[tokio::test]
 async fn the_function_sees_the_final_arguments_the_final_result_and_the_declaration() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(acts_once())
         .tool(act())
         .on_tool(before_tool(|request| request.arguments_mut()["n"] = json!(2)))
@@ -134,7 +135,7 @@ async fn the_function_sees_the_final_arguments_the_final_result_and_the_declarat
 async fn the_function_is_asked_about_whatever_became_the_result() {
     let given = ToolResponse::new("given");
     let (before, after, fallback) = (given.clone(), given.clone(), given);
-    let seen = Seen::new();
+    let seen = Log::default();
     let build = |agent: tower_agent::AgentBuilder| -> Agent {
         let seen = seen.clone();
         agent
@@ -183,7 +184,7 @@ async fn its_error_and_its_panic_are_told_to_the_model_and_the_tool_is_not_run_a
         (panics, "callback failed: `tool_result_messages` panicked: no ink"),
     ];
     for (show, text) in cases {
-        let calls = Seen::new();
+        let calls = Log::default();
         let counted = calls.clone();
         let agent = agent(acts_once())
             .tool(Tool::function("act", "", move |_: Value| counted.push(())))

@@ -16,8 +16,6 @@ mod stop;
 mod teams;
 mod tool;
 
-use std::sync::{Arc, Mutex};
-
 use serde_json::{Value, json};
 use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::message::ToolResult;
@@ -58,28 +56,4 @@ fn told(response: &AgentResponse) -> Vec<ToolResult> {
 
 fn texts(results: &[ToolResult]) -> Vec<String> {
     results.iter().map(ToolResult::text).collect()
-}
-
-/// What callbacks write down. Clones share it.
-#[derive(Debug)]
-struct Seen<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Seen<T> {
-    fn new() -> Self {
-        Self(Arc::default())
-    }
-
-    fn push(&self, value: T) {
-        self.0.lock().unwrap().push(value);
-    }
-
-    fn take(&self) -> Vec<T> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-impl<T> Clone for Seen<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
 }

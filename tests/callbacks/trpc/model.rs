@@ -13,7 +13,8 @@ use tower_agent::{
 
 use test_support::deltas;
 
-use super::{Seen, act, agent, texts, told};
+use super::{act, agent, texts, told};
+use test_support::log::Log;
 
 fn last_text(request: &ModelRequest) -> String {
     request.messages().last().map(Message::text).unwrap_or_default()
@@ -82,7 +83,7 @@ async fn after_model_is_asked_about_an_answer_that_before_model_gave() {
 #[tokio::test]
 async fn the_request_may_be_changed_in_every_part_and_after_model_sees_it_as_sent() {
     let model = ScriptedModel::new([Turn::from_text("ok")]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model.clone())
         .tool(act())
         .on_model(before_model(|request| {
@@ -187,7 +188,7 @@ async fn an_answered_call_counts_towards_the_limit() {
 
 #[tokio::test]
 async fn an_error_of_before_model_ends_the_run_and_no_later_hook_sees_the_call() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let model = ScriptedModel::new([]);
     let agent = agent(model.clone())
         .on_model(before_model(|_| Err::<(), _>(Error::from("no"))).named("guard"))
@@ -218,7 +219,7 @@ async fn the_error_half_sees_failures_that_came_without_any_response() {
 
     let model =
         tower::service_fn(|_: ModelRequest| async { Err::<ModelResponse, BoxError>(Reset.into()) });
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model)
         .on_model(on_model_error({
             let seen = seen.clone();
@@ -241,7 +242,7 @@ async fn the_error_half_sees_failures_that_came_without_any_response() {
 #[tokio::test]
 async fn a_streamed_answer_is_seen_once_and_whole() {
     let model = ScriptedModel::new([Turn::from_text("a rather long answer")]).with_chunk_size(3);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model)
         .on_model(after_model({
             let seen = seen.clone();
@@ -264,7 +265,7 @@ struct Asked(usize);
 #[tokio::test]
 async fn what_before_model_leaves_is_there_after_the_same_call_and_no_other() {
     let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model)
         .tool(act())
         .on_model(before_model(|request| {
@@ -287,8 +288,8 @@ async fn what_before_model_leaves_is_there_after_the_same_call_and_no_other() {
 #[tokio::test]
 async fn what_model_callbacks_set_in_the_run_reaches_the_tools_of_that_turn() {
     let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
-    let seen = Seen::new();
-    let note = |seen: &Seen<String>, context: &tower_agent::RunContext| {
+    let seen = Log::default();
+    let note = |seen: &Log<String>, context: &tower_agent::RunContext| {
         let route = context.values().get::<String>("route").unwrap();
         seen.push(route.map(|route| (*route).clone()).unwrap_or_default());
     };

@@ -10,7 +10,8 @@ use tower_agent::callback::{Outcome, after_tool, before_tool};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Callback, Error, ErrorKind, Request, Tool, ToolRequest, ToolResponse};
 
-use super::{Seen, agent, texts, told};
+use super::{agent, texts, told};
+use test_support::log::Log;
 
 /// A calculator that works as many milliseconds as it is told to, and only when three of its
 /// calls are on their way.
@@ -38,7 +39,7 @@ struct Started(Instant);
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_tool_are_timed_apart_by_their_extensions() {
-    let took = Seen::new();
+    let took = Log::default();
     let agent = agent(three_calls())
         .tool(calculator())
         .on_tool(before_tool(|request| {
@@ -66,7 +67,7 @@ fn key(request: &ToolRequest) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_tool_are_timed_apart_by_values_under_their_ids() {
-    let (took, left) = (Seen::new(), Seen::new());
+    let (took, left) = (Log::default(), Log::default());
     let agent = agent(three_calls())
         .tool(calculator())
         .tool_layer(tower_agent::callback::wrap_tool(|request, mut next| async move {
@@ -127,7 +128,7 @@ async fn checks_its_run(request: &tower_agent::ModelRequest, _: &tower_agent::Mo
 
 #[tokio::test]
 async fn calls_that_run_together_count_together_in_the_runs_values() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(three_calls())
         .tool(calculator())
         .on_tool(before_tool(|request| {
@@ -162,7 +163,7 @@ fn fragile() -> Tool {
 
 /// How calls ended.
 #[derive(Clone)]
-struct Ends(Seen<String>);
+struct Ends(Log<String>);
 
 impl Callback<ToolRequest> for Ends {
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
@@ -197,7 +198,7 @@ async fn an_ordinary_failure_leaves_the_calls_beside_it_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn an_abort_cancels_the_calls_beside_it() {
-    let ends = Ends(Seen::new());
+    let ends = Ends(Log::default());
     let model = ScriptedModel::new([Turn::tool("act", json!("slow"))
         .and_tool("act", json!("error"))
         .and_tool("act", json!("abort"))

@@ -14,7 +14,8 @@ use tower_agent::{
     ToolRequest, ToolResponse,
 };
 
-use super::{Seen, acts_once, agent, texts, told};
+use super::{acts_once, agent, texts, told};
+use test_support::log::Log;
 
 /// Says yes to every failure, so many times.
 #[derive(Clone)]
@@ -38,7 +39,7 @@ impl<R: Request> Policy<R, R::Response, Error> for Again {
 
 /// Notes every hook.
 #[derive(Clone)]
-struct Notes(Seen<&'static str>);
+struct Notes(Log<&'static str>);
 
 impl<R: Request> Callback<R> for Notes {
     async fn before(&self, _: &mut R) -> Result<tower_agent::Action<R::Response>> {
@@ -87,7 +88,7 @@ async fn a_retry_of_a_tool_stands_inside_the_callbacks_or_outside_as_it_was_regi
     let each = vec!["before", "on_error", "failed", "before", "after", "done"];
     for (inside, expected) in [(true, once), (false, each)] {
         let (tool, calls) = flaky(1, eof);
-        let seen = Seen::new();
+        let seen = Log::default();
         let agent = agent(acts_once()).tool(tool);
         let agent = match inside {
             true => agent.on_tool(Notes(seen.clone())).tool_layer(RetryLayer::new(Again(1))),
@@ -105,7 +106,7 @@ async fn a_retry_of_a_tool_stands_inside_the_callbacks_or_outside_as_it_was_regi
 #[tokio::test]
 async fn after_the_last_attempt_the_callbacks_see_its_error() {
     let (tool, calls) = flaky(5, eof);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(acts_once())
         .tool(tool)
         .on_tool(Notes(seen.clone()))
@@ -127,7 +128,7 @@ async fn a_retry_of_the_model_stands_inside_the_callbacks_or_outside_as_it_was_r
     for (inside, expected) in [(true, once), (false, each)] {
         let busy = Error::new(ErrorKind::Overloaded, "busy");
         let model = ScriptedModel::new([Turn::error(busy), Turn::from_text("ok")]);
-        let seen = Seen::new();
+        let seen = Log::default();
         let agent = agent(model.clone());
         let agent = match inside {
             true => agent.on_model(Notes(seen.clone())).model_layer(RetryLayer::new(Again(1))),
@@ -147,7 +148,7 @@ async fn a_stop_is_not_retried_whatever_the_policy_says() {
     for callback in [true, false] {
         let (tool, calls) = flaky(9, || Error::abort("enough"));
         let agent = agent(acts_once()).tool(tool);
-        let agent = if callback { agent.on_tool(Notes(Seen::new())) } else { agent };
+        let agent = if callback { agent.on_tool(Notes(Log::default())) } else { agent };
         let agent = agent.tool_layer(RetryLayer::new(Again(5))).build().unwrap();
 
         let error = agent.run("?").await.unwrap_err();
@@ -159,7 +160,7 @@ async fn a_stop_is_not_retried_whatever_the_policy_says() {
 
 #[tokio::test]
 async fn a_stop_of_the_model_is_not_retried_either() {
-    let calls = Seen::new();
+    let calls = Log::default();
     let counted = calls.clone();
     let model = tower::service_fn(move |_: ModelRequest| {
         counted.push(());
@@ -174,7 +175,7 @@ async fn a_stop_of_the_model_is_not_retried_either() {
 #[tokio::test]
 async fn the_error_half_may_ask_for_another_attempt_inside_one_envelope() {
     let (tool, calls) = flaky(1, eof);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(acts_once())
         .tool(tool)
         .on_tool(Notes(seen.clone()))

@@ -12,7 +12,8 @@ use tower_agent::{
     ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse, Usage,
 };
 
-use super::{Seen, act, agent, with_options};
+use super::{act, agent, with_options};
+use test_support::log::Log;
 
 fn stop() -> Error {
     Error::abort("token limit reached")
@@ -37,7 +38,7 @@ const ORIGINS: [(&str, CallKind); 10] = [
 fn stopped_at(
     origin: &'static str,
     semantics: tower_agent::compat::Semantics,
-    seen: &Seen<&'static str>,
+    seen: &Log<&'static str>,
 ) -> Agent {
     let stops = move |here: &str| if here == origin { Err(stop()) } else { Ok(()) };
     let note = |what: &'static str| {
@@ -117,7 +118,7 @@ fn stopped_at(
 async fn a_stop_ends_the_run_with_one_kind_of_error_wherever_it_comes_from() {
     for options in [(false, false), (true, false), (false, true), (true, true)] {
         for (origin, call) in ORIGINS {
-            let seen = Seen::new();
+            let seen = Log::default();
             let agent = stopped_at(origin, with_options(options.0, options.1), &seen);
 
             let error = agent.run("?").await.expect_err(origin);
@@ -136,7 +137,7 @@ async fn a_stop_ends_the_run_with_one_kind_of_error_wherever_it_comes_from() {
 
 #[tokio::test]
 async fn without_a_stop_that_agent_runs_to_its_end() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = stopped_at("nowhere", tower_agent::compat::Semantics::trpc(), &seen);
     assert_eq!(agent.run("?").await.unwrap().text(), "all is well");
 }
@@ -194,7 +195,7 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
 
 #[tokio::test]
 async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let inner = agent(ScriptedModel::new([Turn::from_text("42").with_usage(Usage::new(5, 0))]))
         .on_agent(before_agent(|request| match request.context().usage().total() {
             10.. => Err(stop()),

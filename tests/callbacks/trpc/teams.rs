@@ -7,7 +7,8 @@ use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentResponse, Error, ErrorKind, Message, Part, Recovery};
 
-use super::{Seen, agent};
+use super::agent;
+use test_support::log::Log;
 
 type Kind = fn(&'static str) -> TeamBuilder;
 
@@ -31,7 +32,7 @@ fn says(text: &str) -> AgentResponse {
 async fn a_team_answered_before_it_begins_asks_no_member_and_no_after_agent() {
     for (kind, team) in KINDS {
         let (one, model) = member("one", Turn::from_text("hello"));
-        let seen = Seen::new();
+        let seen = Log::default();
         let noted = seen.clone();
         let team = team("team")
             .semantics(Semantics::trpc())
@@ -49,7 +50,7 @@ async fn a_team_answered_before_it_begins_asks_no_member_and_no_after_agent() {
 #[tokio::test]
 async fn a_teams_after_agent_sees_the_last_answer_and_may_replace_it() {
     for (kind, team) in KINDS {
-        let seen = Seen::new();
+        let seen = Log::default();
         let noted = seen.clone();
         let team = team("team")
             .semantics(Semantics::trpc())
@@ -71,7 +72,7 @@ async fn a_teams_after_agent_sees_the_last_answer_and_may_replace_it() {
 async fn a_members_failure_is_seen_by_the_teams_error_half_whatever_the_kind_of_team() {
     for (kind, team) in KINDS {
         let broken = Error::new(ErrorKind::Provider, "broken");
-        let seen = Seen::new();
+        let seen = Log::default();
         let noted = seen.clone();
         let team = team("team")
             .semantics(Semantics::trpc())

@@ -11,12 +11,13 @@ use tower_agent::{
     ToolRequest, ToolResponse,
 };
 
-use super::{Seen, act, acts_once, agent, failing_act, texts, told};
+use super::{act, acts_once, agent, failing_act, texts, told};
+use test_support::log::Log;
 
 #[tokio::test]
 async fn arguments_are_enriched_for_the_tool_and_for_all_that_comes_after_it() {
     let model = acts_once();
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model.clone())
         .tool(act())
         .on_tool(before_tool(|request| {
@@ -84,7 +85,7 @@ async fn a_result_of_text_is_post_processed() {
 
 #[tokio::test]
 async fn a_result_given_before_the_tool_takes_its_place_and_after_tool_is_not_asked() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(acts_once())
         .tool(Tool::function("act", "", {
             let seen = seen.clone();
@@ -114,7 +115,7 @@ async fn the_id_of_the_call_is_in_the_request_and_in_the_context() {
         Turn::tool("act", json!(1)).and_tool("act", json!(2)),
         Turn::from_text("done"),
     ]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let note = |phase: &'static str| {
         let seen = seen.clone();
         move |request: &ToolRequest| {
@@ -160,7 +161,7 @@ async fn a_call_that_the_model_gave_no_id_has_one_of_its_own() {
         let answer = answers.lock().unwrap().pop().unwrap();
         async move { Ok::<_, Error>(answer) }
     });
-    let seen = Seen::new();
+    let seen = Log::default();
     // A `service_fn` is cloned only where its closure is.
     let agent = agent(tower::buffer::Buffer::new(model, 1))
         .tool(act())
@@ -193,7 +194,7 @@ async fn callbacks_see_what_the_model_was_told_of_the_tool() {
         Turn::tool("weather", json!({ "city": "Oslo" })),
         Turn::from_text("done"),
     ]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let note = {
         let seen = seen.clone();
         move |request: &ToolRequest| {
@@ -221,7 +222,7 @@ async fn callbacks_see_what_the_model_was_told_of_the_tool() {
 
 #[tokio::test]
 async fn a_tools_error_is_seen_and_the_model_is_told() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(acts_once())
         .tool(failing_act())
         .on_tool(after_tool({
@@ -278,7 +279,7 @@ async fn an_error_of_a_tool_callback_is_told_to_the_model_and_the_run_goes_on() 
 
 #[tokio::test]
 async fn an_unknown_tool_is_told_to_the_model_and_to_no_callback() {
-    let seen = Seen::new();
+    let seen = Log::default();
     let note = |what: &'static str| {
         let seen = seen.clone();
         move || seen.push(what)
@@ -315,7 +316,7 @@ async fn what_before_tool_leaves_is_there_after_the_same_call() {
         Turn::tool("act", json!(1)).and_tool("act", json!(2)),
         Turn::from_text("done"),
     ]);
-    let seen = Seen::new();
+    let seen = Log::default();
     let agent = agent(model)
         .tool(act())
         .on_tool(before_tool(|request| {

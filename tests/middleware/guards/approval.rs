@@ -16,7 +16,8 @@ use tower_agent::{
 };
 use tower_layer::Layer;
 
-use crate::guards::{Log, assert_answered, ids, results, saved};
+use crate::guards::{assert_answered, ids, results, saved};
+use test_support::log::Log;
 
 fn guarded(log: &Log, model: &ScriptedModel) -> Agent {
     Agent::builder(model.clone())

@@ -21,7 +21,7 @@ use tower_agent::{
 };
 use tower_layer::Layer;
 
-use crate::guards::Log;
+use test_support::log::Log;
 
 pub(crate) fn exceeded(error: &Error) -> Limit {
     assert_eq!(error.kind(), ErrorKind::BudgetExceeded, "{error}");

@@ -10,34 +10,8 @@ mod retry;
 mod timeout;
 mod watch;
 
-use std::sync::{Arc, Mutex};
-
-use serde_json::Value;
 use tower_agent::message::Messages;
-use tower_agent::{AgentResponse, Checkpoint, Message, Role, Tool};
-
-/// What tools were given, in order. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    pub(crate) fn note(&self, note: impl ToString) {
-        self.0.lock().unwrap().push(note.to_string());
-    }
-
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
-    /// A tool that notes its name and its arguments, and answers that it is done.
-    pub(crate) fn tool(&self, name: &'static str) -> Tool {
-        let log = self.clone();
-        Tool::function(name, "", move |arguments: Value| {
-            log.note(format!("{name} {arguments}"));
-            format!("{name} done")
-        })
-    }
-}
+use tower_agent::{AgentResponse, Checkpoint, Message, Role};
 
 /// What another process finds of an interrupted run.
 pub(crate) fn saved(response: &AgentResponse) -> Checkpoint {

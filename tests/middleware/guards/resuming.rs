@@ -11,7 +11,8 @@ use tower_agent::{
     Tool, ToolRequest, ToolResponse,
 };
 
-use crate::guards::{Log, assert_answered, ids, results, saved};
+use crate::guards::{assert_answered, ids, results, saved};
+use test_support::log::Log;
 
 fn yes(id: &str) -> Resolution {
     Resolution::resolved(id, Decision::Approve)

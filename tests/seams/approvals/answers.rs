@@ -14,13 +14,12 @@ use tower_agent::{
     ToolRequest,
 };
 
-use super::{Log, note, take};
+use test_support::log::Log;
 
 /// An agent whose `pay` needs approval, and what it paid.
 fn guarded(model: &ScriptedModel, log: &Log) -> AgentBuilder {
     let log = log.clone();
-    let pay =
-        Tool::function("pay", "Pays.", move |amount: u32| note(&log, format!("paid {amount}")));
+    let pay = Tool::function("pay", "Pays.", move |amount: u32| log.note(format!("paid {amount}")));
     Agent::builder(model.clone()).tool(pay).on_tool(Approval::of_tools(["pay"]))
 }
 
@@ -78,7 +77,7 @@ async fn only_an_object_that_says_so_is_an_approval() {
         let agent = guarded(&model, &log).build().unwrap();
         let paused = agent.run("?").await.unwrap();
         let again = agent.run(resume(&paused, &payload)).await.unwrap();
-        assert_eq!(take(&log), [""; 0], "{payload}");
+        assert_eq!(log.take(), [""; 0], "{payload}");
         assert_eq!(again.interrupts().len(), 1, "{payload} is no answer, so it waits again");
         assert_eq!(again.interrupts()[0].id, paused.interrupts()[0].id);
     }
@@ -96,7 +95,7 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
             let id = format!("{}#pin", call.context().call_path());
             match call.context().resolution(&id) {
                 Some(_) => {
-                    note(&ran, format!("paid {amount}"));
+                    ran.note(format!("paid {amount}"));
                     Ok(())
                 }
                 None => Err(Error::interrupt(Interrupt::new(id, "input_required"))),
@@ -117,7 +116,7 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
         assert_eq!(reasons, ["input_required"]);
         let done = agent.run(resume(&asked, &json!("1234"))).await.unwrap();
         assert_eq!(done.text(), "done");
-        assert_eq!(take(&log), [if edited.is_some() { "paid 3" } else { "paid 7" }]);
+        assert_eq!(log.take(), [if edited.is_some() { "paid 3" } else { "paid 7" }]);
         let saved = serde_json::to_string(&done.checkpoint()).unwrap();
         assert!(!saved.contains("approval"), "what was asked is gone with the call: {saved}");
     }
@@ -132,13 +131,13 @@ async fn an_edit_that_does_not_fit_the_tool_is_not_used_up() {
     for edit in [json!({ "value": "ten" }), json!({ "amount": 1 }), json!({}), json!(-1)] {
         let payload = json!({ "approved": true, "editedArgs": edit });
         paused = agent.run(resume(&paused, &payload)).await.unwrap();
-        assert_eq!((take(&log).len(), paused.interrupts().len()), (0, 1), "{edit}");
+        assert_eq!((log.take().len(), paused.interrupts().len()), (0, 1), "{edit}");
         let message = paused.interrupts()[0].message.clone().unwrap();
         assert!(message.contains("value"), "{edit}: {message}");
     }
     let payload = json!({ "approved": true, "editedArgs": amount(10) });
     agent.run(resume(&paused, &payload)).await.unwrap();
-    assert_eq!(take(&log), ["paid 10"]);
+    assert_eq!(log.take(), ["paid 10"]);
 }
 
 #[tokio::test]
@@ -150,7 +149,7 @@ async fn an_answer_is_for_what_the_person_saw() {
     let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let pay = {
         let log = log.clone();
-        Tool::function("pay", "Pays.", move |amount: u32| note(&log, format!("paid {amount}")))
+        Tool::function("pay", "Pays.", move |amount: u32| log.note(format!("paid {amount}")))
     };
     let agent = Agent::builder(model)
         .tool(pay)
@@ -166,10 +165,10 @@ async fn an_answer_is_for_what_the_person_saw() {
     assert_eq!(paused.interrupts()[0].payload["arguments"], amount(7));
     raise.store(true, Ordering::Relaxed);
     let again = agent.run(resume(&paused, &yes())).await.unwrap();
-    assert_eq!(take(&log), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
     assert_eq!(again.interrupts()[0].payload["arguments"], amount(7000));
     agent.run(resume(&again, &yes())).await.unwrap();
-    assert_eq!(take(&log), ["paid 7000"]);
+    assert_eq!(log.take(), ["paid 7000"]);
 }
 
 #[tokio::test]
@@ -177,7 +176,7 @@ async fn a_retry_with_other_arguments_waits_for_another_answer() {
     let log = Log::default();
     let ran = log.clone();
     let pay = Tool::function("pay", "Pays.", move |amount: u32| {
-        note(&ran, format!("tried {amount}"));
+        ran.note(format!("tried {amount}"));
         match amount {
             7 => Err(Error::new(ErrorKind::Overloaded, "busy")),
             _ => Ok("paid"),
@@ -195,11 +194,11 @@ async fn a_retry_with_other_arguments_waits_for_another_answer() {
         .unwrap();
     let paused = agent.run("?").await.unwrap();
     let again = agent.run(resume(&paused, &yes())).await.unwrap();
-    assert_eq!(take(&log), ["tried 7"]);
+    assert_eq!(log.take(), ["tried 7"]);
     assert_eq!(again.interrupts()[0].payload["arguments"], amount(8));
     let done = agent.run(resume(&again, &yes())).await.unwrap();
     assert_eq!(
-        (done.text(), take(&log)),
+        (done.text(), log.take()),
         ("done".into(), vec!["tried 7".into(), "tried 8".into()])
     );
 }
@@ -222,18 +221,18 @@ async fn a_later_call_by_the_same_id_is_asked_about_anew() {
     let agent = guarded(&model, &log).build().unwrap();
     let first = agent.run("?").await.unwrap();
     let second = agent.run(resume(&first, &yes())).await.unwrap();
-    assert_eq!(take(&log), ["paid 7"]);
+    assert_eq!(log.take(), ["paid 7"]);
     assert_eq!(
         second.interrupts().len(),
         1,
         "the answer to the first call is not one to the second"
     );
     let done = agent.run(resume(&second, &yes())).await.unwrap();
-    assert_eq!((done.text(), take(&log)), ("done".to_owned(), vec!["paid 7".to_owned()]));
+    assert_eq!((done.text(), log.take()), ("done".to_owned(), vec!["paid 7".to_owned()]));
     let next = AgentRequest::resume(done.checkpoint()).with_message("Again.");
     let stale = Resolution::resolved(&first.interrupts()[0].id, yes());
     let third = agent.run(next.with_resolutions([stale])).await.unwrap();
-    assert_eq!((take(&log).len(), third.interrupts().len()), (0, 1), "nor is an old one");
+    assert_eq!((log.take().len(), third.interrupts().len()), (0, 1), "nor is an old one");
 }
 
 #[tokio::test]
@@ -259,7 +258,7 @@ async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
         response = agent.run(resume(&response, &yes())).await.unwrap();
     }
     assert_eq!((asked, response.text()), (vec![json!("clerk"), json!("pay")], "done".to_owned()));
-    assert_eq!(take(&log), ["paid 7"]);
+    assert_eq!(log.take(), ["paid 7"]);
 }
 
 #[tokio::test]
@@ -271,7 +270,7 @@ async fn messages_and_an_answer_without_a_question_approve_of_nothing() {
     let answer = Resolution::resolved(&paused.interrupts()[0].id, yes());
     let early = AgentRequest::conversation(paused.messages().clone()).with_resolutions([answer]);
     let again = agent.run(early).await.unwrap();
-    assert_eq!((take(&log).len(), again.interrupts().len()), (0, 1));
+    assert_eq!((log.take().len(), again.interrupts().len()), (0, 1));
 }
 
 #[tokio::test]
@@ -289,7 +288,7 @@ async fn a_yes_after_a_no_runs_nothing() {
     let late =
         AgentRequest::resume(refused.checkpoint()).with_message("Do!").with_resolutions([late]);
     agent.run(late).await.unwrap();
-    assert_eq!(take(&log), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
 }
 
 #[tokio::test]
@@ -307,9 +306,9 @@ async fn an_old_yes_does_nothing_once_the_user_has_spoken() {
     let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();
     let paused = team.run("?").await.unwrap();
     let again = team.run(resume(&paused, &yes()).with_message("Stop.")).await.unwrap();
-    assert_eq!((take(&log), again.interrupts().len()), (vec![], 2));
+    assert_eq!((log.take(), again.interrupts().len()), (vec![], 2));
     let done = team.run(resume(&again, &yes())).await.unwrap();
-    assert_eq!((take(&log), done.interrupts().len()), (vec!["paid 7".into(), "paid 7".into()], 0));
+    assert_eq!((log.take(), done.interrupts().len()), (vec!["paid 7".into(), "paid 7".into()], 0));
 }
 
 #[tokio::test]
@@ -340,5 +339,5 @@ async fn a_user_who_speaks_through_a_layer_is_heard_before_an_answer() {
     let mut request = resume(&paused, &yes());
     request.messages_mut().push(Message::user("Stop."));
     let heard = team.run(request).await.unwrap();
-    assert_eq!((heard.text(), take(&log)), ("heard".into(), vec![]));
+    assert_eq!((heard.text(), log.take()), ("heard".into(), vec![]));
 }

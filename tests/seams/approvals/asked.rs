@@ -19,7 +19,7 @@ use tower_agent::{
 };
 use tower_layer::Layer;
 
-use super::{Log, note, take};
+use test_support::log::Log;
 
 /// Refuses every call of a tool.
 struct Refuses;
@@ -94,7 +94,7 @@ async fn a_guard_of_any_form_anywhere_keeps_a_tool_from_running_whatever_is_deci
                 let builder = Agent::builder(model).semantics(semantics).tool(Tool::function(
                     "pay",
                     "Pays.",
-                    move |_: u32| note(&ran, "paid"),
+                    move |_: u32| ran.note("paid"),
                 ));
                 let both = skips().and(guard.clone());
                 let mut request = AgentRequest::new("?");
@@ -109,7 +109,7 @@ async fn a_guard_of_any_form_anywhere_keeps_a_tool_from_running_whatever_is_deci
                 let done = builder.build().unwrap().run(request).await.unwrap();
                 let results: Vec<_> =
                     done.messages().iter().flat_map(|m| m.tool_results()).cloned().collect();
-                assert_eq!(take(&log), [""; 0], "{form}, {place}, {semantics:?}");
+                assert_eq!(log.take(), [""; 0], "{form}, {place}, {semantics:?}");
                 assert!(results[0].is_error, "{form}, {place}, {semantics:?}");
             }
         }
@@ -200,9 +200,9 @@ async fn callbacks_after_a_guard_see_what_it_left_of_a_response() {
             .with_semantics(semantics)
             .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("another raw"))))
             .with(hides())
-            .with(after_model(move |_, response| note(&seen, response.message().text())));
+            .with(after_model(move |_, response| seen.note(response.message().text())));
         answer(callbacks, Ok("raw")).await.unwrap();
-        assert!(!take(&log).concat().contains("raw"), "{semantics:?}");
+        assert!(!log.take().concat().contains("raw"), "{semantics:?}");
     }
 }
 
@@ -213,13 +213,13 @@ async fn a_guard_is_asked_after_a_failure_that_another_callback_recovers() {
         let (seen, failed) = (log.clone(), Error::new(ErrorKind::Overloaded, "raw"));
         let recovers = on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("saved")));
         let guard = on_model_error(move |_, error| {
-            note(&seen, error.message());
+            seen.note(error.message());
             Recovery::Fail(Error::new(error.kind(), "*"))
         });
         let callbacks =
             Callbacks::new().with_semantics(semantics).with(recovers).with(guard.guard());
         let answered = answer(callbacks, Err(failed)).await.unwrap();
-        assert_eq!((answered.as_str(), take(&log)), ("saved", vec!["raw".to_owned()]));
+        assert_eq!((answered.as_str(), log.take()), ("saved", vec!["raw".to_owned()]));
     }
 }
 
@@ -231,7 +231,7 @@ struct Agreed {
 
 impl Callback<ToolRequest> for Agreed {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        note(&self.log, format!("asked about {}", request.arguments()));
+        self.log.note(format!("asked about {}", request.arguments()));
         match request.arguments() == self.to {
             true => Ok(Action::Continue),
             false => Ok(Action::Respond(refusal())),
@@ -239,7 +239,7 @@ impl Callback<ToolRequest> for Agreed {
     }
 
     fn on_end(&self, _: &ToolRequest, _: Outcome<'_, ToolResponse>) {
-        note(&self.log, "ended");
+        self.log.note("ended");
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -267,12 +267,12 @@ async fn a_retry_of_a_changed_call_is_made_only_if_the_guards_let_it_through() {
         let tool = callbacks.layer(service_fn(move |request: ToolRequest| {
             let log = ran.clone();
             async move {
-                note(&log, format!("ran {}", request.arguments()));
+                log.note(format!("ran {}", request.arguments()));
                 Err::<ToolResponse, BoxError>("busy".into())
             }
         }));
         let result = tool.oneshot(request()).await;
-        let log = take(&log);
+        let log = log.take();
         match changes {
             true => {
                 assert!(result.unwrap().is_error());
@@ -304,13 +304,13 @@ async fn those_told_of_the_end_are_those_that_were_asked() {
     let mut call = Box::pin(call.oneshot(request()));
     assert!(futures::poll!(&mut call).is_pending());
     drop(call);
-    assert_eq!(take(&log), ["asked about 1", "ended"]);
+    assert_eq!(log.take(), ["asked about 1", "ended"]);
 }
 
 struct EndNoted(Log);
 
 impl Callback<ToolRequest> for EndNoted {
     fn on_end(&self, _: &ToolRequest, _: Outcome<'_, ToolResponse>) {
-        note(&self.0, "ended, though it was not asked");
+        self.0.note("ended, though it was not asked");
     }
 }

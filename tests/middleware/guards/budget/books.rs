@@ -21,7 +21,7 @@ use tower_agent::{
 use tower_layer::Layer;
 
 use super::{charged, exceeded, tokens};
-use crate::guards::Log;
+use test_support::log::Log;
 use test_support::property::cases;
 
 fn answering(response: ModelResponse) -> BoxModel {

@@ -13,7 +13,8 @@ use tower_agent::{
 };
 
 use super::{busy, exceeded};
-use crate::guards::{Log, assert_answered, results};
+use crate::guards::{assert_answered, results};
+use test_support::log::Log;
 
 fn finishing(limits: Limits) -> Account {
     Account::new(limits.on_exceeding(OnExceeding::Finish))

@@ -13,7 +13,7 @@ use tower_agent::{
     Agent, AgentResponse, Error, ErrorKind, Interrupt, ModelResponse, Recovery, Result, Usage,
 };
 
-use crate::guards::Log;
+use test_support::log::Log;
 
 use super::{everywhere, read, text_of, tripped};
 

@@ -8,7 +8,8 @@ use tower_agent::{
 };
 
 use super::{ask, resume, wiper, worker, yes};
-use crate::guards::{Log, assert_answered, ids};
+use crate::guards::{assert_answered, ids};
+use test_support::log::Log;
 
 #[tokio::test]
 async fn all_members_side_by_side_that_wait_are_resumed_whoever_is_answered_first() {

@@ -1,0 +1,60 @@
+//! What happened, in order.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tower_agent::Tool;
+
+/// What was written down, in order. Clones share it.
+#[derive(Debug)]
+pub struct Log<T = String>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Log<T> {
+    pub fn push(&self, entry: T) {
+        self.0.lock().unwrap().push(entry);
+    }
+
+    /// All so far, which is then forgotten.
+    pub fn take(&self) -> Vec<T> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl<T: Clone> Log<T> {
+    pub fn all(&self) -> Vec<T> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Log {
+    pub fn note(&self, entry: impl ToString) {
+        self.push(entry.to_string());
+    }
+
+    /// A function of nothing that writes this down.
+    pub fn line(&self, entry: &str) -> impl Fn() + Clone + Send + Sync + use<> {
+        let (log, entry) = (self.clone(), entry.to_owned());
+        move || log.note(&entry)
+    }
+
+    /// A tool that notes its name and its arguments, and answers that it is done.
+    pub fn tool(&self, name: &'static str) -> Tool {
+        let log = self.clone();
+        Tool::function(name, "", move |arguments: Value| {
+            log.note(format!("{name} {arguments}"));
+            format!("{name} done")
+        })
+    }
+}
