@@ -10,7 +10,7 @@ pub enum MaybeFuture<'a, T> {
     /// The result; `None` once taken.
     Ready(Option<T>),
     /// A pending future.
-    BoxCallService(BoxFuture<'a, T>),
+    Boxed(BoxFuture<'a, T>),
 }
 
 impl<T> MaybeFuture<'_, T> {
@@ -29,7 +29,7 @@ impl<T> Future for MaybeFuture<'_, T> {
         match &mut *self {
             // Polled after completion, which callers must not do: stays pending.
             Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
-            Self::BoxCallService(future) => future.as_mut().poll(cx),
+            Self::Boxed(future) => future.as_mut().poll(cx),
         }
     }
 }

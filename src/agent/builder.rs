@@ -15,11 +15,12 @@ use super::named_tools::{self, KnownTools};
 use super::options::Semantics;
 use super::outline::{Body, Outline};
 use super::progress::Progress;
+use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
 use crate::call::CallKind;
 use crate::callback::{
-    Bundle, Callback, CallbackService, Callbacks, Carried, InTree, IntoToolMessages, LayerInner,
-    ShowTool, StackBuilder, ToolAnswer, noting_names,
+    Bundle, Callback, CallbackService, Callbacks, Carried, InTree, LayerInner, StackBuilder,
+    noting_names,
 };
 use crate::caught::Caught;
 use crate::context;
@@ -288,7 +289,7 @@ impl AgentBuilder {
     ///
     /// ```
     /// use tower_agent::{Message, Part};
-    /// use tower_agent::callback::ToolAnswer;
+    /// use tower_agent::agent::ToolAnswer;
     /// use tower_agent::message::ToolResult;
     /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
     /// # let model = tower::service_fn(|_: ModelRequest| async {
@@ -337,7 +338,7 @@ impl AgentBuilder {
 
     /// Registers a bundle for this agent and all agents that work for it: sub-agents and agents as
     /// tools. In each it stands around everything of the agent's own, unless the
-    /// [semantics](crate::callback::Globals) put it first in every phase.
+    /// [semantics](crate::compat::Globals) put it first in every phase.
     pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self

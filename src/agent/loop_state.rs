@@ -14,12 +14,13 @@ use super::options::{
     AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics, Semantics,
 };
 use super::step::{self, Step};
+use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use super::whole::make_whole;
 use crate::call::Request;
 use crate::call::{CallKind, Origin};
-use crate::callback::{InTree, ShowTool};
+use crate::callback::InTree;
 use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};

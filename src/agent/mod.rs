@@ -39,6 +39,7 @@ mod step;
 mod stream;
 mod team;
 mod team_response;
+mod tool_messages;
 mod tools;
 mod transfer;
 mod waiting;
@@ -48,13 +49,10 @@ pub use self::agent::Agent;
 pub use self::build_error::BuildError;
 pub use self::builder::AgentBuilder;
 pub use self::explain::Explanation;
-pub use self::options::{
-    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics,
-    Semantics, ToolCalls, ToolFailure, UnknownTool,
-};
 pub use self::progress::Progress;
 pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
+pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use crate::run::*;
 
 /// Futures of the services in this module.

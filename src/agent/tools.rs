@@ -6,8 +6,8 @@ use tower::ServiceExt;
 
 use super::loop_state::{LoopState, refusal};
 use super::options::{ToolCalls, ToolFailure, UnknownTool};
+use super::tool_messages::ToolAnswer;
 use crate::call::CallKind;
-use crate::callback::ToolAnswer;
 use crate::context::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};

@@ -1,6 +1,3 @@
-use std::sync::Arc;
-
-use super::hooks::{Hooks, OfHooks};
 use super::{Callback, CallbackSemantics, Callbacks, NamedTool};
 use crate::call::Extensions;
 use crate::call::Request;
@@ -16,7 +13,7 @@ use crate::tool::ToolRequest;
 /// ([`with_callbacks`](AgentRequest::with_callbacks)). Its callbacks follow the
 /// [semantics](crate::AgentBuilder::semantics) of that agent: the one that they are registered
 /// with, or the one that is called; also in agents further down that follow others. An object that
-/// implements [`Hooks`] is a bundle.
+/// implements [`Hooks`](crate::compat::Hooks) is a bundle.
 ///
 /// ```
 /// use tower_agent::callback::{Bundle, before_model, before_tool};
@@ -183,15 +180,5 @@ fn carry<R: Request>(callbacks: Callbacks<R>, carried: &mut Extensions) {
             None => callbacks,
         };
         carried.insert(all);
-    }
-}
-
-impl<H: Hooks> From<H> for Bundle {
-    fn from(hooks: H) -> Self {
-        let hooks = Arc::new(hooks);
-        Self::new()
-            .on_agent(OfHooks(hooks.clone()))
-            .on_model(OfHooks(hooks.clone()))
-            .on_tool(OfHooks(hooks))
     }
 }

@@ -1,126 +1,20 @@
+//! Callbacks without their types.
+
+use std::any::TypeId;
 use std::borrow::Cow;
-use std::fmt;
 use std::future::Future;
-use std::pin::pin;
+use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 
-use futures_util::TryFutureExt;
+use pin_project_lite::pin_project;
 
+use super::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
 use super::{Action, Callback, Outcome, Recovery};
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
-
-/// A callback with its type erased. Cloning is O(1).
-pub struct ArcCallback<R: Request>(Arc<dyn Erased<R>>);
-
-impl<R: Request> ArcCallback<R> {
-    pub(super) fn new<C: Callback<R>>(callback: C) -> Self {
-        Self(Arc::new(Implemented(callback)))
-    }
-
-    /// For callbacks whose hooks need no box.
-    pub(super) fn unboxed<C: Erased<R> + 'static>(callback: C) -> Self {
-        Self(Arc::new(callback))
-    }
-
-    pub(super) fn get(&self) -> &dyn Erased<R> {
-        &*self.0
-    }
-}
-
-impl<R: Request> Clone for ArcCallback<R> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<R: Request> fmt::Debug for ArcCallback<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ArcCallback").field(&self.0.name()).finish()
-    }
-}
-
-/// An erased callback is a callback.
-#[deny(clippy::missing_trait_methods)]
-impl<R: Request> Callback<R> for ArcCallback<R> {
-    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        self.0.before(request).await.map(Action::unboxed)
-    }
-
-    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        self.0.after(request, response).await.map(Action::unboxed)
-    }
-
-    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
-        self.0.on_error(request, error).await
-    }
-
-    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
-        self.0.on_end(request, outcome);
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.0.name()
-    }
-
-    fn is_guard(&self) -> bool {
-        self.0.is_guard()
-    }
-
-    fn named_tools(&self) -> Vec<Arc<str>> {
-        self.0.named_tools()
-    }
-
-    fn erase(self) -> Self {
-        self
-    }
-}
-
-/// One callback with state can stand in several places.
-#[deny(clippy::missing_trait_methods)]
-impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
-    fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
-        (**self).before(request)
-    }
-
-    fn after(
-        &self,
-        request: &R,
-        response: &R::Response,
-    ) -> impl Future<Output = Result<Action<R::Response>>> + Send {
-        (**self).after(request, response)
-    }
-
-    fn on_error(
-        &self,
-        request: &mut R,
-        error: &Error,
-    ) -> impl Future<Output = Result<Recovery<R::Response>>> + Send {
-        (**self).on_error(request, error)
-    }
-
-    fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
-        (**self).on_end(request, outcome);
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        (**self).name()
-    }
-
-    fn is_guard(&self) -> bool {
-        (**self).is_guard()
-    }
-
-    fn named_tools(&self) -> Vec<Arc<str>> {
-        (**self).named_tools()
-    }
-
-    fn erase(self) -> ArcCallback<R> {
-        ArcCallback::new(self)
-    }
-}
 
 /// What a `before` or an `after` decides, as it comes out of an erased hook: nearly always
 /// `Continue`, so a response, which is large, travels by pointer.
@@ -151,10 +45,10 @@ pub(super) trait Erased<R: Request>: Send + Sync {
         let _ = (request, outcome);
     }
 
-    fn name(&self) -> Cow<'static, str>;
+    /// Which of them do something. The others are never called.
+    fn hooks(&self) -> HookSet;
 
-    /// Whether it has this hook, rather than leaving it at its default.
-    fn has(&self, hook: &str) -> bool;
+    fn name(&self) -> Cow<'static, str>;
 
     /// The callback's own type.
     fn type_name(&self) -> &'static str {
@@ -170,29 +64,30 @@ pub(super) trait Erased<R: Request>: Send + Sync {
     }
 }
 
-struct Implemented<C>(C);
+/// A callback of type `C`, whose hooks are those of a `By`.
+pub(super) struct Implemented<C, By> {
+    callback: C,
+    by: PhantomData<fn(&By)>,
+}
 
-impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
+impl<C, By> Implemented<C, By> {
+    pub(super) fn new(callback: C) -> Self {
+        Self { callback, by: PhantomData }
+    }
+}
+
+impl<R, C, By> Erased<R> for Implemented<C, By>
+where
+    R: Request,
+    C: Callback<R>,
+    By: Callback<R>,
+{
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
-        if captures_nothing(|(callback, request): (&'a C, &'a mut R)| callback.before(request))
-            && let Some(answer) = now(self.0.before(&mut *request))
-        {
-            return MaybeFuture::ready(answer.map(Action::boxed));
-        }
-        MaybeFuture::BoxCallService(Box::pin(self.0.before(request).map_ok(Action::boxed)))
+        MaybeFuture::Boxed(Box::pin(ByPointer { hook: self.callback.before(request) }))
     }
 
     fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
-        let future = self.0.after(request, response);
-        if size_of_val(&future) > 1 {
-            return MaybeFuture::BoxCallService(Box::pin(future.map_ok(Action::boxed)));
-        }
-        match now(future) {
-            Some(answer) => MaybeFuture::ready(answer.map(Action::boxed)),
-            None => MaybeFuture::BoxCallService(Box::pin(
-                self.0.after(request, response).map_ok(Action::boxed),
-            )),
-        }
+        MaybeFuture::Boxed(Box::pin(ByPointer { hook: self.callback.after(request, response) }))
     }
 
     fn on_error<'a>(
@@ -200,20 +95,39 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
         request: &'a mut R,
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
-        // Only ever on the way of a failure: a box costs nothing that matters.
-        MaybeFuture::BoxCallService(Box::pin(self.0.on_error(request, error)))
+        MaybeFuture::Boxed(Box::pin(self.callback.on_error(request, error)))
     }
 
     fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
-        self.0.on_end(request, outcome);
+        self.callback.on_end(request, outcome);
+    }
+
+    fn hooks(&self) -> HookSet {
+        // Whether a plain function is the default, its type does not say: it is called.
+        let mut hooks = HookSet::ON_END;
+        let before = made(|(it, request): (&'static C, &'static mut R)| it.before(request));
+        if before != TypeId::of::<NoHook<By, R, BEFORE>>() {
+            hooks = hooks.and(HookSet::BEFORE);
+        }
+        let after =
+            made(|(it, request, response): (&'static C, &'static R, &'static R::Response)| {
+                it.after(request, response)
+            });
+        if after != TypeId::of::<NoHook<By, R, AFTER>>() {
+            hooks = hooks.and(HookSet::AFTER);
+        }
+        let on_error =
+            made(|(it, request, error): (&'static C, &'static mut R, &'static Error)| {
+                it.on_error(request, error)
+            });
+        if on_error != TypeId::of::<NoHook<By, R, ON_ERROR>>() {
+            hooks = hooks.and(HookSet::ON_ERROR);
+        }
+        hooks
     }
 
     fn name(&self) -> Cow<'static, str> {
-        self.0.name()
-    }
-
-    fn has(&self, hook: &str) -> bool {
-        has::<R, C>(hook)
+        self.callback.name()
     }
 
     fn type_name(&self) -> &'static str {
@@ -221,38 +135,34 @@ impl<R: Request, C: Callback<R>> Erased<R> for Implemented<C> {
     }
 
     fn is_guard(&self) -> bool {
-        self.0.is_guard()
+        self.callback.is_guard()
     }
 
     fn named_tools(&self) -> Vec<Arc<str>> {
-        self.0.named_tools()
+        self.callback.named_tools()
     }
 }
 
-#[expect(clippy::extra_unused_lifetimes, reason = "the closures below name it")]
-fn has<'a, R: Request, C: Callback<R>>(hook: &str) -> bool {
-    !match hook {
-        "before" => captures_nothing(|(it, request): (&'a C, &'a mut R)| it.before(request)),
-        "after" => captures_nothing(|(it, request, response): (&'a C, &'a R, &'a R::Response)| {
-            it.after(request, response)
-        }),
-        _ => captures_nothing(|(it, request, error): (&'a C, &'a mut R, &'a Error)| {
-            it.on_error(request, error)
-        }),
+/// The type of what `make` would make; nothing is called.
+fn made<A, F: 'static>(_make: impl FnOnce(A) -> F) -> TypeId {
+    TypeId::of::<F>()
+}
+
+pin_project! {
+    /// A hook whose response is boxed, if it gives any; every other decision is moved as it is.
+    struct ByPointer<F> {
+        #[pin]
+        hook: F,
     }
 }
 
-/// Whether the future that `make` would return holds nothing: a hook left at its default, or one
-/// that needs none of its arguments. Polling such a one on the stack saves a box, and dropping it
-/// to start again loses nothing.
-fn captures_nothing<A, F>(_make: impl FnOnce(A) -> F) -> bool {
-    size_of::<F>() <= 1
-}
+impl<T, F: Future<Output = Result<Action<T>>>> Future for ByPointer<F> {
+    type Output = Result<Action<Box<T>>>;
 
-/// The answer of a future that is ready at its first poll.
-fn now<F: Future>(future: F) -> Option<F::Output> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => Some(answer),
-        Poll::Pending => None,
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(self.project().hook.poll(cx)) {
+            Ok(action) => Ok(action.boxed()),
+            Err(error) => Err(error),
+        })
     }
 }

@@ -28,7 +28,7 @@ impl<T> Future for Hook<'_, T> {
         match &mut self.0 {
             // A hook that had its answer at once.
             answered @ MaybeFuture::Ready(_) => Pin::new(answered).poll(cx),
-            MaybeFuture::BoxCallService(future) => catch(|| future.as_mut().poll(cx))
+            MaybeFuture::Boxed(future) => catch(|| future.as_mut().poll(cx))
                 .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))),
         }
     }

@@ -2,13 +2,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use tower_layer::Layer;
-
-use super::ending::CallState;
-use super::phases::{Asked, Recovered};
-use super::{
-    ArcCallback, Callback, CallbackSemantics, CallbackService, Globals, NamedTool, Recovery,
-};
+use super::call_state::{CallState, Recovered, Rest};
+use super::{ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Recovery};
 use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{Error, Result};
@@ -171,6 +166,14 @@ impl<R: Request> Callbacks<R> {
         agent.globals.get(R::CALL) == Globals::First && self.semantics() == agent
     }
 
+    /// A call in this band, of which no hook has run.
+    pub(super) fn begin(self, request: R) -> CallState<R> {
+        let semantics = self.semantics_in(request.context());
+        let is_inmost = self.is_inmost();
+        CallState::new(request, self.list.unwrap_or_default(), semantics, is_inmost)
+    }
+
+    /// The semantics that it follows in this run.
     fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
         match self.follows {
             Follows::Agent => CallbackSemantics::of_agent(context.carries()),
@@ -201,8 +204,8 @@ impl<R: Request> Callbacks<R> {
     ///
     /// That of a hook, which names it.
     pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
-        let mut call = CallState::new(request.clone(), self.clone());
-        let response = call.before(Asked::All).await;
+        let mut call = self.clone().begin(request.clone());
+        let response = call.before(Rest::Asked).await;
         request.clone_from(&call.request);
         response
     }
@@ -213,8 +216,8 @@ impl<R: Request> Callbacks<R> {
     ///
     /// That of a hook, which names it.
     pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
-        let mut call = CallState::new(request.clone(), self.clone());
-        call.after(&mut response, Asked::All).await?;
+        let mut call = self.clone().begin(request.clone());
+        call.after(&mut response, Rest::Asked).await?;
         Ok(response)
     }
 
@@ -225,7 +228,7 @@ impl<R: Request> Callbacks<R> {
         if error.is_ending() {
             return Recovery::Fail(error);
         }
-        let mut call = CallState::new(request.clone(), self.clone());
+        let mut call = self.clone().begin(request.clone());
         let recovered = call.on_error(error, true).await;
         request.clone_from(&call.request);
         match recovered {
@@ -247,14 +250,6 @@ impl<R: Request> Callbacks<R> {
 
     pub(super) fn as_slice(&self) -> &[ArcCallback<R>] {
         self.list.as_ref().map_or(&[], |list| list)
-    }
-}
-
-impl<S, R: Request> Layer<S> for Callbacks<R> {
-    type Service = CallbackService<S, R>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        CallbackService::new(inner, self.clone())
     }
 }
 

@@ -45,22 +45,21 @@
 
 mod action;
 mod any_call;
+mod arc_callback;
 mod band;
 mod bundle;
+mod call_state;
 mod carried;
 mod constructors;
-mod ending;
 mod erased;
 mod function;
 mod hook;
-pub(crate) mod hooks;
+pub(crate) mod hook_set;
 mod list;
 mod named;
 pub(crate) mod options;
-mod phases;
 mod service;
 mod stack_builder;
-mod tool_messages;
 mod wrap;
 
 use std::borrow::Cow;
@@ -69,10 +68,10 @@ use std::sync::Arc;
 
 pub use self::action::{Action, Outcome, Recovery};
 pub use self::any_call::*;
+pub use self::arc_callback::ArcCallback;
 pub use self::bundle::Bundle;
 pub(crate) use self::carried::{Carried, InTree};
 pub use self::constructors::*;
-pub use self::erased::ArcCallback;
 pub use self::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
@@ -80,15 +79,10 @@ pub use self::function::{
 pub use self::list::Callbacks;
 pub use self::named::layer_names_tools;
 pub(crate) use self::named::{NamedTool, noting_names};
-pub use self::options::{
-    AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
-    RespondScope, Retries,
-};
+pub(crate) use self::options::{CallbackSemantics, Globals};
 pub use self::service::CallbackService;
 pub(crate) use self::stack_builder::made_of;
 pub use self::stack_builder::{LayerInner, StackBuilder};
-pub(crate) use self::tool_messages::ShowTool;
-pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use self::wrap::{Next, Wrap, WrapService};
 
 /// Futures of the layers in this module.
@@ -98,6 +92,7 @@ pub mod future {
     pub use crate::maybe_future::MaybeFuture;
 }
 
+use self::hook_set::{AFTER, BEFORE, NoHook, ON_ERROR};
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::type_name::short_type_name;
@@ -151,7 +146,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
     fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
         let _ = request;
-        async { Ok(Action::Continue) }
+        NoHook::<Self, R, BEFORE>::new()
     }
 
     /// **When:** after the call has succeeded, also when a `before` or an `on_error` answered it.
@@ -173,7 +168,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         response: &R::Response,
     ) -> impl Future<Output = Result<Action<R::Response>>> + Send {
         let _ = (request, response);
-        async { Ok(Action::Continue) }
+        NoHook::<Self, R, AFTER>::new()
     }
 
     /// **When:** after the call has failed, each time it fails. Not for an abort, an interrupt or
@@ -196,7 +191,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         error: &Error,
     ) -> impl Future<Output = Result<Recovery<R::Response>>> + Send {
         let _ = (request, error);
-        async { Ok(Recovery::Propagate) }
+        NoHook::<Self, R, ON_ERROR>::new()
     }
 
     /// **When:** when the call is over, exactly once for every call in which a hook of this
@@ -229,10 +224,10 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     ///   after it see what the guard put in its place.
     /// - `on_error` runs after every failure, also when an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
-    /// - a response counts under every [`RespondScope`].
+    /// - a response counts under every [`RespondScope`](crate::compat::RespondScope).
     ///
     /// The callback may be asked more than once about one call, so it must not count calls in
-    /// `before` alone.
+    /// `before` alone. Whether it is a guard is settled when it is registered.
     fn is_guard(&self) -> bool {
         false
     }

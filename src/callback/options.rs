@@ -6,8 +6,8 @@ use crate::context::Carried;
 ///
 /// Whatever it says, [guards](super::Callback::is_guard) are asked in every phase.
 ///
-/// The default is what the rest of the documentation describes; the constructors are what four
-/// frameworks do. A list of callbacks takes it by
+/// The default is what the rest of the documentation describes; the constructors, such as
+/// [`potato`](Self::potato), are what four frameworks do. A list of callbacks takes it by
 /// [`with_semantics`](super::Callbacks::with_semantics), an agent by
 /// [`semantics`](crate::AgentBuilder::semantics).
 ///
@@ -158,7 +158,7 @@ impl<T: Copy> PerCall<T> {
         Self { model: answer, tool: answer, agent: answer, other: answer }
     }
 
-    const fn of(model: T, tool: T, agent: T, other: T) -> Self {
+    pub(crate) const fn of(model: T, tool: T, agent: T, other: T) -> Self {
         Self { model, tool, agent, other }
     }
 
@@ -174,10 +174,10 @@ impl<T: Copy> PerCall<T> {
 }
 
 impl CallbackSemantics {
-    /// How often, unless told.
-    pub(super) const RETRIES: u32 = 3;
+    /// How often.
+    pub(crate) const RETRIES: u32 = 3;
 
-    pub(super) const DEFAULT: Self = Self {
+    pub(crate) const DEFAULT: Self = Self {
         before: BeforePolicy::First,
         after: AfterPolicy::Compose,
         failure: HookFailure::Stop,
@@ -194,68 +194,6 @@ impl CallbackSemantics {
     /// Those that agents have for the calls made in them; the default outside of an agent.
     pub(crate) fn of_agent(around: &Carried) -> Self {
         around.global.get().copied().unwrap_or(Self::DEFAULT)
-    }
-
-    /// As potato_agent's callbacks.
-    #[must_use]
-    pub const fn potato() -> Self {
-        Self {
-            before: BeforePolicy::FirstNotifyRest,
-            after: AfterPolicy::FirstNotifyRest,
-            failure: HookFailure::NotifyRest,
-            respond: RespondScope::AfterModel,
-            ..Self::DEFAULT
-        }
-    }
-
-    /// As Google ADK's Python callbacks.
-    #[must_use]
-    pub const fn adk_python() -> Self {
-        Self {
-            after: AfterPolicy::First,
-            after_before: PerCall::of(false, true, false, true),
-            globals: PerCall::all(Globals::First),
-            after_pause: true,
-            ..Self::DEFAULT
-        }
-    }
-
-    /// As ADK Elixir's `ADK.Callback`.
-    #[must_use]
-    pub const fn adk_elixir() -> Self {
-        Self {
-            after_before: PerCall::of(false, true, false, true),
-            after_fallback: PerCall::of(false, true, true, true),
-            retry_before: PerCall::of(true, false, false, false),
-            retries: PerCall::of(
-                Retries::MaxIterations,
-                Retries::AtMost(1),
-                Retries::AtMost(Self::RETRIES),
-                Retries::AtMost(Self::RETRIES),
-            ),
-            globals: PerCall { model: Globals::First, ..Self::DEFAULT.globals },
-            ..Self::DEFAULT
-        }
-    }
-
-    /// As trpc-agent-go's callbacks with its two options.
-    #[must_use]
-    pub const fn trpc(continue_on_error: bool, continue_on_response: bool) -> Self {
-        let (before, after) = match continue_on_response {
-            true => (BeforePolicy::Last, AfterPolicy::Last),
-            false => (BeforePolicy::First, AfterPolicy::First),
-        };
-        let failure = if continue_on_error { HookFailure::Continue } else { HookFailure::Stop };
-        Self {
-            before,
-            after,
-            failure,
-            after_before: PerCall::of(true, false, false, true),
-            after_fallback: PerCall::all(false),
-            on_error: OnErrorPolicy::LikeAfter,
-            globals: PerCall { agent: Globals::Around, ..PerCall::all(Globals::First) },
-            ..Self::DEFAULT
-        }
     }
 }
 

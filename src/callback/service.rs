@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
 use tower::Service;
+use tower_layer::Layer;
 
 use super::{Callbacks, band};
 use crate::call::Request;
@@ -30,6 +31,14 @@ impl<S, R: Request> CallbackService<S, R> {
     /// The same service inside other callbacks.
     pub(super) fn with_callbacks(self, callbacks: Callbacks<R>) -> Self {
         Self { callbacks, ..self }
+    }
+}
+
+impl<S, R: Request> Layer<S> for Callbacks<R> {
+    type Service = CallbackService<S, R>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        CallbackService::new(inner, self.clone())
     }
 }
 

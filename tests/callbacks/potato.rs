@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::callback::RespondScope;
 use tower_agent::callback::{Bundle, Outcome, before_model};
+use tower_agent::compat::RespondScope;
 use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{

@@ -45,7 +45,7 @@ impl Turnover {
             }
         });
         let mut semantics = Semantics::default();
-        semantics.run.tool_failure = tower_agent::agent::ToolFailure::FailRun;
+        semantics.run.tool_failure = tower_agent::compat::ToolFailure::FailRun;
         let turn =
             Turn::tool("ask", json!({})).and_tool("pay", json!({})).and_tool("fail", json!({}));
         let model = ScriptedModel::new([turn, Turn::from_text("done")]);
@@ -96,7 +96,7 @@ async fn a_tool_that_has_answered_is_not_run_again_whatever_its_siblings_do() {
             (0..30).fold(agent, |agent, _| agent.on_tool(after_tool(|_, _| {})))
         }),
         ("messages of its own", |agent| {
-            agent.tool_result_messages(|answer: tower_agent::callback::ToolAnswer| {
+            agent.tool_result_messages(|answer: tower_agent::agent::ToolAnswer| {
                 Some(vec![answer.default, Message::user("and a word")])
             })
         }),
@@ -157,7 +157,7 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
             let model =
                 ScriptedModel::new([turn.and_tool("fail", json!({})), Turn::from_text("done")]);
             let mut semantics = Semantics::default();
-            semantics.run.tool_failure = tower_agent::agent::ToolFailure::FailRun;
+            semantics.run.tool_failure = tower_agent::compat::ToolFailure::FailRun;
             let agent = Agent::builder(model).tools([ask, slow.effect(effect), fail]);
             let agent = agent.semantics(semantics).build().unwrap();
 

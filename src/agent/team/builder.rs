@@ -161,7 +161,7 @@ impl TeamBuilder {
     }
 
     /// Registers a bundle for the team and all agents in it. In each it stands around everything
-    /// of the agent's own, unless the [semantics](crate::callback::Globals) put it first in every
+    /// of the agent's own, unless the [semantics](crate::compat::Globals) put it first in every
     /// phase.
     pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);

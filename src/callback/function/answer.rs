@@ -98,9 +98,7 @@ impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
     fn into_hook(self) -> Decision<'static, T> {
-        MaybeFuture::BoxCallService(Box::pin(
-            async move { self.await.into_action().map(Action::boxed) },
-        ))
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action().map(Action::boxed) }))
     }
 }
 
@@ -127,6 +125,6 @@ impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
     fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::BoxCallService(Box::pin(async move { self.await.into_recovery() }))
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery() }))
     }
 }

@@ -16,6 +16,7 @@ pub use self::answer::{IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook};
 pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
 
 use super::erased::{Decision, Erased};
+use super::hook_set::HookSet;
 use super::{Action, ArcCallback, Callback, CallbackService, Callbacks, Recovery};
 use crate::call::Request;
 use crate::error::{Error, Result};
@@ -48,7 +49,7 @@ impl<F> Clone for Named<F> {
 macro_rules! function_callback {
     (
         $(#[$doc:meta])*
-        $name:ident <$($param:ident),*> for $hook:literal
+        $name:ident <$($param:ident),*> for $hook:ident
         where { $($bounds:tt)* }
         $method:item
     ) => {
@@ -115,8 +116,8 @@ macro_rules! function_callback {
                 self.named.name()
             }
 
-            fn has(&self, hook: &str) -> bool {
-                hook == $hook
+            fn hooks(&self) -> HookSet {
+                HookSet::$hook
             }
 
             fn is_guard(&self) -> bool {
@@ -128,7 +129,7 @@ macro_rules! function_callback {
 
 function_callback! {
     /// A function before a call; made by [`before_model`](super::before_model) and its like.
-    Before<F, O, M> for "before"
+    Before<F, O, M> for BEFORE
     where {
         F: Fn(&mut R) -> O + Send + Sync,
         O: IntoHook<R::Response, M>,
@@ -140,7 +141,7 @@ function_callback! {
 
 function_callback! {
     /// A function after a call; made by [`after_model`](super::after_model) and its like.
-    After<F, O, M> for "after"
+    After<F, O, M> for AFTER
     where {
         F: Fn(&R, &R::Response) -> O + Send + Sync,
         O: IntoHook<R::Response, M>,
@@ -157,7 +158,7 @@ function_callback! {
 function_callback! {
     /// A function for a failed call; made by [`on_model_error`](super::on_model_error) and its
     /// like.
-    OnError<F, O, M> for "on_error"
+    OnError<F, O, M> for ON_ERROR
     where {
         F: Fn(&mut R, &Error) -> O + Send + Sync,
         O: IntoRecoveryHook<R::Response, M>,
@@ -174,20 +175,20 @@ function_callback! {
 function_callback! {
     /// An async function that borrows the request before a call; made by
     /// [`before_model_async`](super::before_model_async) and its like.
-    BeforeAsync<F> for "before"
+    BeforeAsync<F> for BEFORE
     where {
         F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
     }
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request);
-        MaybeFuture::BoxCallService(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
     }
 }
 
 function_callback! {
     /// An async function that borrows the request and the response after a call; made by
     /// [`after_model_async`](super::after_model_async) and its like.
-    AfterAsync<F> for "after"
+    AfterAsync<F> for AFTER
     where {
         F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>,
     }
@@ -197,14 +198,14 @@ function_callback! {
         response: &'a R::Response,
     ) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request, response);
-        MaybeFuture::BoxCallService(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
     }
 }
 
 function_callback! {
     /// An async function that borrows the request and the error of a failed call; made by
     /// [`on_model_error_async`](super::on_model_error_async) and its like.
-    OnErrorAsync<F> for "on_error"
+    OnErrorAsync<F> for ON_ERROR
     where {
         F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>,
     }
@@ -214,7 +215,7 @@ function_callback! {
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
         let future = self.named.function.run(request, error);
-        MaybeFuture::BoxCallService(Box::pin(async move { future.await.into_recovery() }))
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_recovery() }))
     }
 }
 
@@ -238,7 +239,7 @@ macro_rules! impl_callback {
             }
 
             fn erase(self) -> ArcCallback<R> {
-                ArcCallback::unboxed(self)
+                ArcCallback::erased(self)
             }
         }
     )*};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::agent::AtLimit;
-use tower_agent::callback::{AfterPolicy, OnErrorPolicy, Retries};
 use tower_agent::callback::{on_model_error, on_tool_error};
+use tower_agent::compat::AtLimit;
+use tower_agent::compat::{AfterPolicy, OnErrorPolicy, Retries};
 use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{

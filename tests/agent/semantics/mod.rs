@@ -5,7 +5,7 @@ mod bounds;
 mod tools;
 
 use serde_json::{Value, json};
-use tower_agent::agent::LoopSemantics;
+use tower_agent::compat::LoopSemantics;
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::{AgentResponse, Message, ModelResponse, Part, Role, Tool};

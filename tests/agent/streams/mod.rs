@@ -2,6 +2,7 @@
 
 mod attempts;
 mod events;
+mod hooks;
 mod mappers;
 mod pressure;
 mod threads;

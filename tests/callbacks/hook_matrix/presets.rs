@@ -2,8 +2,8 @@
 
 use tower::ServiceExt;
 use tower_agent::call::CallKind;
-use tower_agent::callback::{OnErrorPolicy, RespondScope};
 use tower_agent::compat::CallbackSemantics;
+use tower_agent::compat::{OnErrorPolicy, RespondScope};
 use tower_agent::{AgentRequest, Callbacks, ErrorKind, ModelRequest, RunContext, ToolRequest};
 use tower_layer::Layer;
 

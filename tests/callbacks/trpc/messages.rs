@@ -1,7 +1,8 @@
 //! What the model is shown of a tool's result.
 
 use serde_json::{Value, json};
-use tower_agent::callback::{ToolAnswer, after_tool, before_tool, on_tool_error};
+use tower_agent::agent::ToolAnswer;
+use tower_agent::callback::{after_tool, before_tool, on_tool_error};
 use tower_agent::message::ToolResult;
 use tower_agent::testing::ScriptedModel;
 use tower_agent::{

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
-use tower_agent::callback::RespondScope;
 use tower_agent::callback::{
     self, Bundle, Outcome, after_model, before_model, before_tool, before_tool_async,
     on_model_error, on_tool_error,
 };
+use tower_agent::compat::RespondScope;
 use tower_agent::compat::{CallbackSemantics, Hooks, Semantics};
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};

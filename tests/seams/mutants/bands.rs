@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use tower_agent::callback::{AfterPolicy, CallbackSemantics, HookFailure, OnErrorPolicy};
 use tower_agent::callback::{after_model, before_model, before_tool, on_model_error};
+use tower_agent::compat::{AfterPolicy, CallbackSemantics, HookFailure, OnErrorPolicy};
 use tower_agent::{
     Action, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
     ToolRequest, ToolResponse,

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use tower::{Service, ServiceExt, service_fn};
+use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::LayerInner;
-use tower_agent::callback::{ToolAnswer, before_agent, wrap_model};
+use tower_agent::callback::{before_agent, wrap_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, EndReason, Error, ErrorKind, Interrupt, Message, ModelRequest,

@@ -10,7 +10,8 @@ use crate::threads::{BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::translate::{Translate, TranslateRequest, TranslateResponse};
 use tower_agent::agent::BoxAgent;
 use tower_agent::call::BoxCallService;
-use tower_agent::callback::{Callback, CallbackSemantics, LayerInner, StackBuilder};
+use tower_agent::callback::{Callback, LayerInner, StackBuilder};
+use tower_agent::compat::CallbackSemantics;
 use tower_agent::error::BoxError;
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Action, ArcCallback, Callback, Outcome, Recovery};
+use crate::callback::hook_set::{AFTER, BEFORE, NoHook, ON_ERROR};
+use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Recovery};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
@@ -20,7 +21,7 @@ macro_rules! hooks {
         /// Every hook of every call by its name, for one object that has them together.
         ///
         /// Every method has a default that does nothing, and means what the method of [`Callback`]
-        /// means that it is named after. A [`Bundle`](super::Bundle) is made of one, and an agent
+        /// means that it is named after. A [`Bundle`] is made of one, and an agent
         /// takes it by [`bundle`](crate::AgentBuilder::bundle), each call's hooks as one callback
         /// of that call.
         ///
@@ -72,7 +73,7 @@ macro_rules! hooks {
                     request: &mut $R,
                 ) -> impl Future<Output = Result<Action<$T>>> + Send {
                     let _ = request;
-                    async { Ok(Action::Continue) }
+                    NoHook::<OfHooks<Self>, $R, BEFORE>::new()
                 }
 
                 #[doc = concat!("[`Callback::after`] of ", $call, " calls.")]
@@ -82,7 +83,7 @@ macro_rules! hooks {
                     response: &$T,
                 ) -> impl Future<Output = Result<Action<$T>>> + Send {
                     let _ = (request, response);
-                    async { Ok(Action::Continue) }
+                    NoHook::<OfHooks<Self>, $R, AFTER>::new()
                 }
 
                 #[doc = concat!("[`Callback::on_error`] of ", $call, " calls.")]
@@ -92,7 +93,7 @@ macro_rules! hooks {
                     error: &Error,
                 ) -> impl Future<Output = Result<Recovery<$T>>> + Send {
                     let _ = (request, error);
-                    async { Ok(Recovery::Propagate) }
+                    NoHook::<OfHooks<Self>, $R, ON_ERROR>::new()
                 }
 
                 #[doc = concat!("[`Callback::on_end`] of ", $call, " calls.")]
@@ -222,4 +223,14 @@ hooks! {
 }
 
 /// The hooks of one call, as a callback of that call.
-pub(super) struct OfHooks<H>(pub(super) Arc<H>);
+struct OfHooks<H: ?Sized>(Arc<H>);
+
+impl<H: Hooks> From<H> for Bundle {
+    fn from(hooks: H) -> Self {
+        let hooks = Arc::new(hooks);
+        Self::new()
+            .on_agent(OfHooks(hooks.clone()))
+            .on_model(OfHooks(hooks.clone()))
+            .on_tool(OfHooks(hooks))
+    }
+}

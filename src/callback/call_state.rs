@@ -1,0 +1,357 @@
+use std::sync::Arc;
+
+use super::hook::{hook, name};
+use super::hook_set::HookSet;
+use super::options::{
+    AfterPolicy, BeforePolicy, CallbackSemantics, HookFailure, OnErrorPolicy, RespondScope,
+};
+use super::{Action, ArcCallback, Outcome, Recovery};
+use crate::call::{CallKind, Origin, Request};
+use crate::error::{CallSite, Error, ErrorKind, Result};
+use crate::panic::catch;
+use crate::stream::{CallbackNote, Decision, EventKind};
+
+/// A call inside a band: its request, and what the callbacks say of it, phase by phase.
+pub(super) struct CallState<R: Request> {
+    pub(super) request: R,
+    pub(super) semantics: CallbackSemantics,
+    /// Whether the band stands around the service itself.
+    pub(super) is_inmost: bool,
+    callbacks: Arc<Vec<ArcCallback<R>>>,
+    /// Callbacks are asked from the first on, so those that were are the first few, and of those
+    /// behind them the first few guards.
+    asked: usize,
+    guards_asked: usize,
+}
+
+/// What the `on_error`s decided, if not to fail.
+pub(super) enum Recovered<T> {
+    Retry,
+    Fallback(T),
+}
+
+/// What becomes of the callbacks that a phase has not come to yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// They are asked.
+    Asked,
+    /// They are asked, but only a guard's answers count.
+    Notified,
+    /// The guards among them are asked.
+    Guards,
+}
+
+/// What has been decided so far in a phase.
+struct Phase<T> {
+    answer: Option<Box<T>>,
+    error: Option<Error>,
+    rest: Rest,
+}
+
+impl<T> Phase<T> {
+    fn new(rest: Rest) -> Self {
+        Self { answer: None, error: None, rest }
+    }
+
+    /// The rest are notified. Those that are not asked any more stay so.
+    fn notify_rest(&mut self) {
+        if self.rest == Rest::Asked {
+            self.rest = Rest::Notified;
+        }
+    }
+
+    /// A hook has failed. `Err` if the rest are not asked.
+    fn failed(&mut self, error: Error, failure: HookFailure) -> Result<()> {
+        match failure {
+            HookFailure::Stop => return Err(self.error.take().unwrap_or(error)),
+            HookFailure::NotifyRest => self.notify_rest(),
+            HookFailure::Continue => {}
+        }
+        self.error.get_or_insert(error);
+        Ok(())
+    }
+
+    /// The answer, unless an error beats it.
+    fn settle(self) -> Result<Option<Box<T>>> {
+        self.error.map_or(Ok(self.answer), Err)
+    }
+}
+
+impl<R: Request> CallState<R> {
+    pub(super) fn new(
+        request: R,
+        callbacks: Arc<Vec<ArcCallback<R>>>,
+        semantics: CallbackSemantics,
+        is_inmost: bool,
+    ) -> Self {
+        Self { request, semantics, is_inmost, callbacks, asked: 0, guards_asked: 0 }
+    }
+
+    /// Asks the `before`s; a response is one of theirs.
+    pub(super) async fn before(&mut self, rest: Rest) -> Result<Option<R::Response>> {
+        let mut phase = Phase::new(rest);
+        for index in 0..self.callbacks.len() {
+            if !self.asks(index, phase.rest, HookSet::BEFORE) {
+                continue;
+            }
+            let Self { request, callbacks, .. } = self;
+            let callback = callbacks[index].get();
+            let answer = hook(|| callback.before(request)).await;
+            if self.is_watched() {
+                self.show(index, "before", answer.as_ref().map(Decision::from)).await;
+            }
+            if R::CALL == CallKind::Tool && self.at(index).guards() {
+                self.hold(index, &answer);
+            }
+            match answer {
+                Ok(Action::Continue) => {}
+                // The call is not made: that is all that a guard could want.
+                _ if phase.rest == Rest::Notified => {}
+                Ok(Action::SkipRest) => phase.rest = Rest::Guards,
+                Ok(Action::Respond(_)) if !self.counts(index, "before") => {}
+                Ok(Action::Respond(response)) => {
+                    phase.answer = Some(response);
+                    match self.semantics.before {
+                        BeforePolicy::FirstNotifyRest if phase.rest == Rest::Asked => {
+                            phase.notify_rest();
+                        }
+                        BeforePolicy::First | BeforePolicy::FirstNotifyRest => break,
+                        BeforePolicy::Last => {}
+                    }
+                }
+                Err(error) => {
+                    phase.failed(self.raised(error, index, "before"), self.semantics.failure)?;
+                }
+            }
+        }
+        Ok(phase.settle()?.map(|response| *response))
+    }
+
+    /// A tool call that a guard has interrupted is held until that guard lets it through.
+    fn hold(&self, index: usize, answer: &Result<Action<Box<R::Response>>>) {
+        let context = self.request.context();
+        let name = || name(self.at(index).get());
+        match answer {
+            Err(error) if error.kind() == ErrorKind::Interrupted => context.hold(&name()),
+            Ok(Action::Continue | Action::SkipRest) => context.release(&name()),
+            _ => {}
+        }
+    }
+
+    /// Asks the `after`s, which may replace the response.
+    pub(super) async fn after(&mut self, response: &mut R::Response, rest: Rest) -> Result<()> {
+        let mut phase = Phase::new(rest);
+        for index in 0..self.callbacks.len() {
+            if !self.asks(index, phase.rest, HookSet::AFTER) {
+                continue;
+            }
+            let is_guard = self.at(index).guards();
+            // A guard sees what stands, and what it makes of that is what those behind it see.
+            if is_guard && let Some(answer) = phase.answer.take() {
+                *response = *answer;
+            }
+            let Self { request, callbacks, .. } = self;
+            let callback = callbacks[index].get();
+            let answer = hook(|| callback.after(request, response)).await;
+            if self.is_watched() {
+                self.show(index, "after", answer.as_ref().map(Decision::from)).await;
+            }
+            match answer {
+                Ok(Action::Continue) => {}
+                _ if phase.rest == Rest::Notified && !is_guard => {}
+                Ok(Action::SkipRest) => phase.rest = Rest::Guards,
+                Ok(Action::Respond(_)) if !self.counts(index, "after") => {}
+                Ok(Action::Respond(mut other)) => {
+                    if !self.is_inmost {
+                        if is_guard {
+                            self.request.mark_guarded(&mut other);
+                        }
+                        self.request.mark(&mut other, Some(response), Origin::After);
+                    }
+                    if self.semantics.after == AfterPolicy::Compose || is_guard {
+                        *response = *other;
+                    } else {
+                        phase.answer = Some(other);
+                    }
+                    match self.semantics.after {
+                        AfterPolicy::Compose | AfterPolicy::Last => {}
+                        AfterPolicy::First => phase.rest = Rest::Guards,
+                        AfterPolicy::FirstNotifyRest => phase.notify_rest(),
+                    }
+                }
+                Err(error) => {
+                    let error = self.raised(error, index, "after");
+                    // The run ends; this call has succeeded.
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
+                        phase.rest = Rest::Guards;
+                    } else {
+                        phase.failed(error, self.semantics.failure)?;
+                    }
+                }
+            }
+        }
+        if let Some(answer) = phase.settle()? {
+            *response = *answer;
+        }
+        Ok(())
+    }
+
+    /// Asks the `on_error`s about a failure that is the call's own.
+    pub(super) async fn on_error(
+        &mut self,
+        mut error: Error,
+        may_retry: bool,
+    ) -> Result<Recovered<R::Response>> {
+        let like_after = self.semantics.on_error == OnErrorPolicy::LikeAfter;
+        let several = if like_after { self.semantics.after } else { AfterPolicy::First };
+        let mut phase = Phase::new(Rest::Asked);
+        let mut retries = false;
+        for index in 0..self.callbacks.len() {
+            if !self.asks(index, phase.rest, HookSet::ON_ERROR) {
+                continue;
+            }
+            let is_guard = self.at(index).guards();
+            let Self { request, callbacks, .. } = self;
+            let callback = callbacks[index].get();
+            let answer = hook(|| callback.on_error(request, &error)).await;
+            if self.is_watched() {
+                self.show(index, "on_error", answer.as_ref().map(Decision::from)).await;
+            }
+            match answer {
+                Ok(Recovery::Propagate) => {}
+                _ if phase.rest == Rest::Notified && !is_guard => {}
+                // A hook that has failed beats it, as it beats a response.
+                Ok(Recovery::Retry) if may_retry && phase.error.is_none() => {
+                    (retries, phase.answer) = (true, None);
+                    phase.rest = Rest::Guards;
+                }
+                Ok(Recovery::Retry) => {}
+                Ok(Recovery::Fallback(response)) => {
+                    (retries, phase.answer) = (false, Some(Box::new(response)));
+                    match several {
+                        AfterPolicy::First | AfterPolicy::Compose => phase.rest = Rest::Guards,
+                        AfterPolicy::FirstNotifyRest => phase.notify_rest(),
+                        AfterPolicy::Last => {}
+                    }
+                }
+                // A guard that changes an error has not failed.
+                Ok(Recovery::Fail(other)) if !like_after || is_guard => {
+                    error = self.raised(other, index, "on_error");
+                    if error.is_ending() {
+                        return Err(error);
+                    }
+                }
+                Ok(Recovery::Fail(other)) | Err(other) => {
+                    phase.failed(self.raised(other, index, "on_error"), self.semantics.failure)?;
+                }
+            }
+        }
+        match phase.settle()? {
+            Some(response) => Ok(Recovered::Fallback(*response)),
+            None if retries => Ok(Recovered::Retry),
+            None => Err(error),
+        }
+    }
+
+    /// Tells every callback that was asked how the call has ended.
+    pub(super) fn end(&self, outcome: Outcome<'_, R::Response>) {
+        for (index, callback) in self.callbacks.iter().enumerate() {
+            let was_asked = index < self.asked || index < self.guards_asked && callback.guards();
+            if was_asked && callback.has(HookSet::ON_END) {
+                // It cannot change anything, so neither can its panic.
+                drop(catch(|| callback.get().on_end(&self.request, outcome)));
+            }
+        }
+    }
+
+    /// Whether this hook of the callback at `index` is to run. If the callback lacks it alone, it
+    /// counts as asked all the same, and is told of the call's end.
+    #[inline]
+    fn asks(&mut self, index: usize, rest: Rest, hook: HookSet) -> bool {
+        let callback = &self.callbacks[index];
+        let asked = match rest {
+            Rest::Asked | Rest::Notified => &mut self.asked,
+            Rest::Guards if callback.guards() => &mut self.guards_asked,
+            Rest::Guards => return false,
+        };
+        *asked = (*asked).max(index + 1);
+        callback.has(hook)
+    }
+
+    fn at(&self, index: usize) -> &ArcCallback<R> {
+        &self.callbacks[index]
+    }
+
+    fn is_watched(&self) -> bool {
+        self.request.context().emitter().is_some()
+    }
+
+    /// Shows a hook's decision in the run's stream.
+    async fn show(&self, index: usize, hook: &'static str, decision: Result<Decision, &Error>) {
+        let Some(emitter) = self.request.context().emitter() else { return };
+        let decision = decision.unwrap_or_else(|error| Decision::Failed(error.clone()));
+        let (callback, call) = (name(self.at(index).get()), R::CALL);
+        let name = self.request.name().map(Into::into);
+        let tool_call_id = self.request.context().shared_tool_call_id();
+        let note = CallbackNote { callback, hook, call, name, tool_call_id, decision };
+        let note = EventKind::Callback(Arc::new(note));
+        match hook {
+            "before" => emitter.tell(note).await,
+            // The call has been made. If it were dropped while its reader is slow, what it has done
+            // would be lost.
+            _ => emitter.note(note),
+        }
+    }
+
+    /// Whether this callback's response counts in this hook.
+    fn counts(&self, index: usize, hook: &'static str) -> bool {
+        if self.at(index).guards() {
+            return true;
+        }
+        let counts = match self.semantics.respond {
+            RespondScope::Everywhere => true,
+            RespondScope::AfterModel => hook == "after" && R::CALL == CallKind::Model,
+        };
+        if !counts {
+            let call = R::CALL;
+            tracing::warn!(%call, hook, "a response counts in the `after` of a model call alone");
+        }
+        counts
+    }
+
+    /// An error of a hook, with the names of the call, the callback and the hook.
+    fn raised(&self, error: Error, index: usize, hook: &'static str) -> Error {
+        let error = self.name_call(error.by(|| name(self.at(index).get()), hook));
+        let context = self.request.context();
+        match hook {
+            "after" => context.latch_answered::<R>(&error),
+            _ => context.latch::<R>(&error),
+        }
+        error
+    }
+
+    pub(super) fn name_call(&self, error: Error) -> Error {
+        error.in_call(|| CallSite::of(&self.request))
+    }
+}
+
+impl<T> From<&Action<T>> for Decision {
+    fn from(action: &Action<T>) -> Self {
+        match action {
+            Action::Continue => Self::Continue,
+            Action::SkipRest => Self::SkipRest,
+            Action::Respond(_) => Self::Respond,
+        }
+    }
+}
+
+impl<T> From<&Recovery<T>> for Decision {
+    fn from(recovery: &Recovery<T>) -> Self {
+        match recovery {
+            Recovery::Propagate => Self::Propagate,
+            Recovery::Fail(_) => Self::Fail,
+            Recovery::Retry => Self::Retry,
+            Recovery::Fallback(_) => Self::Fallback,
+        }
+    }
+}
