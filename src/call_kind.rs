@@ -1,18 +1,18 @@
-//! Which call, and where its answer came from.
+//! The kinds of calls, and the origins of responses.
 
 use std::fmt;
 
-/// Which of an agent's calls a request is.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallKind {
-    /// The agent loop, or an agent made of agents.
+    /// A call of an agent or a team.
     Agent,
-    /// One call of a model.
+    /// A call of a model.
     Model,
-    /// One call of a tool.
+    /// A call of a tool.
     Tool,
-    /// A call defined outside this crate, by its name.
+    /// A call defined outside this crate, by name.
     Other(&'static str),
 }
 
@@ -27,17 +27,17 @@ impl fmt::Display for CallKind {
     }
 }
 
-/// Where a response came from.
+/// The origin of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// The service at the bottom of the stack made it.
+    /// The innermost service returned it.
     #[default]
     Service,
-    /// A `before` answered in the service's place.
+    /// A `before` responded instead of the service.
     Before,
-    /// An `after` replaced what the service said.
+    /// An `after` replaced the service's response.
     After,
-    /// An `on_error` answered for a call that had failed.
+    /// An `on_error` responded for a failed call.
     Fallback,
 }

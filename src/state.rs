@@ -1,4 +1,4 @@
-//! A session's state, and how it changes.
+//! A session's state and its changes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use crate::lock::lock;
 
-/// A session's state: a JSON object, given with the request and returned with the response.
+/// A session's state: a JSON object that is passed with the request and returned with the response.
 ///
-/// A handle: clones show the same state. Everything in a run shares it, sub-agents included.
+/// Clones share one state. It is shared by everything in a run, sub-agents included.
 ///
 /// ```
 /// use serde_json::json;
@@ -30,23 +30,23 @@ pub struct State(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     now: Map<String, Value>,
-    /// What changed since the run began, with what was there then.
+    /// The keys changed since the run started, with their original values.
     before: BTreeMap<String, Option<Value>>,
-    /// What the streams that watch have not told.
+    /// The changes that streams have not emitted.
     watchers: Vec<Weak<Untold>>,
 }
 
-/// The changes of a state that a stream has not told.
+/// The changes of a state that a stream has not emitted.
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     is_some: AtomicBool,
     changes: Mutex<BTreeMap<String, Change>>,
 }
 
-/// What has become of one key.
+/// The change of one key.
 #[derive(Debug)]
 struct Change {
-    /// Whether the key was there when the stream was last told.
+    /// Whether the key existed when the stream last emitted the state.
     was_there: bool,
     now: Option<Value>,
 }
@@ -61,10 +61,10 @@ impl Untold {
         self.is_some.store(true, Ordering::Release);
     }
 
-    /// The changes since this was last asked.
+    /// Returns the changes since the last call.
     #[inline]
     pub(crate) fn take(&self) -> Option<StateDelta> {
-        // Nearly always there is nothing, and this is asked before every event.
+        // Usually there is none, and this is checked before every event.
         if !self.is_some.load(Ordering::Acquire) {
             return None;
         }
@@ -83,7 +83,7 @@ impl Untold {
 }
 
 impl Inner {
-    /// Notes for the streams that watch what becomes of a key.
+    /// Records a change of a key for the streams.
     fn note(&mut self, key: &str, was_there: bool, now: impl Fn() -> Option<Value>) {
         self.watchers.retain(|untold| {
             let untold = untold.upgrade();
@@ -92,25 +92,25 @@ impl Inner {
     }
 }
 
-/// How a state differs from what it was before, by top-level key: in a response, from what the run
-/// began with; in a stream, from what was last told.
+/// The difference between two states, by top-level key: in a response, from the start of the run;
+/// in a stream, from the last event about the state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StateDelta {
-    /// Keys with another value than before, or with their first.
+    /// Keys with a new value.
     pub set: Map<String, Value>,
-    /// Keys that are gone.
+    /// Removed keys.
     pub removed: Vec<String>,
 }
 
 impl StateDelta {
-    /// Whether nothing differs.
+    /// Returns whether there is no difference.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.removed.is_empty()
     }
 
-    /// Makes the same changes to a copy of the state.
+    /// Applies the changes to a copy of the state.
     ///
     /// ```
     /// use serde_json::json;
@@ -129,7 +129,7 @@ impl StateDelta {
 }
 
 impl State {
-    /// The value under `key`.
+    /// Returns the value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         lock(&self.0).now.get(key).cloned()
@@ -146,7 +146,7 @@ impl State {
         inner.before.entry(key).or_insert(old);
     }
 
-    /// Forgets the value under `key` and returns it.
+    /// Removes the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
         let mut inner = lock(&self.0);
         let old = inner.now.remove(key)?;
@@ -155,10 +155,10 @@ impl State {
         Some(old)
     }
 
-    /// Changes the value under `key` in place, `null` if there is none yet, and returns what
-    /// `change` returns. No other change comes in between.
+    /// Changes the value under `key` in place, which starts as `null`, and returns the result of
+    /// `change`. The change is atomic.
     ///
-    /// `change` must not use the state itself.
+    /// `change` must not access the state itself.
     pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
         let key = key.into();
         let mut inner = lock(&self.0);
@@ -178,7 +178,7 @@ impl State {
         lock(&self.0).now.is_empty()
     }
 
-    /// Forgets what stands under the keys of which `is_gone` says so.
+    /// Removes the keys for which `is_gone` returns `true`.
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
         let keys: Vec<String> = {
             let inner = lock(&self.0);
@@ -189,31 +189,31 @@ impl State {
         }
     }
 
-    /// A copy of the whole state.
+    /// Returns a copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
         lock(&self.0).now.clone()
     }
 
-    /// A run begins: from here on changes count.
+    /// Starts a run: from here on changes are recorded.
     pub(crate) fn begin(&self) {
         lock(&self.0).before.clear();
     }
 
-    /// The whole, from which on changes are noted for a stream.
+    /// Returns the whole state, after which changes are recorded for a stream.
     pub(crate) fn watch(&self, untold: &Arc<Untold>) -> Map<String, Value> {
         let mut inner = lock(&self.0);
         inner.watchers.push(Arc::downgrade(untold));
         inner.now.clone()
     }
 
-    /// A stream is over that may have watched.
+    /// Ends the recording for a stream.
     pub(crate) fn unwatch(&self, untold: &Arc<Untold>) {
         let untold = Arc::as_ptr(untold);
         lock(&self.0).watchers.retain(|watcher| watcher.as_ptr() != untold);
     }
 
-    /// What changed since the run began.
+    /// Returns the changes since the run started.
     #[must_use]
     pub fn delta(&self) -> StateDelta {
         let inner = lock(&self.0);

@@ -24,9 +24,9 @@ use crate::stream::{EventEmitter, EventKind};
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
 ///
-/// It is a `Service<AgentRequest>` that is always ready and cheap to clone; runs on one agent do
-/// not wait for one another unless a layer makes them. Tower layers stack around it as around any
-/// service.
+/// It is a `Service<AgentRequest>` that is always ready and cheap to clone. Concurrent runs of one
+/// agent do not wait for one another, unless a layer makes them. Tower layers wrap it like any
+/// other service.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -80,24 +80,24 @@ pub(super) struct AgentInner {
 }
 
 impl Agent {
-    /// Builds an agent around a model.
+    /// Creates a builder for an agent with this model.
     pub fn builder(model: impl ModelService) -> AgentBuilder {
         AgentBuilder::new(model)
     }
 
-    /// A team whose members take turns: each goes on with the conversation as those before it
-    /// left it. See [`TeamBuilder`].
+    /// Creates a team whose members run in turn: each continues the conversation of those before
+    /// it. See [`TeamBuilder`].
     pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
         TeamBuilder::sequential(name.into())
     }
 
-    /// A team whose members all answer the same conversation at the same time. See
+    /// Creates a team whose members respond to the same conversation in parallel. See
     /// [`TeamBuilder`].
     pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
         TeamBuilder::parallel(name.into())
     }
 
-    /// A team whose members take turns, round after round, `max_rounds` times at most. See
+    /// Creates a team whose members run in turn, for at most `max_rounds` rounds. See
     /// [`TeamBuilder`].
     pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
         TeamBuilder::repeat(name.into(), max_rounds)
@@ -107,7 +107,7 @@ impl Agent {
         Self(Arc::new(composed))
     }
 
-    /// Calls the agent for a team: its future, and the context in which it runs.
+    /// Calls the agent for a team; returns its context and its future.
     pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
         let checked = self.0.check(&request);
         let (request, open) = self.0.enter(request, RunContext::enter_member);
@@ -115,47 +115,47 @@ impl Agent {
         (context, ResponseFuture(Box::pin(run(self.0.clone(), request, open, checked))))
     }
 
-    /// The tools that guards around this agent may name.
+    /// Returns the tools that guards around this agent may name.
     pub(super) fn known_tools(&self) -> &BTreeSet<Arc<str>> {
         &self.0.known_tools.all
     }
 
-    /// Runs the agent: `agent.run("text").await`, or a whole [`AgentRequest`].
+    /// Runs the agent: `agent.run("text").await`, or with an [`AgentRequest`].
     ///
     /// Dropping the future cancels the run.
     ///
     /// # Errors
     ///
-    /// The first error that no callback or layer recovered, an abort, or a cancellation; with the
-    /// [checkpoint](Error::checkpoint) to go on from.
+    /// Fails with the first error that no callback or layer recovered, with an abort, or with a
+    /// cancellation. The error has the [checkpoint](Error::checkpoint) to resume from.
     pub fn run(&self, request: impl Into<AgentRequest>) -> ResponseFuture {
         self.clone().call(request.into())
     }
 
-    /// Runs the agent, and shows what it does while it does it.
+    /// Runs the agent and returns a stream of its events.
     pub fn stream(&self, request: impl Into<AgentRequest>) -> RunStream {
         RunStream::new(self.clone(), request.into())
     }
 
-    /// The agent's name.
+    /// Returns the agent's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What the agent is for, as other agents' models are told; empty unless it was said.
+    /// Returns the description that the models of other agents read; empty by default.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.0.description
     }
 
-    /// What each call passes through, from the outside in.
+    /// Returns the callbacks and layers around each call, from the outside in.
     #[must_use]
     pub fn explain(&self) -> &Explanation {
         &self.0.explanation
     }
 
-    /// The same inside other agents, which have this for it.
+    /// Returns the same for an agent inside others, which add callbacks.
     pub(super) fn explain_in(&self, around: &context::Carried) -> Explanation {
         self.0.outline.explain(around)
     }
@@ -180,12 +180,12 @@ impl Service<AgentRequest> for Agent {
     }
 }
 
-/// How many bytes of a run's id there may be.
+/// The maximum length of a run id in bytes.
 const MAX_RUN_ID: usize = 1024;
 
 impl AgentInner {
-    /// Fails where the request cannot be part of its run, or a guard names a tool that should come
-    /// with the run and does not.
+    /// Fails if the request cannot be part of its run, or a guard names a tool that the run should
+    /// provide and does not.
     fn check(&self, request: &AgentRequest) -> Result<()> {
         if let Some(misfit) = request.context().misfit() {
             return Err(misfit.clone());
@@ -193,9 +193,7 @@ impl AgentInner {
         request.context().nesting().check()?;
         let length = request.context().run_id().len();
         if length > MAX_RUN_ID {
-            let message = format!(
-                "the run's id is {length} bytes long, and may be {MAX_RUN_ID}: every event has it"
-            );
+            let message = format!("the run id is {length} bytes long; the maximum is {MAX_RUN_ID}");
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         let of_run = request.extensions().get::<OfRun>();
@@ -203,8 +201,8 @@ impl AgentInner {
         self.known_tools.check_run(&named, request.tools())
     }
 
-    /// The request in the agent's own part of the run, with what that carries; and the
-    /// conversation that is open while it runs, unless the agent goes on with its caller's.
+    /// Returns the request in the agent's own part of the run, with the data that it carries, and
+    /// the open conversation, unless the agent continues its caller's.
     fn enter(
         &self,
         mut request: AgentRequest,
@@ -221,7 +219,7 @@ impl AgentInner {
         let context = context.nested(self.max_nesting);
         let (context, open) = match request.joins_at() {
             Some(at) => (context.joining(caller, at), None),
-            // A layer around the loop of an agent gives the agent's own request to another.
+            // A layer around an agent's loop passes the agent's own request to another agent.
             None if request.record().is(caller.record()) => (context.replacing(caller), None),
             None => {
                 let (record, open) = request.record().open(request.messages());
@@ -236,7 +234,7 @@ impl AgentInner {
     }
 }
 
-/// `checked` is whether it may begin.
+/// `checked` says whether the run may start.
 async fn run(
     agent: Arc<AgentInner>,
     request: AgentRequest,
@@ -255,8 +253,8 @@ async fn run(
     result
 }
 
-/// A future on the heap. Agents run inside one another, as many as the stack holds: a function of
-/// its own makes the future, so that no room for it is kept on the stack while it runs.
+/// Returns a boxed future. Agents are nested as deeply as the stack allows: a separate function
+/// creates the future, so that the stack reserves no space for it while it runs.
 #[inline(never)]
 pub(super) fn boxed<'a, F>(make: impl FnOnce() -> F) -> BoxFuture<'a, F::Output>
 where
@@ -265,7 +263,7 @@ where
     Box::pin(make())
 }
 
-/// Shows how an agent that was seen to start has finished.
+/// Emits the end of an agent whose start was emitted.
 async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>) {
     if let Ok(response) = result {
         emitter.answered(response.new_messages()).await;
@@ -279,7 +277,7 @@ async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>
     emitter.tell(EventKind::AgentFinished { interrupts, error }).await;
 }
 
-/// Shows that an agent that was seen to start has been dropped.
+/// Emits the end of an agent that was dropped, if its start was emitted.
 fn dropped(emitter: &EventEmitter) {
     emitter.failed();
     let error = Some(Error::new(ErrorKind::Cancelled, "the agent's call was dropped"));
@@ -299,7 +297,7 @@ async fn answer(
     let (stack, asked) = (agent.stack.clone(), request.clone());
     let result = until_cancelled(&context, boxed(|| stack.oneshot(request))).await;
     let result = settle(&context, &asked, result).map(|mut response| {
-        // A layer's answer, or none at all, has no place in the run yet.
+        // The response of a layer, or its absence, is not part of the run yet.
         asked.mark(&mut response, None, Origin::Service);
         response
     });
@@ -307,7 +305,7 @@ async fn answer(
     if context.has_opened() { kept(&context, result) } else { result }
 }
 
-/// The result of an agent that has opened its record, with what has been done.
+/// Adds the progress of an agent that has opened its record to its result.
 fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
     match result {
         Ok(response) => {
@@ -338,16 +336,15 @@ async fn until_cancelled(
     done.unwrap_or_else(|| cancelled("the run's token was cancelled"))
 }
 
-/// Callbacks given with a run.
+/// Callbacks for one run.
 #[derive(Clone)]
 struct OfRun(Bundle);
 
 impl AgentRequest {
-    /// The same request with callbacks for its run, inside those that agents have of their own.
+    /// Adds callbacks for this run, inside those of the agents.
     ///
-    /// They travel with the run, to sub-agents and agents as tools too. Unless they have
-    /// [semantics](Bundle::with_semantics) of their own, those of the agent that is asked are
-    /// theirs.
+    /// They apply to sub-agents and agents used as tools as well. Unless they have
+    /// [semantics](Bundle::with_semantics) of their own, they follow those of the called agent.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let mut all = callbacks.into();
@@ -359,7 +356,7 @@ impl AgentRequest {
     }
 }
 
-/// The result of a run, whatever the layers made of an ending that was latched in it.
+/// Returns the result of a run; a recorded ending takes precedence over the result of layers.
 fn settle(
     context: &RunContext,
     asked: &AgentRequest,

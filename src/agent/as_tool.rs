@@ -10,23 +10,23 @@ use crate::tool::{Tool, ToolRequest, ToolResponse};
 
 #[derive(Deserialize, JsonSchema)]
 struct Arguments {
-    /// What to ask, with all that is needed to answer.
+    /// The question, with all information that is needed to answer it.
     request: String,
 }
 
 impl Agent {
-    /// This agent as a tool of another: its name is the tool's, and the text of its answer the
-    /// tool's value.
+    /// Converts this agent to a tool for another agent, with this agent's name. The text of its
+    /// final message is the tool's value.
     ///
-    /// It works within the caller's run, on a conversation of its own that begins with the
-    /// tool's one argument, `request`. Its own callbacks run, and then the caller's `after_tool`.
-    /// An error is the tool's error, of the same kind. An abort inside ends the whole run with
-    /// its type and the path to where it began. When it is interrupted, so is the caller, with
-    /// everything that it waits for.
+    /// It runs within the caller's run, on its own conversation, which starts with the tool's one
+    /// argument, `request`. Its own callbacks run, and then the caller's `after_tool`. An error
+    /// becomes the tool's error, with the same kind. An abort inside ends the whole run and keeps
+    /// its type and the path to its origin. If it is interrupted, the caller is interrupted too,
+    /// with all its interrupts.
     ///
-    /// The caller's [`Checkpoint`](crate::Checkpoint) has its conversation, also when the run
-    /// failed around it or was dropped, and a run that resumes goes on with that. One that has the
-    /// caller's messages alone asks it again from the start.
+    /// The caller's [`Checkpoint`](crate::Checkpoint) contains its conversation, also after a
+    /// failed or dropped run, and a resumed run continues it. A run with only the caller's messages
+    /// starts it over.
     ///
     /// ```
     /// use serde_json::json;

@@ -3,42 +3,40 @@ use std::sync::Arc;
 
 use crate::tool::InvalidTool;
 
-/// The agent cannot be built as described.
+/// The agent cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Two tools have the same name, or a provider would refuse one.
+    /// Two tools have the same name, or a provider would reject one.
     #[error(transparent)]
     Tool(#[from] InvalidTool),
-    /// The agent's name cannot stand in a path.
-    #[error("an agent cannot be named `{0}`: a name is not empty and has no `/`")]
+    /// The agent's name is invalid.
+    #[error("invalid agent name `{0}`: a name must not be empty or contain `/`")]
     Name(Arc<str>),
-    /// No tool could ever run.
-    #[error("`tool_concurrency` is 0, so no tool could ever run; let it be 1 at least")]
+    /// `tool_concurrency` is 0.
+    #[error("`tool_concurrency` must be at least 1")]
     NoToolConcurrency,
     /// Two members of a team, or two sub-agents, have the same name.
-    #[error("there are two agents named `{0}` in one place; give one of them another name")]
+    #[error("duplicate agent name `{0}`; rename one of the agents")]
     DuplicateAgent(Arc<str>),
     /// A callback or a layer names a tool that does not exist.
     #[error(
-        "`{by}` is for a tool `{tool}`, which does not exist; there {}; name a tool that comes with \
-         a run by `tools_of_runs`",
-        if .known.is_empty() { "are no tools".into() } else { format!("are: {}", .known.join(", ")) }
+        "`{by}` names tool `{tool}`, which does not exist; {}; declare tools that come with a run \
+         with `tools_of_runs`",
+        if .known.is_empty() { "there are no tools".into() } else { format!("available tools: {}", .known.join(", ")) }
     )]
     UnknownTool {
-        /// The callback or the layer.
+        /// The name of the callback or layer.
         by: Cow<'static, str>,
         /// The tool that it names.
         tool: Arc<str>,
-        /// The tools that there are.
+        /// The existing tools.
         known: Vec<Arc<str>>,
     },
-    /// A team of nobody.
-    #[error("the team `{0}` has no members; add them with `agent`")]
+    /// The team has no members.
+    #[error("team `{0}` has no members; add them with `agent`")]
     NoMembers(Arc<str>),
-    /// A team that repeats nothing.
-    #[error(
-        "the team `{0}` repeats for 0 rounds, so no member could ever run; let it be 1 at least"
-    )]
+    /// The team has no rounds.
+    #[error("team `{0}` must have at least 1 round")]
     NoRounds(Arc<str>),
 }

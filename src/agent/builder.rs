@@ -29,11 +29,11 @@ use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService, BoxAgent};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
 
-/// Composes an agent; [`Agent::builder`] makes it.
+/// Builds an agent; created by [`Agent::builder`].
 ///
-/// Each call has a stack of its own: `on_model` and `model_layer` for the model, `on_tool` and
-/// `tool_layer` for the tools, `on_agent` and `agent_layer` for the whole. In each, what is
-/// registered first is outermost; callbacks registered next to one another form one band.
+/// Each call has its own stack: `on_model` and `model_layer` for the model, `on_tool` and
+/// `tool_layer` for the tools, `on_agent` and `agent_layer` for the agent itself. In each, the
+/// first registered is outermost; neighbouring callbacks form one band.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct AgentBuilder {
     name: Arc<str>,
@@ -60,10 +60,10 @@ pub struct AgentBuilder {
     inmost_tool: Callbacks<ToolRequest>,
 }
 
-/// Puts the model inside the callbacks that stand around it itself.
+/// Wraps the model in the callbacks directly around it.
 type MakeModel = dyn FnOnce(Callbacks<ModelRequest>) -> BoxModel + Send;
 
-/// A name stands in a path.
+/// Checks that a name can be part of a path.
 pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
     if name.is_empty() || name.contains('/') {
         return Err(BuildError::Name(name.clone()));
@@ -71,7 +71,7 @@ pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// No two agents in one place have one name.
+/// Checks that no two of these agents have the same name.
 pub(super) fn check_members(members: &[Agent]) -> Result<(), BuildError> {
     let mut names = HashSet::new();
     match members.iter().find(|member| !names.insert(member.name())) {
@@ -111,57 +111,58 @@ impl AgentBuilder {
         }
     }
 
-    /// Names the agent in contexts, errors and traces; `agent` unless told.
+    /// Sets the agent's name, used in contexts, errors and traces. Defaults to `"agent"`.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Says what the agent is for, to the models of agents that may hand over to it.
+    /// Sets the description, for the models of agents that may transfer to this one.
     pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
         self.description = description.into();
         self
     }
 
-    /// What the model is told before every conversation: the system prompt.
+    /// Sets the system prompt.
     pub fn instructions(mut self, instructions: impl Into<Arc<str>>) -> Self {
         self.instructions = Some(instructions.into());
         self
     }
 
-    /// How the model should answer; a request's own settings win.
+    /// Sets the settings of model calls; a request's own settings override them.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Offers a tool.
+    /// Adds a tool.
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Offers tools.
+    /// Adds several tools.
     pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
         self.tools.extend(tools);
         self
     }
 
-    /// Names tools that come with a [run](AgentRequest::with_tools), such as a front end's, so
-    /// that guards of this agent can name them. A run that lacks one that a guard names fails as
-    /// it begins, as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    /// Declares tools that are added for each [run](AgentRequest::with_tools), such as a client's,
+    /// so that guards of this agent can name them. If a guard names a tool that the run does not
+    /// provide, the run fails at its start with an
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     pub fn tools_of_runs(mut self, names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         self.tools_of_runs.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Lets the model hand the conversation over to another agent.
+    /// Lets the model transfer the conversation to another agent.
     ///
-    /// The model is offered a tool `transfer_to_agent`, which passes through the tool callbacks
-    /// like any other: a `before_tool` that answers in its place blocks it, and so does an
-    /// `after_tool` that puts another answer in its place. Once it has run, the sub-agent goes on
-    /// with the conversation after that turn, within the same run, and its answer ends this
-    /// agent; `after_agent` sees what both have said.
+    /// The model receives a tool `transfer_to_agent`, which passes through the tool callbacks like
+    /// any other: a `before_tool` that responds blocks it, and so does an `after_tool` that
+    /// replaces its result. After the tool has run, the sub-agent continues the conversation after
+    /// that turn, within the same run, and its response ends this agent; `after_agent` sees the
+    /// messages of both.
     ///
     /// ```
     /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
@@ -183,18 +184,18 @@ impl AgentBuilder {
         self
     }
 
-    /// How many model calls a run may make; 25 unless told.
+    /// Sets the maximum number of model calls of a run. Defaults to 25.
     pub fn max_iterations(mut self, max: u32) -> Self {
         self.max_iterations = max;
         self
     }
 
-    /// Sets how many agents may be at work inside this one and one another: as tools, as sub-agents
-    /// that take over, as members of teams. Defaults to 10 for the agent that is called first.
+    /// Sets how deeply agents may be nested inside this one: as tools, as sub-agents after a
+    /// transfer, as members of teams. Defaults to 10 for the agent that is called first.
     ///
-    /// What the agents around it allow holds as well, so the limit of the whole tree is set on its
-    /// root. One agent more fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); where it is a
-    /// tool, that is the tool's error, of which the model is told. A call of an agent in a tool or a
+    /// Limits of outer agents apply as well, so set the limit of the whole tree on its root. An
+    /// agent beyond the limit fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); if it is a
+    /// tool, that is the tool's error, which the model reads. An agent called in a tool or a
     /// callback counts if it is part of the run, by
     /// [`with_context`](crate::AgentRequest::with_context).
     pub fn max_nesting(mut self, max: u32) -> Self {
@@ -202,23 +203,23 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets how the agent answers what frameworks answer differently, for all its callbacks and
-    /// for the agents in it that have no semantics of their own. Defaults to the semantics of the
-    /// agent that contains this one, and to [`Semantics::default`] for one that is called itself.
+    /// Sets the compatibility semantics for this agent's callbacks and loop, and for sub-agents
+    /// without their own. Defaults to the semantics of the agent that contains this one, and
+    /// otherwise to [`Semantics::default`].
     pub fn semantics(mut self, semantics: Semantics) -> Self {
         self.semantics = Some(semantics);
         self
     }
 
-    /// How many tool calls of one turn run at a time; 8 unless told. Their answers keep the order
-    /// of the calls.
+    /// Sets how many tool calls of one turn run in parallel. Defaults to 8. The results keep the
+    /// order of the calls.
     pub fn tool_concurrency(mut self, limit: usize) -> Self {
         self.tool_concurrency = limit;
         self
     }
 
-    /// Ends a run as [`EndReason::StopCondition`](crate::EndReason::StopCondition) when `stop` says so of a turn whose
-    /// tools have run.
+    /// Stops the run after a turn with tool calls if `stop` returns `true`. The run then ends with
+    /// [`EndReason::StopCondition`](crate::EndReason::StopCondition).
     ///
     /// ```
     /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
@@ -236,13 +237,13 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a callback for model calls.
+    /// Adds a callback for model calls.
     pub fn on_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
         self.model_stack.callback(callback);
         self
     }
 
-    /// Registers a layer for model calls. What is registered after it is inside it.
+    /// Adds a layer for model calls. What is registered after it is inside it.
     pub fn model_layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<LayerInner<ModelRequest>, Service: ModelService> + Send + 'static,
@@ -251,13 +252,13 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a callback for tool calls.
+    /// Adds a callback for tool calls.
     pub fn on_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
         self.tool_stack.callback(callback);
         self
     }
 
-    /// Registers a layer for tool calls. What is registered after it is inside it.
+    /// Adds a layer for tool calls. What is registered after it is inside it.
     pub fn tool_layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<LayerInner<ToolRequest>, Service: ToolService> + Send + 'static,
@@ -266,13 +267,13 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a callback for the agent itself.
+    /// Adds a callback for calls of the agent itself.
     pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
         self.agent_stack.callback(callback);
         self
     }
 
-    /// Registers a layer for the agent itself. What is registered after it is inside it.
+    /// Adds a layer for calls of the agent itself. What is registered after it is inside it.
     pub fn agent_layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<LayerInner<AgentRequest>, Service: AgentService> + Send + 'static,
@@ -281,11 +282,12 @@ impl AgentBuilder {
         self
     }
 
-    /// Decides what the model is shown of a tool's answer, after every callback and layer. One
-    /// function does; the last one given stands.
+    /// Sets the function that decides which messages the model receives for a tool result. It runs
+    /// after every callback and layer; a later function replaces it.
     ///
-    /// It may show several messages, pictures included. Where none of them answers the call, the
-    /// default does so before them. A failure is what the model is told instead.
+    /// It may return several messages, including images. If none of them is a result of the call,
+    /// the default message is added before them. It does not run for failures, which the model
+    /// reads instead.
     ///
     /// ```
     /// use tower_agent::{Message, Part};
@@ -313,19 +315,19 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets what the model reads when a tool fails, in the place of the error's kind and message,
-    /// which may tell of a database or of secrets. Defaults to the error's kind and message.
+    /// Sets the text that the model reads when a tool fails, for tools whose errors may reveal
+    /// internals or secrets. Defaults to the error's kind and message.
     ///
-    /// It is for every tool that has none of [its own](Tool::failure_message), and for what layers
-    /// and callbacks fail a call with. `on_tool_error` and the log, as a `tracing` warning, have the
-    /// whole error. That there is no such tool, or what is wrong with its arguments, the model reads
-    /// all the same. Agents that work for this one have their own setting.
+    /// It applies to every tool without [its own](Tool::failure_message), and to errors of layers
+    /// and callbacks. `on_tool_error` and the log, as a `tracing` warning, receive the full error.
+    /// Errors about unknown tools and invalid arguments are always shown to the model. Sub-agents
+    /// have their own setting.
     pub fn tool_failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.tool_failure_message = Some(message.into());
         self
     }
 
-    /// Registers a bundle: its callbacks for each call, after those registered before.
+    /// Adds a bundle: its callbacks for each call, after those registered before.
     pub fn bundle(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
         self.agent_stack.callbacks(bundle.agent());
@@ -336,26 +338,27 @@ impl AgentBuilder {
         self
     }
 
-    /// Registers a bundle for this agent and all agents that work for it: sub-agents and agents as
-    /// tools. In each it stands around everything of the agent's own, unless the
+    /// Adds a bundle for this agent and all its sub-agents, including agents used as tools. In each
+    /// agent it is placed around everything of the agent's own, unless the
     /// [semantics](crate::compat::Globals) put it first in every phase.
     pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self
     }
 
-    /// Composes the agent.
+    /// Builds the agent.
     ///
-    /// Guards of this crate that stand in an order known to be bad, and retries around tools that
-    /// are never called twice, are warned of through `tracing`. It sees what is registered as
-    /// itself, in a `ServiceBuilder`'s stack, or around a model of a
-    /// [`Fallback`](crate::middleware::fallback::Fallback); not what is boxed, and nobody else's.
+    /// It logs a `tracing` warning about middleware of this crate in an order that is known to be
+    /// wrong, and about retries around tools that are never retried. It sees what is registered
+    /// directly, in a `ServiceBuilder` stack, or around a model of a
+    /// [`Fallback`](crate::middleware::fallback::Fallback); it does not see into boxes or other
+    /// layers.
     ///
     /// # Errors
     ///
-    /// When two tools or two sub-agents have one name, a provider would refuse a tool, the agent's
-    /// name cannot stand in a path, no tool could run, or a callback or a layer names a tool that
-    /// does not exist.
+    /// Fails if two tools or two sub-agents have the same name, a provider would reject a tool, the
+    /// agent's name is invalid, no tool could run, or a callback or a layer names a tool that does
+    /// not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.sub_agents)?;
@@ -413,7 +416,7 @@ impl AgentBuilder {
         }))
     }
 
-    /// Warns of guards in an order that is known to be bad.
+    /// Warns about middleware in an order that is known to be wrong.
     fn lint(&self) {
         let global = &self.global;
         let model = global.model().type_names().chain(self.model_stack.type_names());

@@ -4,11 +4,11 @@ use crate::callback::made_of;
 use crate::tool::{Tool, ToolRequest};
 use crate::type_name::{services_inside, shorten};
 
-/// The composed agent, as an onion read from the outside in.
+/// The structure of an agent, from the outside in.
 ///
-/// Its `Display` lists what each call passes through, in order, indented by one step for each
-/// thing that wraps the next: the names of a band's callbacks on one line, a layer in brackets.
-/// Agents inside it are shown as they are there, with the callbacks of the whole tree.
+/// Its `Display` lists the callbacks and layers around each call in order, indented by one step for
+/// each wrapper: the names of a band's callbacks on one line, a layer in brackets. Agents inside it
+/// are listed in place, with the callbacks of the whole tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Depth and text.
@@ -24,7 +24,7 @@ impl Explanation {
         self.lines.push((depth, text.into()));
     }
 
-    /// Lines for a stack; returns the depth inside it.
+    /// Adds lines for a stack; returns the depth inside it.
     pub(super) fn stack(&mut self, depth: usize, parts: Vec<Vec<String>>) -> usize {
         let inside = depth + parts.len();
         for (level, names) in parts.into_iter().enumerate() {
@@ -35,7 +35,7 @@ impl Explanation {
 }
 
 impl Explanation {
-    /// Lines for a service by its type: the layers around it, and the models it chooses from.
+    /// Adds lines for a service by its type: the layers around it, and the models of a fallback.
     pub(super) fn service(&mut self, depth: usize, type_name: &'static str) {
         let name = shorten(type_name);
         match services_inside(type_name)[..] {
@@ -53,7 +53,7 @@ impl Explanation {
         }
     }
 
-    /// Lines for a tool inside its layers.
+    /// Adds lines for a tool inside its layers.
     pub(super) fn tool(&mut self, depth: usize, tool: &Tool) {
         let layers = tool.layers().iter();
         let names = layers.flat_map(|it| made_of::<ToolRequest>(&*it.layer, it.type_name).1);
@@ -61,7 +61,7 @@ impl Explanation {
         self.line(inside, tool.declaration().name());
     }
 
-    /// The lines of what is inside.
+    /// Adds the lines of an inner agent.
     pub(super) fn nest(&mut self, depth: usize, inside: &Self) {
         let lines = inside.lines.iter();
         self.lines.extend(lines.map(|(level, text)| (depth + level, text.clone())));

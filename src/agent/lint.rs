@@ -1,14 +1,14 @@
-//! What stands in an order that is known to be bad.
+//! Warns about middleware in an order that is known to be wrong.
 //!
-//! Types are known by their names, so it sees only this crate's own guards: registered as
-//! themselves, in a `ServiceBuilder`'s stack, and around the models of a `Fallback`; not in a box,
-//! nor a layer of anybody else's.
+//! Types are recognised by name, so it sees only this crate's own middleware: registered directly,
+//! in a `ServiceBuilder` stack, or around the models of a `Fallback`; not inside boxes or other
+//! layers.
 
 use crate::call::CallKind;
 use crate::tool::{Effect, Tool};
 use crate::type_name::{layers, services_inside, shorten};
 
-/// A guard that should not stand outside another one around this call, and why.
+/// Middleware that should not be outside another one around this call, and why.
 struct Rule {
     call: CallKind,
     outer: &'static str,
@@ -21,33 +21,33 @@ const RULES: [Rule; 4] = [
         call: CallKind::Model,
         outer: "budget",
         inner: "retry",
-        why: "the budget counts a call once, whatever the attempts inside it cost; register it \
-              after the retry",
+        why: "the budget counts a call once, whatever its attempts cost; register it after the \
+              retry",
     },
     Rule {
         call: CallKind::Tool,
         outer: "retry",
         inner: "approval",
-        why: "another attempt cannot change what a person has decided; register the approval \
+        why: "another attempt cannot change what the person decided; register the approval \
               before the retry",
     },
     Rule {
         call: CallKind::Model,
         outer: "retry",
         inner: "fallback",
-        why: "each attempt asks every model again; put the retry around each of the models",
+        why: "each attempt calls every model again; put the retry around each of the models",
     },
     Rule {
         call: CallKind::Model,
         outer: "timeout",
         inner: "fallback",
-        why: "a model that hangs uses up the time of those behind it; put a timeout around each \
-              of the models",
+        why: "a model that hangs uses up the time of the models after it; put a timeout around \
+              each of the models",
     },
 ];
 
-/// Warns of each pair in a bad order. `types` are those registered for one call, outermost first,
-/// and around the service of type `inmost`.
+/// Warns about each pair in a wrong order. `types` are those registered for one call, outermost
+/// first, and around the service of type `inmost`.
 pub(super) fn check(
     agent: &str,
     call: CallKind,
@@ -63,28 +63,29 @@ pub(super) fn check(
                 if has_open_side(call, outer, inner) && !told.contains(&(*outer, *inner)) {
                     told.push((*outer, *inner));
                     let (outer, inner) = (shorten(own(outer)), shorten(own(inner)));
-                    tracing::warn!(agent, %call, outer, inner, "a bad order: {OPEN_SIDE}");
+                    tracing::warn!(agent, %call, outer, inner, "wrong middleware order: {OPEN_SIDE}");
                 }
-                // One budget around models that are retried each is in the guide's own order.
+                // One budget around several models, each with a retry, is the order that the guide
+                // recommends.
                 let is_of_one_model = between.iter().any(|name| guard(name) == Some("fallback"));
                 if is_of_one_model && guard(outer) == Some("budget") {
                     continue;
                 }
                 for rule in RULES.iter().filter(|it| it.call == call && it.is_of(outer, inner)) {
-                    // What stands around several models is on the path to each.
+                    // What is around several models is on the path to each.
                     if told.contains(&(*outer, *inner)) {
                         continue;
                     }
                     told.push((*outer, *inner));
                     let (outer, inner, why) = (shorten(own(outer)), shorten(own(inner)), rule.why);
-                    tracing::warn!(agent, %call, outer, inner, "a bad order: {why}");
+                    tracing::warn!(agent, %call, outer, inner, "wrong middleware order: {why}");
                 }
             }
         }
     }
 }
 
-/// The services that a call passes through, for each way that it may go.
+/// Returns the services that a call passes through, for each possible path.
 fn paths(service: &'static str) -> Vec<Vec<&'static str>> {
     let inside = services_inside(service);
     let mut paths: Vec<_> = inside.into_iter().flat_map(paths).collect();
@@ -95,7 +96,7 @@ fn paths(service: &'static str) -> Vec<Vec<&'static str>> {
     paths
 }
 
-/// Warns of retries that never call a tool again. `types` are those registered for tool calls.
+/// Warns about retries that never repeat a tool call. `types` are those registered for tool calls.
 pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str]) {
     let is_retry = |name: &&'static str| guard(name) == Some("retry");
     let mutating = |tool: &&Tool| tool.declaration().effect() == Effect::Mutating;
@@ -107,20 +108,20 @@ pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str])
             tracing::warn!(
                 agent,
                 tool,
-                "a retry does nothing around this tool: its effect is `Mutating`, which is the \
-                 default, and what changes something is not called twice; declare \
-                 `.effect(Effect::Idempotent)` if a second call does no harm"
+                "retry has no effect around this tool: the tool's effect is `Mutating` (the \
+                 default), so it is never retried; declare `.effect(Effect::Idempotent)` if a \
+                 second call does no harm"
             );
         }
     }
 }
 
-const OPEN_SIDE: &str = "one of them sees what the redaction hides from others; give the redaction \
-                         to `global` or `bundle`, before everything else";
+const OPEN_SIDE: &str = "one of them sees data that the redaction hides from others; pass the \
+                         redaction to `global` or `bundle`, before everything else";
 
-/// Whether a redaction stands where something else that is registered for the call sees what it
-/// hides: what is outside sees what the model is sent, and what is inside of one that is not a
-/// bundle sees what the model and the tools say.
+/// Returns whether a redaction is placed so that something else registered for the call sees what
+/// it hides: what is outside sees the model's input, and what is inside sees the output, unless the
+/// redaction is a bundle.
 fn has_open_side(call: CallKind, outer: &'static str, inner: &'static str) -> bool {
     let is_redaction = |name| guard(name) == Some("redact");
     let is_bare = is_redaction(outer) && own(outer).ends_with("::Redact");
@@ -134,13 +135,13 @@ impl Rule {
     }
 }
 
-/// Which guard a type is of.
+/// Returns the name of the middleware that a type belongs to.
 fn guard(name: &'static str) -> Option<&'static str> {
     let guards = concat!(env!("CARGO_CRATE_NAME"), "::middleware::");
     own(name).strip_prefix(guards)?.split("::").next()
 }
 
-/// The type itself, or what one handle around it holds.
+/// Returns the type itself, or the content of a handle.
 fn own(name: &'static str) -> &'static str {
     name.strip_prefix("alloc::sync::Arc<").unwrap_or(name)
 }

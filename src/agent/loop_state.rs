@@ -1,4 +1,4 @@
-//! The loop: what does what the [`step`](super::step) says.
+//! The loop: executes the steps that [`step`](super::step) returns.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ use crate::run::{AgentRequest, AgentResponse, EndReason};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolRequest, ToolSet};
 
-/// The service at the bottom of an agent's stack.
+/// The innermost service of an agent's stack.
 #[derive(Clone)]
 pub(super) struct Loop(pub(super) Arc<Config>);
 
@@ -42,7 +42,7 @@ pub(super) struct Config {
     pub(super) instructions: Option<Arc<str>>,
     pub(super) settings: Arc<Settings>,
     pub(super) tool_concurrency: usize,
-    /// Those of the agent that contains it, if none.
+    /// `None` means those of the agent that contains it.
     pub(super) semantics: Option<Semantics>,
     pub(super) show_tool: Option<ShowTool>,
     pub(super) tool_failure_message: Option<Cow<'static, str>>,
@@ -88,7 +88,7 @@ pub(super) struct LoopState<'a> {
     written: Written,
     /// The context of the current turn.
     pub(super) turn: RunContext,
-    /// Whoever watches was told that a turn has begun, and not that it is over.
+    /// Set between the events for the start and the end of a turn.
     step: Option<OnDrop<(EventEmitter, u32)>>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> LoopState<'a> {
             more => config.tool_set.with_all(more).map_err(|invalid| {
                 let message = match &invalid {
                     InvalidTool::Duplicate(name) => {
-                        format!("the agent has a tool `{name}` of its own")
+                        format!("the agent already has a tool named `{name}`")
                     }
                     other => other.to_string(),
                 };
@@ -126,7 +126,7 @@ impl<'a> LoopState<'a> {
         })
     }
 
-    /// `added` are answers that the conversation was given to be whole.
+    /// `added` are the results that were added to complete the conversation.
     async fn run(mut self, added: &[Message]) -> Result<AgentResponse> {
         if let Some(emitter) = self.context().emitter() {
             emitter.begin(&self.transcript.messages(), self.new_from).await;
@@ -136,9 +136,9 @@ impl<'a> LoopState<'a> {
         match whose_turn(self.context(), agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
             Ok(None) => {}
-            // Another agent asked for them in this run, and stopped; this one is in its place.
+            // Another agent made these calls in this run, and was stopped; this agent replaces it.
             Err(_) if self.transcript.read(Messages::len) > self.new_from => {
-                self.close("not run: the agent that asked for it has stopped").await;
+                self.close("not run: the agent that made this call has stopped").await;
             }
             Err(error) => return Err(error),
         }
@@ -175,7 +175,7 @@ impl<'a> LoopState<'a> {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(self.response(end)),
                 Err(error) if error.is_ending() => return boxed(|| self.ended(&error)).await,
-                // A layer may have made another error of what ended the run.
+                // A layer may have changed the error of an ending.
                 Err(error) => match self.context().ending::<AgentRequest>() {
                     Some(ending) => return boxed(|| self.ended(&ending)).await,
                     None => return Err(error),
@@ -190,17 +190,18 @@ impl<'a> LoopState<'a> {
 
     async fn take_over(self, agent: &Agent) -> Result<AgentResponse> {
         let messages = self.transcript.messages();
-        // From here on it is the other agent that writes.
+        // From here on the other agent records messages.
         drop(self.transcript);
         take_over(agent, &self.request, messages, self.iterations).await
     }
 
-    /// The conversation ends with an answer, but it is not this run's: every run gets one.
+    /// Returns whether the conversation ends with a message of an earlier run, so that this run
+    /// needs a response.
     fn is_to_speak(&self) -> bool {
         self.transcript.read(Messages::len) == self.new_from
     }
 
-    /// Asks the model. Its answer ends the run if a callback gave it to do so.
+    /// Calls the model. Returns the end of the run if a callback's response ends it.
     async fn ask(&mut self) -> Result<Option<EndReason>> {
         let is_beyond_limit = self.is_beyond_limit();
         self.turn = self.begun.at_iteration(self.iterations);
@@ -229,7 +230,7 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Asks the model, and shows whoever watches what it answers.
+    /// Calls the model, and streams its response.
     async fn show_answer(
         &mut self,
         emitter: &EventEmitter,
@@ -253,7 +254,7 @@ impl<'a> LoopState<'a> {
         result
     }
 
-    /// The model's answer, as it is kept in the transcript.
+    /// Returns the model's response in the form for the transcript.
     async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
         let beyond_limit = request.context().beyond_limit(CallKind::Model);
         let result = self.config.model.clone().oneshot(request).await;
@@ -270,7 +271,7 @@ impl<'a> LoopState<'a> {
         if let Some(refused) = beyond_limit
             && response.message().tool_calls().next().is_some()
         {
-            // Tools would need another call.
+            // Tool calls would need another model call.
             return Err(refused);
         }
         self.turn.push_text(response.message());
@@ -278,24 +279,24 @@ impl<'a> LoopState<'a> {
         Ok(response)
     }
 
-    /// Whether an answer ends the run, tool calls or not.
+    /// Returns whether a response ends the run, with or without tool calls.
     fn ends_run(&self, origin: Origin) -> bool {
         let semantics = self.semantics.after_model_respond;
         origin == Origin::After && semantics == AfterModelRespond::EndRun
     }
 
-    /// Whether an answer's tool calls are not run.
+    /// Returns whether the tool calls of a response are not run.
     fn is_final(&self, response: &ModelResponse) -> bool {
         let semantics = self.semantics.answered_tool_calls;
         response.is_given() && semantics == AnsweredToolCalls::Drop
     }
 
-    /// An abort ends the run, whatever a layer made of it.
+    /// Fails after an abort, whatever a layer returned.
     pub(super) fn survived(&self) -> Result<()> {
         self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
     }
 
-    /// Tools that only this run has.
+    /// Returns the tools of this run.
     pub(super) fn tools_of_run(&self) -> Option<&ToolSet> {
         Some(self.request.tools()).filter(|tools| !tools.is_empty())
     }
@@ -331,12 +332,13 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// The run ends with what it has, or with the abort. Why is settled where it began.
+    /// Ends the run with the messages so far, or with the abort. The reason was recorded where it
+    /// was raised.
     async fn ended(self, ending: &Error) -> Result<AgentResponse> {
         if ending.kind() == ErrorKind::Aborted {
             return Err(ending.clone());
         }
-        // An interrupted run finds its open calls again; one that is over leaves none.
+        // An interrupted run needs its open calls; one that has ended leaves none.
         if !self.waits() {
             self.close("not run: the agent has ended").await;
         }
@@ -344,7 +346,7 @@ impl<'a> LoopState<'a> {
         Ok(self.response(end))
     }
 
-    /// Answers the calls that are open.
+    /// Adds results to open calls.
     async fn close(&self, why: &str) {
         let Step::Tools(open) = self.transcript.read(step::next) else { return };
         let answers: Vec<_> = open.iter().map(|call| refusal(call, why)).collect();
@@ -371,13 +373,13 @@ fn drop_tool_calls(message: &mut Message) {
     }
 }
 
-/// What the model is told of a call that has no answer.
+/// Returns the result of a call that was not executed.
 pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
 }
 
-/// Gives tool calls that have no id, another's or an endless one, one of their own: answers are
-/// matched by it.
+/// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by
+/// id.
 fn name_calls_apart(message: &mut Message, turn: u32) {
     let mut seen = HashSet::new();
     if message.tool_calls().all(|call| is_call_id(&call.id) && seen.insert(&call.id)) {

@@ -1,4 +1,4 @@
-//! Counts tokens where they are spent: at the model itself, once per attempt.
+//! Counts tokens directly around the model, once for each attempt.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 
-/// A model whose usage is noted in the run.
+/// A model whose usage is added to the run.
 #[derive(Clone, Debug)]
 pub(super) struct Metered<S>(pub(super) S);
 

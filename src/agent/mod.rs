@@ -1,26 +1,27 @@
-//! The agent loop, and the builder that composes it.
+//! Agents: the loop, teams, and the builders for both.
 //!
 //! ```text
 //! Agent: Service<AgentRequest>
 //! ```
 //!
-//! An agent is the loop of one model, or a team of agents; both are the same handle, with the same
+//! An agent is either the loop around one model or a team of agents; both have the same type, and
 //! callbacks and layers around the whole.
 //!
-//! The loop asks the model, runs the tools it asks for, tells it their answers, and does so until
-//! it asks for none. What to do next is a pure function of the transcript; what touches the world
-//! is a model or a tool call, each through its own stack of callbacks and layers.
+//! The loop calls the model, runs the tools that it calls, adds their results to the conversation,
+//! and repeats this until the model calls no tool. The next step is a pure function of the
+//! transcript; all side effects are model or tool calls, each through its own stack of callbacks
+//! and layers.
 //!
-//! # Agents made of agents
+//! # Composing agents
 //!
-//! | | who goes on | made by |
+//! | | continues with | created by |
 //! |---|---|---|
-//! | a team | its members, by a plan | [`Agent::sequential`], [`Agent::parallel`], [`Agent::repeat`] |
-//! | an agent as a tool | the caller, when the tool has answered | [`Agent::into_tool`] |
+//! | a team | its members, according to a plan | [`Agent::sequential`], [`Agent::parallel`], [`Agent::repeat`] |
+//! | an agent used as a tool | the caller, after the tool result | [`Agent::into_tool`] |
 //! | a transfer | the sub-agent that the model chose | [`AgentBuilder::sub_agent`] |
 //!
-//! All of it is one run: one id, one state, one token, and usage that counts for every agent on
-//! the path.
+//! All of them share one run: one id, one state, one token, and usage that counts for every agent
+//! on the path.
 
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod agent;

@@ -1,4 +1,4 @@
-//! Guards, limits and timeouts that name tools name some that exist.
+//! Checks that tools named by guards, limits and timeouts exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::tool::ToolSet;
 /// The tools that a callback or a layer of an agent may name.
 #[derive(Clone, Default)]
 pub(super) struct KnownTools {
-    /// Those of the agent and of all that work for it, and those that runs bring.
+    /// Tools of the agent and its sub-agents, and tools that runs provide.
     pub(super) all: BTreeSet<Arc<str>>,
-    /// Names of tools that a run must bring.
+    /// Names of tools that a run must provide.
     pub(super) brought: Vec<NamedTool>,
 }
 
-/// Fails where one of these is not among the tools that there are.
+/// Fails if one of these tools does not exist.
 pub(super) fn check(
     named: impl IntoIterator<Item = NamedTool>,
     known: &BTreeSet<Arc<str>>,
@@ -31,8 +31,7 @@ pub(super) fn check(
 }
 
 impl KnownTools {
-    /// Fails where what a run comes with lacks a tool that is named, or names one that is not
-    /// there.
+    /// Fails if a run does not provide a tool that is named, or names one that does not exist.
     pub(super) fn check_run(&self, of_run: &[NamedTool], tools: &ToolSet) -> Result<()> {
         let has = |tool: &str| tools.declaration(tool).is_some();
         let missing = self.brought.iter().find(|named| !has(&named.tool));

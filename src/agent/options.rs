@@ -1,18 +1,18 @@
 use crate::callback::{Bundle, CallbackSemantics};
 use crate::context::Carried;
 
-/// How an agent answers the questions that agent frameworks answer differently.
+/// The semantics of an agent: what agent frameworks do differently.
 ///
-/// `band` is about the callbacks of one call, `run` about the loop. The default is what the rest
-/// of the documentation describes; the constructors are what four frameworks do, so that callbacks
-/// written for one of them keep their meaning. What all of them do alike has no field.
+/// `band` is about the callbacks of one call, `run` about the loop. The default is what the rest of
+/// the documentation describes; the constructors are the semantics of four frameworks, so that
+/// callbacks written for one of them keep their meaning. What all frameworks do alike has no field.
 ///
-/// An agent without semantics of its own takes those of the agent that contains it: a member those
-/// of its team, a sub-agent and an agent used as a tool those of its caller. That is settled in
-/// each run, so that one agent can be part of two trees. Callbacks of the whole
+/// An agent without its own semantics inherits those of the agent that contains it: a member those
+/// of its team, a sub-agent and an agent used as a tool those of its caller. This is resolved in
+/// each run, so one agent can be part of two trees. Callbacks of the whole
 /// [tree](crate::AgentBuilder::global) follow the semantics of the agent that they are registered
-/// with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the agent that
-/// is called; either may [bring its own](crate::callback::Bundle::with_semantics).
+/// with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the called
+/// agent; either may [have its own](crate::callback::Bundle::with_semantics).
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -22,7 +22,7 @@ use crate::context::Carried;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
-/// // The first response wins, as in Google's ADK; by default each sees what the last one made.
+/// // The first response wins, as in Google's ADK; by default each sees the result of the previous one.
 /// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hello")]))
 ///     .semantics(Semantics::adk_python())
 ///     .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("first"))))
@@ -42,7 +42,7 @@ pub struct Semantics {
 }
 
 impl Semantics {
-    /// Those of an agent that has these of its own, inside others that have this for it.
+    /// Returns the semantics of an agent with its own semantics `own`, inside agents with `around`.
     pub(super) fn inside(own: Option<Self>, around: &Carried) -> Self {
         own.unwrap_or_else(|| {
             let run = around.global.get().copied().unwrap_or_default();
@@ -51,7 +51,7 @@ impl Semantics {
     }
 }
 
-/// What an agent has for itself and for those inside it, added to what others have for it; and its
+/// Adds what an agent has for itself and its sub-agents to what outer agents have; returns its
 /// semantics.
 pub(super) fn enter(own: Option<Semantics>, global: &Bundle, around: &mut Carried) -> Semantics {
     let semantics = Semantics::inside(own, around);
@@ -63,97 +63,98 @@ pub(super) fn enter(own: Option<Semantics>, global: &Bundle, around: &mut Carrie
     semantics
 }
 
-/// How the loop answers what frameworks answer differently, one field a question.
+/// The semantics of the loop, one field for each question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoopSemantics {
-    /// Tool calls in a model response that a `before` or an `on_error` gave.
+    /// Tool calls in a model response from a `before` or an `on_error`.
     pub answered_tool_calls: AnsweredToolCalls,
-    /// A response given by `after_model`.
+    /// A response from `after_model`.
     pub after_model_respond: AfterModelRespond,
-    /// A response given by `after_agent`.
+    /// A response from `after_agent`.
     pub after_agent_respond: AfterAgentRespond,
-    /// A tool fails, and nobody recovers it.
+    /// A tool failure that no callback recovers.
     pub tool_failure: ToolFailure,
-    /// The model's arguments do not fit the tool, and nobody recovers it.
+    /// Arguments that do not match the tool, if no callback recovers the error.
     pub invalid_arguments: ToolFailure,
-    /// The model calls a tool that does not exist.
+    /// A call of a tool that does not exist.
     pub unknown_tool: UnknownTool,
-    /// Several tool calls of one turn.
+    /// Several tool calls in one turn.
     pub tool_calls: ToolCalls,
-    /// The agent has made as many model calls as it may.
+    /// The limit of model calls is reached.
     pub at_limit: AtLimit,
-    /// The model call that is one more than the agent may make.
+    /// The model call beyond the limit.
     pub beyond_limit: BeyondLimit,
 }
 
-/// What becomes of tool calls in a model response that a callback gave in the model's place.
+/// What happens to tool calls in a response that a callback returned instead of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnsweredToolCalls {
-    /// They are run, as if the model had asked for them.
+    /// They run, as if the model had made them.
     #[default]
     Run,
-    /// They are dropped: the response is the agent's answer.
+    /// They are dropped: the response ends the run.
     Drop,
 }
 
-/// What a response given by `after_model` means.
+/// The effect of a response from `after_model`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterModelRespond {
-    /// It stands for what the model said, and the loop goes on as if the model had said it. A
-    /// response without tool calls, made from nothing, keeps those of the model, with its reasoning
-    /// and what the provider added: to drop them it says
-    /// [`without_tool_calls`](crate::ModelResponse::without_tool_calls).
+    /// It replaces the model's response, and the loop continues as if the model had sent it. A
+    /// response created from nothing, without tool calls, keeps those of the model with its
+    /// reasoning and provider data; use
+    /// [`without_tool_calls`](crate::ModelResponse::without_tool_calls) to drop them.
     #[default]
     KeepToolCalls,
-    /// It stands for the model's, tool calls included: one without any ends the run.
+    /// It replaces the model's response, including tool calls: without tool calls it ends the run.
     Replace,
-    /// It ends the run, with its text as the answer.
+    /// It ends the run, and its text is the final message.
     EndRun,
 }
 
-/// What a response given by `after_agent` means.
+/// The effect of a response from `after_agent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterAgentRespond {
-    /// It stands in the place of the agent's last words; what was said before them stays.
+    /// It replaces the agent's final message; earlier messages are kept.
     #[default]
     Replace,
-    /// It is all that the agent has said.
+    /// It replaces all messages of the agent.
     Transform,
 }
 
-/// What becomes of a tool's failure that nobody recovers.
+/// What happens to a tool failure that no callback recovers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolFailure {
-    /// The model is told, and may try again.
+    /// The model reads the error, and may try again.
     #[default]
     TellModel,
-    /// The run fails with it; the calls beside it are dropped.
+    /// The run fails with it; parallel calls are dropped.
     FailRun,
 }
 
-/// What becomes of a call of a tool that does not exist.
+/// What happens to a call of a tool that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownTool {
-    /// It goes through the tool callbacks as an error; if none recovers it, the model is told.
+    /// It passes through the tool callbacks as an error; if none recovers it, the model reads the
+    /// error.
     #[default]
     Callbacks,
-    /// The model is told; no callback is.
+    /// The model reads the error; no callback runs.
     TellModel,
-    /// It goes through the tool callbacks as an error; if none recovers it, the run fails.
+    /// It passes through the tool callbacks as an error; if none recovers it, the run fails.
     FailRun,
 }
 
-/// How the tool calls of one turn run. Their answers keep the order of the calls either way.
+/// How the tool calls of one turn run. Their results keep the order of the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolCalls {
-    /// Side by side, as many at a time as
+    /// In parallel, as many at a time as
     /// [`tool_concurrency`](super::AgentBuilder::tool_concurrency) allows.
     #[default]
     Concurrent,
@@ -161,25 +162,27 @@ pub enum ToolCalls {
     OneByOne,
 }
 
-/// How an agent ends that has made as many model calls as it may.
+/// How an agent ends that has reached its limit of model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtLimit {
     /// With an error of kind [`MaxIterations`](crate::ErrorKind::MaxIterations).
     #[default]
     Fail,
-    /// With what it has, as [`EndReason::IterationLimit`](crate::EndReason::IterationLimit).
+    /// With its messages so far, as
+    /// [`EndReason::IterationLimit`](crate::EndReason::IterationLimit).
     End,
 }
 
-/// What becomes of the model call that is one more than the agent may make.
+/// What happens to the model call beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BeyondLimit {
-    /// No callback is asked about it.
+    /// No callback runs for it.
     #[default]
     Refuse,
-    /// `before_model` is asked about it. An answer counts, unless it calls tools, which would need
-    /// another call. Without one the limit is reached; no `on_model_error` is asked about that.
+    /// `before_model` runs for it. A response is used, unless it has tool calls, which would need
+    /// another model call. Without a response the limit is reached; no `on_model_error` runs for
+    /// that.
     AskBefore,
 }

@@ -1,4 +1,4 @@
-//! What stands in an agent, to be explained wherever the agent itself stands.
+//! The structure of an agent, for [`explain`](super::Agent::explain).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Outline {
     pub(super) body: Body,
 }
 
-/// What stands in an agent's own stack.
+/// The content of an agent's own stack.
 pub(super) enum Body {
     Loop {
         max_iterations: u32,
@@ -47,7 +47,7 @@ impl<R: Request> From<&StackBuilder<R>> for Parts {
 }
 
 impl Parts {
-    /// The names, with those of the callbacks that the tree has for this call.
+    /// Returns the names, with those of the callbacks that the tree has for this call.
     fn in_tree<R: Request>(&self, tree: &Carried, semantics: Semantics) -> Vec<Vec<String>> {
         let mut names = self.names.clone();
         let Some(tree) = tree.global.get::<Callbacks<R>>() else { return names };
@@ -63,7 +63,7 @@ impl Parts {
 }
 
 impl Outline {
-    /// The agent inside others that have this for it.
+    /// Returns the explanation of the agent inside others with `around`.
     pub(super) fn explain(&self, around: &Carried) -> Explanation {
         let mut tree = around.clone();
         let semantics = options::enter(self.semantics, &self.global, &mut tree);
@@ -84,7 +84,7 @@ impl Outline {
                 let depth = onion.stack(inside + 2, stack);
                 onion.nest(depth, services);
                 if !sub_agents.is_empty() {
-                    onion.line(inside + 1, "hands over to");
+                    onion.line(inside + 1, "may transfer to");
                     sub_agents.iter().for_each(|it| onion.nest(inside + 2, &it.explain_in(&tree)));
                 }
             }

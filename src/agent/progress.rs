@@ -1,7 +1,7 @@
 use crate::context::RunContext;
 use crate::message::{Iter, Messages, Usage};
 
-/// What `stop_when` sees after each turn whose tools have run.
+/// The argument of `stop_when`, which runs after each turn with tool calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     context: &'a RunContext,
@@ -20,31 +20,31 @@ impl<'a> Progress<'a> {
         Self { context, messages, new_from, iterations }
     }
 
-    /// How many model calls the agent has made.
+    /// Returns the number of model calls of the agent.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Everything said in this run so far.
+    /// Returns the messages of this run so far.
     #[must_use]
     pub fn new_messages(&self) -> Iter<'a> {
         self.messages.range(self.new_from)
     }
 
-    /// Whether the model has called this tool in this run.
+    /// Returns whether the model has called this tool in this run.
     #[must_use]
     pub fn has_called(&self, tool: &str) -> bool {
         self.new_messages().any(|message| message.tool_calls().any(|call| &*call.name == tool))
     }
 
-    /// The tokens that this agent has used so far.
+    /// Returns the tokens that this agent has used so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.context.agent_usage()
     }
 
-    /// The run.
+    /// Returns the run.
     #[must_use]
     pub fn context(&self) -> &'a RunContext {
         self.context

@@ -1,4 +1,4 @@
-//! What to do next: a pure function of the transcript.
+//! The next step: a pure function of the transcript.
 
 use std::collections::HashSet;
 
@@ -7,24 +7,24 @@ use crate::message::{Message, Messages, Role, ToolCall};
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Ask the model.
+    /// Call the model.
     Model,
-    /// Run these tool calls, which the model asked for and nobody has answered.
+    /// Run these tool calls of the model, which have no result.
     Tools(Vec<ToolCall>),
-    /// Nothing: the model has given its answer.
+    /// Nothing: the model has sent its final message.
     Done,
 }
 
-/// The step after these messages.
+/// Returns the step after these messages.
 ///
-/// Only the last turn counts: the last thing the model said, and the answers since.
+/// Only the last turn counts: the last assistant message, and the results after it.
 pub(super) fn next(messages: &Messages) -> Step {
     let mut latest = messages.iter().enumerate().rev();
     let Some((last, said)) = latest.find(|(_, message)| message.role() != Role::Tool) else {
         return Step::Model;
     };
     if said.role() != Role::Assistant {
-        // Somebody has spoken since: calls they left open stay unanswered.
+        // A user message follows: calls left open before it are closed.
         return Step::Model;
     }
     let answers = messages.range(last + 1).flat_map(Message::tool_results);

@@ -13,14 +13,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
 use crate::stream::{Event, EventKind, EventStream};
 
-/// How many events wait for the reader at most.
+/// The maximum number of events that wait for the consumer.
 const CAPACITY: usize = 16;
 
-/// A run, as a stream of what happens in it; [`Agent::stream`](crate::Agent::stream) makes it.
+/// A run as a stream of events; created by [`Agent::stream`](crate::Agent::stream).
 ///
-/// Reading it is what drives the run, from the second event on: a reader that stops reading stops
+/// Reading the stream drives the run, from the second event on: a consumer that stops reading stops
 /// the run, and dropping the stream cancels it. The last event says how the run has ended;
-/// [`response`](Self::response) gives what [`Agent::run`](crate::Agent::run) would have.
+/// [`response`](Self::response) returns what [`Agent::run`](crate::Agent::run) would have returned.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -53,8 +53,8 @@ pub struct RunStream {
 }
 
 impl RunStream {
-    /// Calls any agent service, such as an [`Agent`](crate::Agent) inside tower layers, and shows
-    /// what happens.
+    /// Calls any agent service, such as an [`Agent`](crate::Agent) inside tower layers, and streams
+    /// its events.
     pub fn new<S: AgentService>(service: S, request: AgentRequest) -> Self {
         let name: Arc<str> = request.context().run_id().into();
         Self::named(service, request, name)
@@ -78,17 +78,17 @@ impl RunStream {
         Self { run, result: None, events, context, record }
     }
 
-    /// The run, as its agents see it.
+    /// Returns the context of the run.
     #[must_use]
     pub fn context(&self) -> &RunContext {
         &self.context
     }
 
-    /// What has been done so far, to [go on](AgentRequest::resume) from: for a consumer that stops
-    /// reading, or is about to be dropped.
+    /// Returns the checkpoint of the progress so far, to [resume](AgentRequest::resume) from: for a
+    /// consumer that stops reading or is about to be dropped.
     ///
-    /// It has every answer that the stream has shown of a tool. Once the run has ended it is that
-    /// of the response or the error.
+    /// It contains every tool result that the stream has emitted. After the run has ended, it is
+    /// the checkpoint of the response or the error.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -124,15 +124,15 @@ impl RunStream {
         ended.unwrap_or_else(|| Checkpoint::of(&self.record, &self.context))
     }
 
-    /// Reads to the end, and returns what the run has answered.
+    /// Reads the stream to its end, and returns the response of the run.
     ///
     /// # Errors
     ///
-    /// Those of [`Agent::run`](crate::Agent::run).
+    /// Fails as [`Agent::run`](crate::Agent::run) does.
     pub async fn response(mut self) -> Result<AgentResponse> {
         while self.next().await.is_some() {}
         self.result.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Cancelled, "the run panicked before it had an answer"))
+            Err(Error::new(ErrorKind::Cancelled, "the run panicked before it had a response"))
         })
     }
 }
@@ -145,7 +145,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     emitter.tell_state().await;
     let result = service.oneshot(request).await.map_err(lift);
     if let Ok(response) = &result {
-        // A layer around the agent may have changed what was seen, or called it again.
+        // A layer around the agent may have changed what was streamed, or called the agent again.
         emitter.answered(response.new_messages()).await;
     }
     let end = match &result {
@@ -178,7 +178,7 @@ impl Stream for RunStream {
                     this.run = None;
                     this.result = Some(result);
                 }
-                // A task beside this one may tell something, too.
+                // Another task may add events, too.
                 Poll::Pending => {
                     let event = ready!(this.events.poll(cx));
                     this.events.leave();

@@ -3,7 +3,7 @@ use crate::error::{Error, Interrupt};
 use crate::message::{Iter, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
-/// What agents have said that work for another: its own response in the making.
+/// The messages of agents that work for another, from which its response is made.
 pub(super) struct TeamResponse {
     messages: Messages,
     new_from: usize,
@@ -12,12 +12,13 @@ pub(super) struct TeamResponse {
 }
 
 impl TeamResponse {
-    /// `messages`, with those from `new_from` on said in `iterations` model calls.
+    /// Creates it from `messages`, of which those from `new_from` on were added in `iterations`
+    /// model calls.
     pub(super) fn since(new_from: usize, messages: Messages, iterations: u32) -> Self {
         Self { messages, new_from, iterations, interrupts: Vec::new() }
     }
 
-    /// The conversation so far.
+    /// Returns the conversation so far.
     pub(super) fn messages(&self) -> &Messages {
         &self.messages
     }
@@ -36,12 +37,13 @@ impl TeamResponse {
         self.interrupts.extend(response.interrupts().iter().cloned());
     }
 
-    /// Whether one of them was interrupted.
+    /// Returns whether one of the agents was interrupted.
     pub(super) fn waits(&self) -> bool {
         !self.interrupts.is_empty()
     }
 
-    /// The response of the agent they work for: interrupted if one of them was, else `end`.
+    /// Returns the response of the agent that they work for: interrupted if one of them was,
+    /// otherwise with `end`.
     pub(super) fn response(self, context: &RunContext, end: EndReason) -> AgentResponse {
         let end = match self.interrupts {
             interrupts if interrupts.is_empty() => end,

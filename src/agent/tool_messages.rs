@@ -1,4 +1,4 @@
-//! What the model is shown of a tool's answer.
+//! The messages that the model receives for a tool result.
 
 use std::fmt;
 use std::future::Future;
@@ -11,42 +11,42 @@ use crate::message::{Arguments, Message, Part, ToolCall, ToolResult};
 use crate::panic::{CatchPanic, catch};
 use crate::tool::{ToolDeclaration, ToolResponse};
 
-/// A tool's answer on its way to the model, after every callback and layer.
+/// A tool result before it is sent to the model, after every callback and layer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolAnswer {
-    /// What the model asked for.
+    /// The model's call.
     pub call: ToolCall,
-    /// The arguments that the tool was given, after `before_tool`.
+    /// The arguments that the tool received, after `before_tool`.
     pub arguments: Arguments,
-    /// The answer, after `after_tool`.
+    /// The response, after `after_tool`.
     pub response: ToolResponse,
-    /// What the model was told of the tool. `None` for one that does not exist.
+    /// The tool's declaration, or `None` if the tool does not exist.
     pub declaration: Option<Arc<ToolDeclaration>>,
-    /// What the model is shown unless told otherwise.
+    /// The message that the model receives by default.
     pub default: Message,
 }
 
-/// What a function of a [`ToolAnswer`] may return: the messages to show, an `Option` of them where
-/// `None` keeps the default, a `Result` of either, or a future of one of these that owns what it
-/// uses. `M` tells the last apart.
+/// Return types of a function of a [`ToolAnswer`]: the messages, an `Option` of them where `None`
+/// keeps the default, a `Result` of either, or a future of one of these that owns what it uses. `M`
+/// distinguishes futures.
 #[diagnostic::on_unimplemented(
-    message = "a tool's answer cannot be shown as `{Self}`",
+    message = "a function for tool result messages cannot return `{Self}`",
     label = "neither messages nor a `Send + 'static` future of them",
     note = "return a `Vec<Message>`, an `Option` of one, or a `Result` of either"
 )]
 pub trait IntoToolMessages<M> {
-    /// Makes the future.
+    /// Converts the returned value to a future.
     fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>>;
 }
 
-/// What such a function may return at once.
+/// Return types of such a function, without a future.
 pub trait ToolMessages {
-    /// The messages; `None` keeps the default.
+    /// Returns the messages; `None` keeps the default.
     ///
     /// # Errors
     ///
-    /// When the callback failed.
+    /// Returns the callback's error.
     fn messages(self) -> Result<Option<Vec<Message>>>;
 }
 
@@ -82,7 +82,7 @@ impl<F: Future<Output: ToolMessages> + Send + 'static> IntoToolMessages<Later> f
     }
 }
 
-/// A function that decides what the model is shown of a tool's answer.
+/// A function that decides which messages the model receives for a tool result.
 #[derive(Clone)]
 pub(crate) struct ShowTool(Arc<Show>);
 
@@ -97,7 +97,8 @@ impl ShowTool {
         Self(Arc::new(move |answer| function(answer).into_tool_messages()))
     }
 
-    /// The messages for an answer. One that answers the call is among them, the default if need be.
+    /// Returns the messages for a result. One of them is the call's result, by default the default
+    /// message.
     pub(crate) async fn show(&self, answer: ToolAnswer) -> Result<Vec<Message>> {
         let (default, id) = (answer.default.clone(), answer.call.id.clone());
         let shown = match catch(|| (self.0)(answer)) {
@@ -119,8 +120,8 @@ impl ShowTool {
     }
 }
 
-/// The same with one answer of the call, which is all that a provider takes: several become one, and
-/// what answers another call is shown beside it.
+/// Merges the results of the call into one, since providers accept only one; results of other calls
+/// are shown beside it.
 fn with_one_answer(id: &str, shown: &[Message], default: Message) -> Vec<Message> {
     let mut answer: Option<ToolResult> = None;
     let mut others = Vec::new();

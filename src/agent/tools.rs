@@ -1,4 +1,4 @@
-//! The tool calls of a turn.
+//! Runs the tool calls of a turn.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
@@ -14,15 +14,15 @@ use crate::message::{Message, ToolCall, ToolResult};
 use crate::tool::{Effect, OfRun, ToolRequest, ToolResponse};
 
 impl LoopState<'_> {
-    /// Runs the tools that the model asked for, and tells it their answers in its order.
+    /// Runs the tool calls of the model and adds the results in the model's order.
     pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
         self.transcript.begin_turn(calls.iter().map(|call| &call.id));
         let result = match &calls[..] {
             [call] => self.run_tool(0, call).await,
             calls => self.run_several(calls).await,
         };
-        // Those that have answered stay answered, also where another fails the run: it may wait
-        // for somebody all the same, and be resumed.
+        // Results are kept even if another call fails the run: the run may have been interrupted as
+        // well, and resume.
         let stopped = self.transcript.end_turn();
         if let Some(emitter) = self.turn.emitter() {
             stopped.iter().for_each(|answer| emitter.note_answer(answer));
@@ -39,11 +39,11 @@ impl LoopState<'_> {
             ToolCalls::Concurrent => self.config.tool_concurrency,
             ToolCalls::OneByOne => 1,
         };
-        // A failure of the run drops the calls beside it.
+        // A failure of the run drops parallel calls.
         stream::iter(running).buffer_unordered(at_once).try_collect().await
     }
 
-    /// Keeps a call's answer, and then tells it.
+    /// Records a call's result, and then emits it.
     async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
         let slot = match self.answer_call(index, call).await {
             Ok(slot) => slot,
@@ -59,8 +59,8 @@ impl LoopState<'_> {
         Ok(())
     }
 
-    /// Keeps that a call has failed the run. It is made again by a run that resumes if that does no
-    /// harm; else its failure is its answer.
+    /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
+    /// the failure is its result.
     fn fail(&self, index: usize, call: &ToolCall, error: Error) -> Error {
         let declaration = self.tools.declaration(&call.name);
         let is_repeatable = declaration.is_some_and(|it| it.effect() != Effect::Mutating);
@@ -97,14 +97,14 @@ impl LoopState<'_> {
         let result = self.config.tools.clone().oneshot(request).await;
         let result = result.map_err(|error| self.failed(call, error));
         if let Err(abort) = self.survived() {
-            // It has answered, whatever else ends the run.
+            // It has a result, whatever else ends the run.
             if let Ok(response) = &result {
                 self.transcript.keep(index, Slot::Answered(shown_by_default(call, response)));
             }
             return Err(abort);
         }
         match result {
-            // A layer may have made an answer of what the call waits for.
+            // A layer may have replaced the interrupt of a call by a response.
             Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
             Ok(response) => {
                 if self.config.show_tool.is_some() {
@@ -122,7 +122,7 @@ impl LoopState<'_> {
         let context = self.turn.in_tool_call(&call.id);
         let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
         context.latch::<ToolRequest>(&error);
-        // A layer may have made another error of what ended the run.
+        // A layer may have changed the error of an ending.
         context.ending::<ToolRequest>().unwrap_or(error)
     }
 
@@ -130,14 +130,14 @@ impl LoopState<'_> {
         let semantics = &self.semantics;
         let is_unknown = self.tools.declaration(&call.name).is_none();
         match error.kind() {
-            // One that is known may have failed for another that is not.
+            // A known tool may have failed because of an unknown one.
             ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
             ErrorKind::InvalidArguments => semantics.invalid_arguments == ToolFailure::FailRun,
             _ => semantics.tool_failure == ToolFailure::FailRun,
         }
     }
 
-    /// The messages that show a tool's answer, made once, after every callback and layer.
+    /// Returns the messages for a tool result, created once, after every callback and layer.
     async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Slot> {
         let default = shown_by_default(call, &response);
         let Some(show) = &self.config.show_tool else { return Ok(Slot::Answered(default)) };
@@ -162,7 +162,7 @@ impl LoopState<'_> {
         }
     }
 
-    /// What the model is told of a failure.
+    /// Returns the message that the model reads about a failure.
     fn told(&self, call: &ToolCall, error: &Error) -> Message {
         let error = match &self.config.tool_failure_message {
             Some(message) => error.clone().or_model_message(message.clone()),
@@ -171,7 +171,7 @@ impl LoopState<'_> {
         let Some(message) = error.model_message() else {
             return refusal(call, format!("{}: {}", error.kind(), error.message()));
         };
-        tracing::warn!(%error, "a tool failed, and the model is not told why");
+        tracing::warn!(%error, "tool failed; hiding the error from the model");
         refusal(call, message)
     }
 }

@@ -1,4 +1,4 @@
-//! Handing the conversation over to a sub-agent.
+//! Transfers the conversation to a sub-agent.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
 
 const NAME: &str = "transfer_to_agent";
 
-/// The tool that the model hands over with, if there is anybody to hand over to.
+/// Returns the tool for transfers, if there are sub-agents.
 pub(super) fn tool(agents: &[Agent]) -> Option<Tool> {
     if agents.is_empty() {
         return None;
@@ -30,7 +30,7 @@ pub(super) fn tool(agents: &[Agent]) -> Option<Tool> {
 
 fn declaration(agents: &[Agent]) -> ToolDeclaration {
     let mut description =
-        String::from("Hands the conversation over to another agent, which answers in your place.");
+        String::from("Transfers the conversation to another agent, which responds instead of you.");
     for agent in agents {
         description.push_str("\n- `");
         description.push_str(agent.name());
@@ -41,7 +41,8 @@ fn declaration(agents: &[Agent]) -> ToolDeclaration {
         }
     }
     let names: Vec<_> = agents.iter().map(Agent::name).collect();
-    let agent = json!({ "type": "string", "enum": names, "description": "Who takes over." });
+    let agent =
+        json!({ "type": "string", "enum": names, "description": "The agent to transfer to." });
     ToolDeclaration::new(NAME, description)
         .with_parameters(json!({
             "type": "object",
@@ -63,19 +64,19 @@ fn choose(names: &[Arc<str>], arguments: &Value) -> Result<ToolResponse> {
     }
 }
 
-/// The tool's answer. It stands in the transcript, so that a resumed run finds it there too.
+/// Returns the tool's result. It is in the transcript, where a resumed run finds it.
 fn taken_by(agent: &str) -> String {
-    format!("`{agent}` takes over the conversation.")
+    format!("Transferred the conversation to `{agent}`.")
 }
 
-/// The sub-agent that the last turn of these messages handed over to.
+/// Returns the sub-agent that the last turn of these messages transferred to.
 pub(super) fn successor<'a>(config: &'a Config, messages: &Messages) -> Option<&'a Agent> {
     let agents = &config.sub_agents[..];
     if agents.is_empty() || matches!(step::next(messages), Step::Tools(_)) {
         return None;
     }
     let answers = messages.iter().rev().take_while(|message| message.role() == Role::Tool);
-    // The first that the model named, if it named several.
+    // The first one, if the model named several.
     let handed = answers.flat_map(Message::tool_results).filter_map(|answer| {
         let text = (&*answer.name == NAME && !answer.is_error).then(|| answer.text())?;
         agents.iter().find(|agent| text == taken_by(agent.name()))
@@ -83,7 +84,7 @@ pub(super) fn successor<'a>(config: &'a Config, messages: &Messages) -> Option<&
     handed.last()
 }
 
-/// The agent's response once a sub-agent has gone on where it stopped.
+/// Returns the agent's response after a sub-agent has continued its conversation.
 pub(super) async fn take_over(
     agent: &Agent,
     request: &AgentRequest,

@@ -1,4 +1,5 @@
-//! A conversation that every provider takes: each tool call has one answer, right behind it.
+//! Completes a conversation for providers, which require that each tool call is directly followed
+//! by one result.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,33 +7,33 @@ use super::loop_state::refusal;
 use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::run::AgentRequest;
 
-/// What the model is told of a call that the conversation went on without.
-const LEFT: &str = "no answer: the conversation went on before this tool had answered, and what it \
-                    has done is not known";
+/// The result of a call that the conversation continued without.
+const LEFT: &str = "no result: the conversation continued before this tool returned; its \
+                    outcome is unknown";
 
-/// A conversation that was not whole, made so.
+/// A repaired conversation.
 #[derive(Default)]
 pub(super) struct Repaired {
     pub(super) messages: Messages,
-    /// The answers that calls were given which had none.
+    /// The results that were added to calls without one.
     pub(super) added: Vec<Message>,
 }
 
-/// Makes the request's conversation whole, and returns the answers that this took.
+/// Completes the request's conversation, and returns the results that were added.
 pub(super) fn make_whole(request: &mut AgentRequest) -> Vec<Message> {
     let Some(repaired) = repair(request.messages()) else { return Vec::new() };
     *request.messages_mut() = repaired.messages;
     repaired.added
 }
 
-/// The conversation, repaired; `None` if nothing was wrong with it.
+/// Returns the repaired conversation, or `None` if it was complete.
 ///
-/// | what is wrong | what becomes of it |
+/// | problem | repair |
 /// |---|---|
-/// | a call that the conversation went on without | it gets an answer that says so |
-/// | a late answer of a call that has none | it moves to its call |
-/// | two answers of a call, both right behind it | they become one |
-/// | a late answer of a call that has one, or an answer without a call | the user's words, where it stands |
+/// | a call without a result | it gets a result that says so |
+/// | a late result of a call without one | it moves to its call |
+/// | two results of a call, both directly after it | they are merged |
+/// | a late result of a call that has one, or a result without a call | it becomes a user message in its place |
 ///
 /// Calls at the very end stay open: they are still to be run.
 fn repair(messages: &Messages) -> Option<Repaired> {
@@ -47,7 +48,7 @@ fn repair(messages: &Messages) -> Option<Repaired> {
     Some(repaired)
 }
 
-/// Whether a message is more than answers, so that those of a turn end with it.
+/// Returns whether a message is more than results, so that it ends the results of a turn.
 fn goes_on(message: &Message) -> bool {
     let holds_results_alone =
         || message.parts().iter().all(|part| matches!(part, Part::ToolResult(_)));
@@ -70,26 +71,26 @@ fn is_whole(messages: &Messages) -> bool {
     true
 }
 
-/// The turns in which tools were called, by where they stand.
+/// The turns with tool calls, by position.
 struct Turns<'a> {
     by_place: HashMap<usize, Vec<(&'a ToolCall, Option<Answer<'a>>)>>,
-    /// The answers that answer nothing, or nothing more.
+    /// Results without a call, and surplus results.
     extra: HashSet<(usize, usize)>,
     /// The turn at the very end, whose calls may still be open.
     last: Option<usize>,
 }
 
-/// One answer, and more that stood right beside it.
+/// One result, and further ones beside it.
 struct Answer<'a> {
     results: Vec<&'a ToolResult>,
-    /// The message, where it holds nothing else.
+    /// The message, if it contains nothing else.
     message: Option<&'a Message>,
 }
 
 impl<'a> Turns<'a> {
     fn of(messages: &'a Messages) -> Self {
         let mut turns = Self { by_place: HashMap::new(), extra: HashSet::new(), last: None };
-        // Ids may come again in another turn: the latest is meant.
+        // Ids may recur in another turn: the latest is meant.
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (index, message) in messages.iter().enumerate() {
             for (number, result) in message.tool_results().enumerate() {
@@ -126,7 +127,7 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    /// Puts a message in its place, and behind it the answers of its calls.
+    /// Adds a message, followed by the results of its calls.
     fn put(&self, index: usize, message: &Message, into: &mut Repaired) {
         let mut rest = Vec::new();
         let mut number = 0;
@@ -134,10 +135,10 @@ impl<'a> Turns<'a> {
             match part {
                 Part::ToolResult(result) => {
                     if self.extra.contains(&(index, number)) {
-                        let words = format!("The tool `{}` has answered:", result.name);
+                        let words = format!("Result of the tool `{}`:", result.name);
                         let parts = std::iter::once(Part::from_text(words));
                         let parts = parts.chain(result.parts.iter().cloned());
-                        // The user's words would end a turn whose calls are still open.
+                        // A user message would end a turn whose calls are still open.
                         let is_last = self.last.is_some_and(|last| index > last);
                         let role = if is_last { Role::Tool } else { Role::User };
                         into.messages.push(Message::new(role, parts));

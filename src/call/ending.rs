@@ -1,16 +1,16 @@
-//! Errors that end more than the call that they come from.
+//! Errors that end more than their call.
 
 use super::Request;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind};
 
 impl RunContext {
-    /// Remembers an error that ends more than the call it comes from.
+    /// Records an error that ends more than its call.
     pub(crate) fn latch<R: Request>(&self, error: &Error) {
         self.remember::<R>(error, false);
     }
 
-    /// Remembers an error that ends more than the call, which has its answer already.
+    /// Records an error that ends more than its call, although the call has a result.
     pub(crate) fn latch_answered<R: Request>(&self, error: &Error) {
         self.remember::<R>(error, true);
     }
@@ -27,12 +27,12 @@ impl RunContext {
         }
     }
 
-    /// Why a call of this kind must not start any more.
+    /// Returns why a call of this kind must not start.
     pub(crate) fn refusal<R: Request>(&self) -> Option<Error> {
         self.abort_of::<R>().or_else(|| self.closed_to(R::CALL))
     }
 
-    /// The ending that this very call has brought about, whatever its result says.
+    /// Returns the ending that this very call has caused, whatever its result.
     pub(crate) fn ending<R: Request>(&self) -> Option<Error> {
         self.abort_of::<R>().or_else(|| self.ended_by(R::CALL))
     }

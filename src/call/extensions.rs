@@ -1,4 +1,4 @@
-//! Typed data that travels with one call.
+//! Typed data attached to one call.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -9,8 +9,8 @@ use crate::any_value::AnyValue;
 
 /// A map from type to value, private to one call.
 ///
-/// A `before` leaves something for the same call's `after`; parallel calls never meet. Cloning is
-/// O(1): clones share their values until one of them changes.
+/// A `before` can store data for the `after` of the same call; parallel calls do not share it.
+/// Cloning is O(1): clones share their values until one of them changes.
 ///
 /// ```
 /// use tower_agent::call::Extensions;
@@ -28,25 +28,25 @@ use crate::any_value::AnyValue;
 pub struct Extensions(Option<Arc<HashMap<TypeId, AnyValue>>>);
 
 impl Extensions {
-    /// An empty map; it allocates on the first insert.
+    /// Creates an empty map; it allocates on the first insert.
     #[must_use]
     pub const fn new() -> Self {
         Self(None)
     }
 
-    /// Stores `value` under its type and returns what was there.
+    /// Stores `value` under its type and returns the previous value.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<Arc<T>> {
         let map = Arc::make_mut(self.0.get_or_insert_default());
         map.insert(TypeId::of::<T>(), AnyValue::new(value))?.downcast()
     }
 
-    /// The value of type `T`.
+    /// Returns the value of type `T`.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.0.as_ref()?.get(&TypeId::of::<T>())?.downcast_ref()
     }
 
-    /// Takes the value of type `T` out.
+    /// Removes the value of type `T` and returns it.
     pub fn remove<T: Send + Sync + 'static>(&mut self) -> Option<Arc<T>> {
         let map = self.0.as_mut()?;
         if !map.contains_key(&TypeId::of::<T>()) {
@@ -55,7 +55,7 @@ impl Extensions {
         Arc::make_mut(map).remove(&TypeId::of::<T>())?.downcast()
     }
 
-    /// Whether nothing is stored.
+    /// Returns whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|map| map.is_empty())

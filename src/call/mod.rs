@@ -1,4 +1,4 @@
-//! A call: which it is, what is asked, what comes along, and how it ends.
+//! Calls: the `Request` trait, the data attached to a call, and how calls end.
 
 mod ending;
 mod extensions;

@@ -1,4 +1,4 @@
-//! The one trait that every call of an agent shares.
+//! The trait shared by every call of an agent.
 //!
 //! ```text
 //! Request  ->  Result<Request::Response, Error>
@@ -10,12 +10,11 @@ use crate::error::CallSite;
 use crate::message::Usage;
 use crate::stream::ReaderWait;
 
-/// A call that callbacks and layers can stand around.
+/// A call that callbacks and layers can wrap.
 ///
-/// The crate implements it for [`AgentRequest`](crate::AgentRequest),
-/// [`ModelRequest`](crate::ModelRequest) and [`ToolRequest`](crate::ToolRequest). Nothing in the
-/// callback machinery knows more of a call than this trait, so a call of your own gets bands,
-/// closures and wraps by implementing it:
+/// Implemented for [`AgentRequest`](crate::AgentRequest), [`ModelRequest`](crate::ModelRequest) and
+/// [`ToolRequest`](crate::ToolRequest). Callbacks need nothing but this trait, so implementing it
+/// for a call of your own gives it bands, closures and wraps:
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
@@ -58,66 +57,65 @@ use crate::stream::ReaderWait;
 /// # }
 /// ```
 pub trait Request: Clone + Send + Sync + 'static {
-    /// What the call answers with.
+    /// The response of the call.
     type Response: Clone + Send + Sync + 'static;
 
-    /// Which call this is; it names the call in errors and traces.
+    /// Returns the kind of call, used in errors and traces.
     const CALL: CallKind;
 
-    /// Whether the call is made although the run was aborted, as one that tells a reader of the run
-    /// is. An abort that the call itself raises ends it all the same. Defaults to `false`.
+    /// Returns whether the call is made even if the run was aborted, like a call that reports the
+    /// run to a consumer. An abort raised by the call itself still ends it. Defaults to `false`.
     const OUTLIVES_ABORT: bool = false;
 
-    /// The run that this call belongs to.
+    /// Returns the run that this call belongs to.
     fn context(&self) -> &RunContext;
 
-    /// Names what is called, where one call has many: a tool's name. It stands in errors.
+    /// Returns the name of what is called, such as a tool's name, used in errors. Defaults to none.
     fn name(&self) -> Option<&str> {
         None
     }
 
-    /// Returns the tokens that a response of the service has taken, which the run counts. Defaults
-    /// to none.
+    /// Returns the tokens used by a response of the service, which the run counts. Defaults to
+    /// none.
     fn usage(response: &Self::Response) -> Usage {
         let _ = response;
         Usage::default()
     }
 
-    /// Whether the call does no more harm made twice than made once, for a layer that makes it
-    /// again. Yes unless overridden.
+    /// Returns whether repeating the call does no harm, for layers that retry it. Defaults to
+    /// `true`.
     fn is_repeatable(&self) -> bool {
         true
     }
 
-    /// Whether it asks for something else than `earlier`, a clone from before callbacks had it:
-    /// the guards of a band are asked again before a retry of a changed request. Defaults to
-    /// `true`.
+    /// Returns whether the request differs from `earlier`, a clone from before the callbacks: if
+    /// so, the guards of a band run again before a retry. Defaults to `true`.
     fn is_changed_from(&self, earlier: &Self) -> bool {
         let _ = earlier;
         true
     }
 
-    /// Whether something of the call has been seen already, so that making it again would have
-    /// to take that back. No unless overridden.
+    /// Returns whether output of the call was already streamed, so that a retry would have to
+    /// discard it. Defaults to `false`.
     fn is_committed(&self) -> bool {
         false
     }
 
-    /// Counts the time that the call waits for whoever reads it while it is answered, from here
-    /// on. That of its run unless overridden.
+    /// Returns a counter of the time that the call waits for its consumer from now on. Defaults to
+    /// that of its run.
     fn reader_wait(&self) -> ReaderWait {
         self.context().reader_wait()
     }
 
-    /// A band of callbacks begins with this request, before its first `before`. Does nothing
-    /// unless overridden.
+    /// Called when a band of callbacks starts with this request, before its first `before`. Does
+    /// nothing by default.
     fn enter_band(&mut self) {}
 
-    /// Notes on a response of this call where it came from, and carries over from the one it
-    /// `replaced` what must not be lost. Does nothing unless overridden.
+    /// Records the origin of a response of this call, and takes over from the response that it
+    /// `replaced` what must not be lost. Does nothing by default.
     ///
-    /// A band calls it for every response; one of [`Origin::Service`] may have been marked by a
-    /// band inside, whose mark must stay.
+    /// A band calls it for every response. A response with [`Origin::Service`] may have been marked
+    /// by an inner band, whose mark must be kept.
     fn mark(
         &self,
         response: &mut Self::Response,
@@ -127,17 +125,16 @@ pub trait Request: Clone + Send + Sync + 'static {
         let _ = (response, replaced, origin);
     }
 
-    /// Notes on a response that a [guard](crate::Callback::is_guard) puts in the place of another
-    /// that it stands as it is, before it is [marked](Self::mark): what a guard leaves out is not
-    /// carried over. Does nothing unless overridden.
+    /// Marks a response that a [guard](crate::Callback::is_guard) returns as complete, before
+    /// [`mark`](Self::mark): what the guard omits is not taken over. Does nothing by default.
     fn mark_guarded(&self, response: &mut Self::Response) {
         let _ = response;
     }
 }
 
 impl CallSite {
-    /// Where `request` is made. Its `Display` names the call for a log, such as
-    /// ``tool call `add` of agent `sums` ``.
+    /// Creates the call site of `request`. Its `Display` names the call for a log, such as ``tool
+    /// call `add` of agent `sums` ``.
     #[must_use]
     pub fn of<R: Request>(request: &R) -> Self {
         request.context().site(R::CALL, request.name())

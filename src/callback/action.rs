@@ -1,16 +1,17 @@
 use crate::error::Error;
 
-/// What a `before` or an `after` decides.
+/// The decision of a `before` or an `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub enum Action<T> {
-    /// Ask the next callback.
+    /// Run the next callback.
     Continue,
-    /// Skip the rest of the band's callbacks in this phase, but for [guards](super::Callback::is_guard):
-    /// make the call with the request as it now is, or keep the response.
+    /// Skip the remaining callbacks of this band and phase, except
+    /// [guards](super::Callback::is_guard), and continue: send the request as it now is, or keep
+    /// the response.
     SkipRest,
-    /// Answer with this: without a call from `before`, in the response's place from `after`.
+    /// Use this response: from `before` instead of the call, from `after` instead of the response.
     Respond(T),
 }
 
@@ -36,19 +37,19 @@ impl<T> Action<Box<T>> {
     }
 }
 
-/// What an `on_error` decides.
+/// The decision of an `on_error`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[must_use]
 pub enum Recovery<T> {
-    /// Ask the next callback; if none recovers it, the error stands.
+    /// Run the next callback. If none recovers the error, it is returned.
     Propagate,
-    /// Put this error in its place; the next callback sees it.
+    /// Replace the error; the next callback sees the new one.
     Fail(Error),
-    /// Make the call again with the request as it now is. Where the band has no retry left, this
-    /// is [`Propagate`](Self::Propagate).
+    /// Retry the call with the request as it now is. If the band has no retry left, this acts as
+    /// [`Propagate`](Self::Propagate).
     Retry,
-    /// Answer with this.
+    /// Use this response.
     Fallback(T),
 }
 
@@ -56,11 +57,11 @@ pub enum Recovery<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a, T> {
-    /// With this response.
+    /// The call returned this response.
     Done(&'a T),
-    /// With this error.
+    /// The call failed with this error.
     Failed(&'a Error),
-    /// Not at all: its future was dropped, by a timeout, a cancellation or a reader that left.
+    /// The call's future was dropped (timeout, cancellation or disconnect).
     Dropped,
 }
 

@@ -1,4 +1,4 @@
-//! The hooks for a call that the crate does not know.
+//! Constructors of callbacks for calls of other types.
 
 use std::future::Future;
 
@@ -9,7 +9,8 @@ use super::{
 use crate::call::Request;
 use crate::error::{Error, Result};
 
-/// [`before_model`](super::before_model) for a call of your own, which the closure names.
+/// Creates a [`before_model`](super::before_model) for a call of your own, whose type the closure
+/// names.
 ///
 /// ```
 /// use tower_agent::{Request, RunContext};
@@ -46,7 +47,7 @@ where
     Before::new(function, "before")
 }
 
-/// [`before_model_async`](super::before_model_async) for a call of your own.
+/// Creates a [`before_model_async`](super::before_model_async) for a call of your own.
 #[track_caller]
 pub fn before_async<R, F>(function: F) -> BeforeAsync<R, F>
 where
@@ -56,7 +57,8 @@ where
     BeforeAsync::new(function, "before")
 }
 
-/// [`after_model`](super::after_model) for a call of your own, which the closure names.
+/// Creates an [`after_model`](super::after_model) for a call of your own, whose type the closure
+/// names.
 #[track_caller]
 pub fn after<R, F, O, M>(function: F) -> After<R, F, O, M>
 where
@@ -67,7 +69,7 @@ where
     After::new(function, "after")
 }
 
-/// [`after_model_async`](super::after_model_async) for a call of your own.
+/// Creates an [`after_model_async`](super::after_model_async) for a call of your own.
 #[track_caller]
 pub fn after_async<R, F>(function: F) -> AfterAsync<R, F>
 where
@@ -77,7 +79,8 @@ where
     AfterAsync::new(function, "after")
 }
 
-/// [`on_model_error`](super::on_model_error) for a call of your own, which the closure names.
+/// Creates an [`on_model_error`](super::on_model_error) for a call of your own, whose type the
+/// closure names.
 #[track_caller]
 pub fn on_error<R, F, O, M>(function: F) -> OnError<R, F, O, M>
 where
@@ -88,7 +91,7 @@ where
     OnError::new(function, "on_error")
 }
 
-/// [`on_model_error_async`](super::on_model_error_async) for a call of your own.
+/// Creates an [`on_model_error_async`](super::on_model_error_async) for a call of your own.
 #[track_caller]
 pub fn on_error_async<R, F>(function: F) -> OnErrorAsync<R, F>
 where
@@ -98,7 +101,8 @@ where
     OnErrorAsync::new(function, "on_error")
 }
 
-/// [`wrap_model`](super::wrap_model) for a call of your own, which the closure names.
+/// Creates a [`wrap_model`](super::wrap_model) for a call of your own, whose type the closure
+/// names.
 #[track_caller]
 pub fn wrap<R, F, O>(function: F) -> Wrap<R>
 where

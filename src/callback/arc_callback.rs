@@ -10,7 +10,7 @@ use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::panic::catch;
 
-/// A callback with its type erased. Cloning is O(1).
+/// A type-erased callback. Cloning is O(1).
 pub struct ArcCallback<R: Request> {
     callback: Arc<dyn Erased<R>>,
     hooks: HookSet,
@@ -22,9 +22,9 @@ impl<R: Request> ArcCallback<R> {
         Self::erased(Implemented::<_, C>::new(callback))
     }
 
-    /// For callbacks that know their hooks, and need no box for them.
+    /// For callbacks that know their hooks and need no box.
     pub(super) fn erased<C: Erased<R> + 'static>(callback: C) -> Self {
-        // One that cannot say whether it is a guard is taken for one.
+        // A callback that panics here counts as a guard.
         let is_guard = catch(|| callback.is_guard()).unwrap_or(true);
         Self { hooks: callback.hooks(), is_guard, callback: Arc::new(callback) }
     }
@@ -33,13 +33,13 @@ impl<R: Request> ArcCallback<R> {
         &*self.callback
     }
 
-    /// Whether it has any of these hooks, rather than leaving all of them at their defaults.
+    /// Returns whether any of these hooks is implemented rather than left at its default.
     #[inline]
     pub(super) fn has(&self, hooks: HookSet) -> bool {
         self.hooks.has(hooks)
     }
 
-    /// Whether it is a guard.
+    /// Returns whether it is a guard.
     #[inline]
     pub(super) fn guards(&self) -> bool {
         self.is_guard
@@ -94,7 +94,7 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
     }
 }
 
-/// One callback with state can stand in several places.
+/// One callback with state can be registered in several places.
 #[deny(clippy::missing_trait_methods)]
 impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
     fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {

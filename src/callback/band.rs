@@ -14,7 +14,7 @@ use crate::on_drop::OnDrop;
 
 /// Runs one call inside a band. `inner` has been polled ready.
 //
-// Not an async fn, which would keep its arguments twice.
+// Not an async fn, which would store its arguments twice.
 pub(super) fn run<R, S>(
     callbacks: Callbacks<R>,
     request: R,
@@ -25,7 +25,7 @@ where
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
     let call = callbacks.begin(request);
-    // However it ends, every callback that was asked is told so, once.
+    // However it ends, `on_end` runs once for every callback that has started.
     let call = OnDrop::new(call, |call| call.end(Outcome::Dropped));
     let mut band = Band { call, inner };
     async move {
@@ -33,7 +33,7 @@ where
             Some(ended) => Err(ended),
             None => band.make().await,
         };
-        // What a hook, or a service inside, made of an ending does not count.
+        // An ending takes precedence over whatever a hook or an inner service made of it.
         match band.context().ending::<R>() {
             Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => {
                 result = Err(ending);
@@ -76,13 +76,13 @@ where
             && R::CALL == CallKind::Agent
             && ending.is_some()
         {
-            // The ending stands, but nobody is to see the answer.
+            // The ending is kept, but the response must not be used.
             self.context().withhold(error);
         }
         asked.map(|()| response)
     }
 
-    /// What the call is answered with before any `after` is asked, and by whom.
+    /// Returns the response before any `after`, and its origin.
     async fn answer(&mut self) -> Result<(R::Response, Origin)> {
         let Self { call, inner } = self;
         call.request.enter_band();
@@ -93,7 +93,7 @@ where
         }
         let mut retries = 0;
         loop {
-            // A hook may have seen the run aborted, and made nothing of it.
+            // A hook may have seen the abort and ignored it.
             match call.request.context().ending::<R>() {
                 Some(abort) if abort.kind() == ErrorKind::Aborted => return Err(abort),
                 _ => {}
@@ -122,11 +122,11 @@ where
                     call.request = entered.clone();
                     Rest::Asked
                 }
-                // What the guards let through was another call.
+                // The guards allowed a different request.
                 None if call.request.is_changed_from(&sent) => Rest::Guards,
                 None => continue,
             };
-            // It may hold what a `before` of it has reserved.
+            // It may own what a `before` has reserved.
             drop(sent);
             if let Some(response) = call.before(rest).await? {
                 return Ok((response, Origin::Before));
@@ -143,7 +143,7 @@ where
         }
     }
 
-    /// Whether `after` is asked although the call ends more than itself.
+    /// Returns whether `after` runs although the call ends more than itself.
     fn is_after_asked_at(&self, ending: &Error) -> bool {
         let is_pause = R::CALL == CallKind::Agent && ending.kind() == ErrorKind::Interrupted;
         is_pause && self.call.semantics.after_pause
@@ -164,14 +164,14 @@ fn max_retries<R: Request>(call: &CallState<R>) -> u32 {
     }
 }
 
-/// The error of a failed call; `Err` if it ends more than the call.
+/// Returns the error of a failed call; `Err` if it ends more than the call.
 fn failed<R: Request>(call: &CallState<R>, error: BoxError) -> Result<Error> {
     let error = call.name_call(Error::from(error));
     let context = call.request.context();
     context.latch::<R>(&error);
     match context.ending::<R>() {
         Some(ending) => Err(ending),
-        // No call was made that could be recovered.
+        // There was no call that could be recovered.
         None if error.kind() == ErrorKind::MaxIterations
             && context.beyond_limit(R::CALL).is_some() =>
         {

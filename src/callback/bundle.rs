@@ -6,14 +6,14 @@ use crate::model::ModelRequest;
 use crate::run::AgentRequest;
 use crate::tool::ToolRequest;
 
-/// Callbacks for every call of an agent, given as one.
+/// Callbacks for every call of an agent, registered together.
 ///
-/// An agent takes it as its own ([`bundle`](crate::AgentBuilder::bundle)), for itself and all
-/// agents that work for it ([`global`](crate::AgentBuilder::global)), or for one run
-/// ([`with_callbacks`](AgentRequest::with_callbacks)). Its callbacks follow the
-/// [semantics](crate::AgentBuilder::semantics) of that agent: the one that they are registered
-/// with, or the one that is called; also in agents further down that follow others. An object that
-/// implements [`Hooks`](crate::compat::Hooks) is a bundle.
+/// Register it with [`bundle`](crate::AgentBuilder::bundle) for one agent, with
+/// [`global`](crate::AgentBuilder::global) for the agent and all its sub-agents, or with
+/// [`with_callbacks`](AgentRequest::with_callbacks) for one run. Its callbacks follow the
+/// [semantics](crate::AgentBuilder::semantics) of the agent that they are registered with or that
+/// is called, also in sub-agents with other semantics. A type that implements
+/// [`Hooks`](crate::compat::Hooks) converts to a bundle.
 ///
 /// ```
 /// use tower_agent::callback::{Bundle, before_model, before_tool};
@@ -33,7 +33,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// No callbacks.
+    /// Creates an empty bundle.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -60,16 +60,16 @@ impl Bundle {
         self
     }
 
-    /// Adds a callback around the model itself: inside every callback and layer of an agent,
-    /// wherever the bundle is registered. Its `after` is the first to see what the model said, and
-    /// its `before` the last to see what the model is sent.
+    /// Adds a callback directly around the model: inside every callback and layer of an agent,
+    /// wherever the bundle is registered. Its `after` is the first to see the model's response, and
+    /// its `before` the last to see the request.
     #[must_use]
     pub fn inmost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
         self.inmost_model.push(callback);
         self
     }
 
-    /// Adds a callback around the tools themselves: inside every callback and layer of an agent,
+    /// Adds a callback directly around the tools: inside every callback and layer of an agent,
     /// wherever the bundle is registered.
     #[must_use]
     pub fn inmost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
@@ -77,8 +77,8 @@ impl Bundle {
         self
     }
 
-    /// Adds another bundle's callbacks after these. Calls that these say anything of keep their
-    /// semantics; for the others they are the other bundle's.
+    /// Appends the callbacks of another bundle. For calls that this bundle has callbacks for, its
+    /// semantics are kept; for the others, those of `other` are used.
     #[must_use]
     pub fn and(self, other: impl Into<Self>) -> Self {
         let other = other.into();
@@ -91,9 +91,8 @@ impl Bundle {
         }
     }
 
-    /// The same callbacks with other [semantics](CallbackSemantics), for those that travel with a run
-    /// or a tree of agents. Without any, the agent's are theirs, as they always are for a bundle
-    /// that is the agent's own.
+    /// Sets the [semantics](CallbackSemantics) of callbacks for a run or a tree of agents. Defaults
+    /// to the agent's, which a bundle of one agent always uses.
     #[must_use]
     pub fn with_semantics(self, semantics: CallbackSemantics) -> Self {
         Self {
@@ -104,7 +103,7 @@ impl Bundle {
         }
     }
 
-    /// The same callbacks with these semantics, where they have none of their own.
+    /// Sets the semantics of callbacks that have none.
     pub(crate) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
         Self {
             agent: self.agent.or_semantics(semantics),
@@ -114,52 +113,52 @@ impl Bundle {
         }
     }
 
-    /// The callbacks for agent calls.
+    /// Returns the callbacks for agent calls.
     #[must_use]
     pub fn agent(&self) -> &Callbacks<AgentRequest> {
         &self.agent
     }
 
-    /// The callbacks for model calls.
+    /// Returns the callbacks for model calls.
     #[must_use]
     pub fn model(&self) -> &Callbacks<ModelRequest> {
         &self.model
     }
 
-    /// The callbacks for tool calls.
+    /// Returns the callbacks for tool calls.
     #[must_use]
     pub fn tool(&self) -> &Callbacks<ToolRequest> {
         &self.tool
     }
 
-    /// The tools that its callbacks are for by name.
+    /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
         let (agent, model) = (self.agent.named_tools(), self.model.named_tools());
         let mut named: Vec<_> = agent.chain(model).chain(self.tool.named_tools()).collect();
-        // An object with hooks for every call says it for each of them.
+        // A type with hooks for every call returns the tools once for each of them.
         named.extend(self.inmost_model.named_tools());
         named.extend(self.inmost_tool.named_tools());
         named.dedup();
         named
     }
 
-    /// The callbacks around the model itself.
+    /// Returns the callbacks directly around the model.
     pub(crate) fn around_model(&self) -> &Callbacks<ModelRequest> {
         &self.inmost_model
     }
 
-    /// The callbacks around the tools themselves.
+    /// Returns the callbacks directly around the tools.
     pub(crate) fn around_tools(&self) -> &Callbacks<ToolRequest> {
         &self.inmost_tool
     }
 
-    /// These callbacks after those that a run carries already for its agents. The semantics of the
-    /// first stand.
+    /// Appends these callbacks to those that a run carries for its agents. The semantics of the
+    /// first are kept.
     pub(crate) fn carry_globally(self, carried: &mut Carried) {
         self.carry(|carried| &mut carried.global, carried);
     }
 
-    /// The same for those that were given with the run.
+    /// Appends these callbacks to those that were given with the run.
     pub(crate) fn carry_in_run(self, carried: &mut Carried) {
         self.carry(|carried| &mut carried.run, carried);
     }

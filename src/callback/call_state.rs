@@ -11,37 +11,37 @@ use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::panic::catch;
 use crate::stream::{CallbackNote, Decision, EventKind};
 
-/// A call inside a band: its request, and what the callbacks say of it, phase by phase.
+/// A call inside a band: its request, and the decisions of the callbacks, phase by phase.
 pub(super) struct CallState<R: Request> {
     pub(super) request: R,
     pub(super) semantics: CallbackSemantics,
-    /// Whether the band stands around the service itself.
+    /// Whether the band is directly around the service.
     pub(super) is_inmost: bool,
     callbacks: Arc<Vec<ArcCallback<R>>>,
-    /// Callbacks are asked from the first on, so those that were are the first few, and of those
-    /// behind them the first few guards.
+    /// Callbacks run in order, so those that have started are the first few, and of the later ones
+    /// the first few guards.
     asked: usize,
     guards_asked: usize,
 }
 
-/// What the `on_error`s decided, if not to fail.
+/// The decision of the `on_error`s, unless it is to fail.
 pub(super) enum Recovered<T> {
     Retry,
     Fallback(T),
 }
 
-/// What becomes of the callbacks that a phase has not come to yet.
+/// How a phase treats its remaining callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// They are asked.
+    /// They run.
     Asked,
-    /// They are asked, but only a guard's answers count.
+    /// They run, but only decisions of guards take effect.
     Notified,
-    /// The guards among them are asked.
+    /// Only the guards among them run.
     Guards,
 }
 
-/// What has been decided so far in a phase.
+/// The decisions so far in a phase.
 struct Phase<T> {
     answer: Option<Box<T>>,
     error: Option<Error>,
@@ -53,14 +53,14 @@ impl<T> Phase<T> {
         Self { answer: None, error: None, rest }
     }
 
-    /// The rest are notified. Those that are not asked any more stay so.
+    /// Runs the remaining callbacks without effect, unless they are skipped already.
     fn notify_rest(&mut self) {
         if self.rest == Rest::Asked {
             self.rest = Rest::Notified;
         }
     }
 
-    /// A hook has failed. `Err` if the rest are not asked.
+    /// Handles a failed hook. Returns `Err` if the remaining ones do not run.
     fn failed(&mut self, error: Error, failure: HookFailure) -> Result<()> {
         match failure {
             HookFailure::Stop => return Err(self.error.take().unwrap_or(error)),
@@ -71,7 +71,7 @@ impl<T> Phase<T> {
         Ok(())
     }
 
-    /// The answer, unless an error beats it.
+    /// Returns the response, unless an error takes precedence.
     fn settle(self) -> Result<Option<Box<T>>> {
         self.error.map_or(Ok(self.answer), Err)
     }
@@ -87,7 +87,7 @@ impl<R: Request> CallState<R> {
         Self { request, semantics, is_inmost, callbacks, asked: 0, guards_asked: 0 }
     }
 
-    /// Asks the `before`s; a response is one of theirs.
+    /// Runs the `before`s; returns the response of one of them, if any.
     pub(super) async fn before(&mut self, rest: Rest) -> Result<Option<R::Response>> {
         let mut phase = Phase::new(rest);
         for index in 0..self.callbacks.len() {
@@ -105,7 +105,7 @@ impl<R: Request> CallState<R> {
             }
             match answer {
                 Ok(Action::Continue) => {}
-                // The call is not made: that is all that a guard could want.
+                // The call is not made, which is all that a guard could want.
                 _ if phase.rest == Rest::Notified => {}
                 Ok(Action::SkipRest) => phase.rest = Rest::Guards,
                 Ok(Action::Respond(_)) if !self.counts(index, "before") => {}
@@ -127,7 +127,7 @@ impl<R: Request> CallState<R> {
         Ok(phase.settle()?.map(|response| *response))
     }
 
-    /// A tool call that a guard has interrupted is held until that guard lets it through.
+    /// Holds a tool call that a guard has interrupted, until that guard allows it.
     fn hold(&self, index: usize, answer: &Result<Action<Box<R::Response>>>) {
         let context = self.request.context();
         let name = || name(self.at(index).get());
@@ -138,7 +138,7 @@ impl<R: Request> CallState<R> {
         }
     }
 
-    /// Asks the `after`s, which may replace the response.
+    /// Runs the `after`s, which may replace the response.
     pub(super) async fn after(&mut self, response: &mut R::Response, rest: Rest) -> Result<()> {
         let mut phase = Phase::new(rest);
         for index in 0..self.callbacks.len() {
@@ -146,7 +146,7 @@ impl<R: Request> CallState<R> {
                 continue;
             }
             let is_guard = self.at(index).guards();
-            // A guard sees what stands, and what it makes of that is what those behind it see.
+            // A guard sees the response in effect, and later callbacks see its replacement.
             if is_guard && let Some(answer) = phase.answer.take() {
                 *response = *answer;
             }
@@ -196,7 +196,7 @@ impl<R: Request> CallState<R> {
         Ok(())
     }
 
-    /// Asks the `on_error`s about a failure that is the call's own.
+    /// Runs the `on_error`s for an error of the call itself.
     pub(super) async fn on_error(
         &mut self,
         mut error: Error,
@@ -220,7 +220,7 @@ impl<R: Request> CallState<R> {
             match answer {
                 Ok(Recovery::Propagate) => {}
                 _ if phase.rest == Rest::Notified && !is_guard => {}
-                // A hook that has failed beats it, as it beats a response.
+                // A failed hook takes precedence over a retry, as over a response.
                 Ok(Recovery::Retry) if may_retry && phase.error.is_none() => {
                     (retries, phase.answer) = (true, None);
                     phase.rest = Rest::Guards;
@@ -253,19 +253,19 @@ impl<R: Request> CallState<R> {
         }
     }
 
-    /// Tells every callback that was asked how the call has ended.
+    /// Runs `on_end` of every callback that has started.
     pub(super) fn end(&self, outcome: Outcome<'_, R::Response>) {
         for (index, callback) in self.callbacks.iter().enumerate() {
             let was_asked = index < self.asked || index < self.guards_asked && callback.guards();
             if was_asked && callback.has(HookSet::ON_END) {
-                // It cannot change anything, so neither can its panic.
+                // It cannot change the result, and neither can its panic.
                 drop(catch(|| callback.get().on_end(&self.request, outcome)));
             }
         }
     }
 
-    /// Whether this hook of the callback at `index` is to run. If the callback lacks it alone, it
-    /// counts as asked all the same, and is told of the call's end.
+    /// Returns whether this hook of the callback at `index` runs. A callback that only lacks this
+    /// hook counts as started, and its `on_end` runs.
     #[inline]
     fn asks(&mut self, index: usize, rest: Rest, hook: HookSet) -> bool {
         let callback = &self.callbacks[index];
@@ -286,7 +286,7 @@ impl<R: Request> CallState<R> {
         self.request.context().emitter().is_some()
     }
 
-    /// Shows a hook's decision in the run's stream.
+    /// Emits an event about a hook's decision.
     async fn show(&self, index: usize, hook: &'static str, decision: Result<Decision, &Error>) {
         let Some(emitter) = self.request.context().emitter() else { return };
         let decision = decision.unwrap_or_else(|error| Decision::Failed(error.clone()));
@@ -297,13 +297,13 @@ impl<R: Request> CallState<R> {
         let note = EventKind::Callback(Arc::new(note));
         match hook {
             "before" => emitter.tell(note).await,
-            // The call has been made. If it were dropped while its reader is slow, what it has done
-            // would be lost.
+            // The call has been made. If it were dropped here while the consumer is slow, its
+            // result would be lost.
             _ => emitter.note(note),
         }
     }
 
-    /// Whether this callback's response counts in this hook.
+    /// Returns whether this callback's response takes effect in this hook.
     fn counts(&self, index: usize, hook: &'static str) -> bool {
         if self.at(index).guards() {
             return true;
@@ -314,12 +314,12 @@ impl<R: Request> CallState<R> {
         };
         if !counts {
             let call = R::CALL;
-            tracing::warn!(%call, hook, "a response counts in the `after` of a model call alone");
+            tracing::warn!(%call, hook, "ignored response: under these semantics only an `after` of a model call may respond");
         }
         counts
     }
 
-    /// An error of a hook, with the names of the call, the callback and the hook.
+    /// Adds the names of the call, the callback and the hook to an error.
     fn raised(&self, error: Error, index: usize, hook: &'static str) -> Error {
         let error = self.name_call(error.by(|| name(self.at(index).get()), hook));
         let context = self.request.context();

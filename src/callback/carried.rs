@@ -1,4 +1,4 @@
-//! Callbacks that a run carries, rather than an agent.
+//! Callbacks carried by a run.
 
 use std::task::{Context, Poll};
 
@@ -9,7 +9,7 @@ use crate::call::Request;
 use crate::context::Place;
 use crate::error::{BoxError, Error, ErrorKind, Result};
 
-/// An agent's stack for one call, with the callbacks that its run carries for the whole tree.
+/// An agent's stack for one call, with the callbacks that the run carries for the whole tree.
 #[derive(Debug)]
 pub(crate) struct InTree<R: Request>(LayerInner<R>);
 
@@ -51,8 +51,8 @@ impl<R: Request> Service<R> for InTree<R> {
     }
 }
 
-/// A service inside the callbacks that were given with its run, if any were, and those that the
-/// tree carries for the model and the tools themselves.
+/// A service inside the callbacks of its run, if there are any, and those that the tree carries
+/// directly around the model and the tools.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried<S> {
     inner: S,
@@ -83,8 +83,8 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         if request.context().path().is_empty() {
             let message = format!(
-                "a layer has put a new {} request in the place of the agent's: it is no part of the \
-                 run; change the request that the layer was given, or a clone of it",
+                "a layer has replaced the agent's {} request by a new one, which does not belong to \
+                 the run; change the request that the layer received, or a clone of it",
                 R::CALL
             );
             return ResponseFuture::failed(Error::new(ErrorKind::InvalidRequest, message));

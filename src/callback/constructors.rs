@@ -1,4 +1,4 @@
-//! The hooks by name, for each call.
+//! Constructors of callbacks for each hook and call.
 
 use std::future::Future;
 
@@ -11,8 +11,8 @@ use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 
-// The compiler quotes the line of a bound that does not hold, with the comment that stands there;
-// for a future that borrows its argument it tells nothing else.
+// The compiler quotes the line of an unmet bound, with the comment there; for a future that borrows
+// its argument it prints nothing else.
 macro_rules! constructors {
     ($(
         $call:literal, $R:ty => $T:ty,
@@ -21,7 +21,7 @@ macro_rules! constructors {
         $on_error:ident $on_error_async:ident { $on_error_doc:literal }
         $wrap:ident { $wrap_doc:literal }
     )*) => {$(
-        #[doc = concat!("A function before each ", $call, " call; see [`Callback::before`](super::Callback::before).")]
+        #[doc = concat!("Creates a callback from a function that runs before each ", $call, " call; see [`Callback::before`](super::Callback::before).")]
         #[doc = ""]
         #[doc = "It may change the request, and return nothing, an [`Action`](super::Action), a `Result` of either, or a future of one of these that owns what it uses."]
         #[doc = ""]
@@ -35,7 +35,7 @@ macro_rules! constructors {
             Before::new(function, stringify!($before))
         }
 
-        #[doc = concat!("[`", stringify!($before), "`] for an async function that borrows the request.")]
+        #[doc = concat!("[`", stringify!($before), "`] with an async function that borrows the request.")]
         #[doc = ""]
         #[doc = "An async closure must name its parameter's type and capture nothing."]
         #[track_caller]
@@ -46,7 +46,7 @@ macro_rules! constructors {
             BeforeAsync::new(function, stringify!($before))
         }
 
-        #[doc = concat!("A function after each ", $call, " call that succeeded; see [`Callback::after`](super::Callback::after).")]
+        #[doc = concat!("Creates a callback from a function that runs after each successful ", $call, " call; see [`Callback::after`](super::Callback::after).")]
         #[doc = ""]
         #[doc = "It may return nothing, an [`Action`](super::Action), a `Result` of either, or a future of one of these that owns what it uses."]
         #[doc = ""]
@@ -60,7 +60,7 @@ macro_rules! constructors {
             After::new(function, stringify!($after))
         }
 
-        #[doc = concat!("[`", stringify!($after), "`] for an async function that borrows the request and the response.")]
+        #[doc = concat!("[`", stringify!($after), "`] with an async function that borrows the request and the response.")]
         #[doc = ""]
         #[doc = "An async closure must name its parameters' types and capture nothing."]
         #[track_caller]
@@ -71,7 +71,7 @@ macro_rules! constructors {
             AfterAsync::new(function, stringify!($after))
         }
 
-        #[doc = concat!("A function for each ", $call, " call that failed; see [`Callback::on_error`](super::Callback::on_error).")]
+        #[doc = concat!("Creates a callback from a function that runs after each failed ", $call, " call; see [`Callback::on_error`](super::Callback::on_error).")]
         #[doc = ""]
         #[doc = "It may change the request for a retry, and return nothing, a [`Recovery`](super::Recovery), a `Result` of either, or a future of one of these that owns what it uses."]
         #[doc = ""]
@@ -85,7 +85,7 @@ macro_rules! constructors {
             OnError::new(function, stringify!($on_error))
         }
 
-        #[doc = concat!("[`", stringify!($on_error), "`] for an async function that borrows the request and the error.")]
+        #[doc = concat!("[`", stringify!($on_error), "`] with an async function that borrows the request and the error.")]
         #[doc = ""]
         #[doc = "An async closure must name its parameters' types and capture nothing."]
         #[track_caller]
@@ -96,9 +96,9 @@ macro_rules! constructors {
             OnErrorAsync::new(function, stringify!($on_error))
         }
 
-        #[doc = concat!("A layer made of a function around each ", $call, " call, given the request and what comes [`Next`].")]
+        #[doc = concat!("Creates a layer from a function around each ", $call, " call, which receives the request and [`Next`].")]
         #[doc = ""]
-        #[doc = "It is a layer, not a callback: it closes the band before it. A panic in it is an error that names it."]
+        #[doc = "It is a layer, not a callback: it ends the band before it. A panic in it becomes an error that names it."]
         #[doc = ""]
         #[doc = $wrap_doc]
         #[track_caller]
@@ -199,7 +199,7 @@ let recover = on_model_error(|_, error| match error.is_retryable() {
 "```
 use tower_agent::callback::wrap_model;
 
-/// Asks twice and keeps the shorter answer.
+/// Calls twice and keeps the shorter response.
 let shorter = wrap_model(|request, mut next| async move {
     let one = next.run(request.clone()).await?;
     let two = next.run(request).await?;

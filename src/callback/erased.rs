@@ -16,8 +16,8 @@ use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
 
-/// What a `before` or an `after` decides, as it comes out of an erased hook: nearly always
-/// `Continue`, so a response, which is large, travels by pointer.
+/// The decision of a `before` or an `after` from an erased hook. It is usually `Continue`, so a
+/// response, which is large, is boxed.
 pub(super) type Decision<'a, T> = MaybeFuture<'a, Result<Action<Box<T>>>>;
 
 /// [`Callback`] without its generics, so that callbacks of different types share a list.
@@ -50,7 +50,7 @@ pub(super) trait Erased<R: Request>: Send + Sync {
 
     fn name(&self) -> Cow<'static, str>;
 
-    /// The callback's own type.
+    /// Returns the name of the callback's own type.
     fn type_name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
@@ -149,7 +149,7 @@ fn made<A, F: 'static>(_make: impl FnOnce(A) -> F) -> TypeId {
 }
 
 pin_project! {
-    /// A hook whose response is boxed, if it gives any; every other decision is moved as it is.
+    /// A hook whose response, if any, is boxed; other decisions are moved unchanged.
     struct ByPointer<F> {
         #[pin]
         hook: F,

@@ -1,10 +1,10 @@
-//! Which hooks a callback has.
+//! Determines which hooks a callback implements.
 //!
 //! A hook of [`Callback`](super::Callback) that is not overridden returns a [`NoHook`], whose type
-//! says whose and which hook it is. It can be made in the trait's own defaults alone, so the type
-//! of a hook's future tells whether the hook was overridden: a callback cannot be wrong about it,
-//! and a hook that does something before it hands on to the default of another callback is still
-//! run and shown.
+//! names the callback and the hook. Only the trait's own defaults can create it, so the type of a
+//! hook's future shows whether the hook is overridden. A callback cannot be wrong about this, and a
+//! hook that does something before it calls the default of another callback still runs and is
+//! shown.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use super::{Action, Recovery};
 use crate::call::Request;
 use crate::error::Result;
 
-/// Some of the hooks.
+/// A set of hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HookSet(u8);
 
@@ -34,13 +34,13 @@ impl HookSet {
         Self(self.0 | other.0)
     }
 
-    /// Whether any of these is one of them.
+    /// Returns whether the sets have a hook in common.
     pub(super) const fn has(self, any: Self) -> bool {
         self.0 & any.0 != 0
     }
 }
 
-/// The future of hook `HOOK` of a `C` around calls of `R` that does not override it.
+/// The future of a hook `HOOK` of `C`, for calls of `R`, that is not overridden.
 pub(crate) struct NoHook<C: ?Sized, R, const HOOK: u8>(PhantomData<fn(&C, &R)>);
 
 impl<C: ?Sized, R, const HOOK: u8> NoHook<C, R, HOOK> {

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 /// A band: an ordered list of callbacks for one call, and the layer that runs them.
 ///
-/// The callbacks' types are erased, so a list can be filled conditionally, in a loop, from
-/// configuration, and has a type that can be named. Cloning is O(1).
+/// The callbacks' types are erased, so a list can be filled conditionally, in a loop or from
+/// configuration, and its type can be named. Cloning is O(1).
 ///
 /// ```
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -52,57 +52,57 @@ enum Follows {
     Own(CallbackSemantics),
     /// Those of the agent in whose run the call is made.
     Agent,
-    /// The default, whatever the agent's: the list stands around the service itself.
+    /// The default, whatever the agent's: the list is directly around the service.
     Service,
 }
 
 impl<R: Request> Callbacks<R> {
-    /// No callbacks.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same list with one more callback at its end.
+    /// Appends a callback.
     #[must_use]
     pub fn with(mut self, callback: impl Callback<R>) -> Self {
         self.push(callback);
         self
     }
 
-    /// Adds a callback at the end.
+    /// Appends a callback.
     pub fn push(&mut self, callback: impl Callback<R>) {
         self.extend([callback]);
     }
 
-    /// Adds another list's callbacks at the end. The semantics stay.
+    /// Appends the callbacks of another list. The semantics of this list are kept.
     pub fn append(&mut self, other: &Self) {
         self.extend(other.as_slice().iter().cloned());
     }
 
-    /// How many there are.
+    /// Returns the number of callbacks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no callbacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.as_slice().is_empty()
     }
 
-    /// Their names, first to last.
+    /// Returns the names of the callbacks, in order.
     pub fn names(&self) -> impl Iterator<Item = Cow<'static, str>> {
         self.as_slice().iter().map(Callback::name)
     }
 
-    /// Their types, first to last.
+    /// Returns the names of the callbacks' types, in order.
     pub(crate) fn type_names(&self) -> impl Iterator<Item = &'static str> {
         self.as_slice().iter().map(|callback| callback.get().type_name())
     }
 
-    /// The tools that they are for by name.
+    /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice().iter().flat_map(|callback| {
             let named = |tool| NamedTool { by: Callback::name(callback), tool };
@@ -110,14 +110,14 @@ impl<R: Request> Callbacks<R> {
         })
     }
 
-    /// The same list with other [semantics](CallbackSemantics).
+    /// Sets the [semantics](CallbackSemantics).
     #[must_use]
     pub fn with_semantics(mut self, semantics: CallbackSemantics) -> Self {
         self.follows = Follows::Own(semantics);
         self
     }
 
-    /// The same list with these semantics, unless it has some of its own.
+    /// Sets the semantics, unless the list has its own.
     pub(super) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
         match self.follows {
             Follows::Default => self.with_semantics(semantics),
@@ -125,14 +125,14 @@ impl<R: Request> Callbacks<R> {
         }
     }
 
-    /// The same list with the semantics of the agent in whose run each call is made.
+    /// Makes the list follow the semantics of the agent in whose run each call is made.
     pub(super) fn with_agents_semantics(mut self) -> Self {
         self.follows = Follows::Agent;
         self
     }
 
-    /// The same list around the service itself. What it makes of a response is, to all outside,
-    /// what the service has answered.
+    /// Places the list directly around the service. For everything outside, the response after this
+    /// list is the service's own.
     pub(crate) fn inmost(mut self) -> Self {
         self.follows = Follows::Service;
         self
@@ -142,7 +142,7 @@ impl<R: Request> Callbacks<R> {
         matches!(self.follows, Follows::Service)
     }
 
-    /// The same list with the semantics that it follows in this run.
+    /// Sets the semantics that the list follows in this run.
     pub(super) fn in_run(self, context: &RunContext) -> Self {
         if self.is_inmost() {
             return self;
@@ -151,8 +151,8 @@ impl<R: Request> Callbacks<R> {
         self.with_semantics(semantics)
     }
 
-    /// How it answers what frameworks answer differently: as set with
-    /// [`with_semantics`](Self::with_semantics). Defaults to [`CallbackSemantics::default`].
+    /// Returns the semantics set with [`with_semantics`](Self::with_semantics). Defaults to
+    /// [`CallbackSemantics::default`].
     #[must_use]
     pub fn semantics(&self) -> CallbackSemantics {
         match self.follows {
@@ -161,12 +161,13 @@ impl<R: Request> Callbacks<R> {
         }
     }
 
-    /// Whether these, of a whole tree, share the first band of an agent with these semantics.
+    /// Returns whether these callbacks of a whole tree share the first band of an agent with these
+    /// semantics.
     pub(crate) fn shares_band_of(&self, agent: CallbackSemantics) -> bool {
         agent.globals.get(R::CALL) == Globals::First && self.semantics() == agent
     }
 
-    /// A call in this band, of which no hook has run.
+    /// Starts a call in this band.
     pub(super) fn begin(self, request: R) -> CallState<R> {
         let semantics = self.semantics_in(request.context());
         let is_inmost = self.is_inmost();
@@ -181,7 +182,8 @@ impl<R: Request> Callbacks<R> {
         }
     }
 
-    /// Asks the `before`s, without a service: the response in the call's place, if one gave any.
+    /// Runs the `before`s without a service. Returns the response that replaces the call, if a
+    /// callback returned one.
     ///
     /// ```
     /// use tower_agent::{Action, Callbacks, ModelRequest, ModelResponse};
@@ -202,7 +204,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// # Errors
     ///
-    /// That of a hook, which names it.
+    /// Returns the error of a hook, which names the hook.
     pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
         let mut call = self.clone().begin(request.clone());
         let response = call.before(Rest::Asked).await;
@@ -210,20 +212,21 @@ impl<R: Request> Callbacks<R> {
         response
     }
 
-    /// Asks the `after`s about a response, without a service, and returns what they made of it.
+    /// Runs the `after`s on a response without a service, and returns the resulting response.
     ///
     /// # Errors
     ///
-    /// That of a hook, which names it.
+    /// Returns the error of a hook, which names the hook.
     pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
         let mut call = self.clone().begin(request.clone());
         call.after(&mut response, Rest::Asked).await?;
         Ok(response)
     }
 
-    /// Asks the `on_error`s about a failure, without a service: [`Recovery::Retry`],
-    /// [`Recovery::Fallback`], or [`Recovery::Fail`] with the error that is left, which
-    /// is a hook's own where one failed. An ending of more than the call is left as it is.
+    /// Runs the `on_error`s on an error without a service. Returns [`Recovery::Retry`],
+    /// [`Recovery::Fallback`], or [`Recovery::Fail`] with the resulting error, which is a hook's
+    /// own if one failed. An abort, an interrupt and an end of the invocation are returned
+    /// unchanged.
     pub async fn run_on_error(&self, request: &mut R, error: Error) -> Recovery<R::Response> {
         if error.is_ending() {
             return Recovery::Fail(error);
@@ -238,7 +241,7 @@ impl<R: Request> Callbacks<R> {
         }
     }
 
-    /// Another list's callbacks after these; its semantics, too, where these have none of their own.
+    /// Appends the callbacks of another list, and takes over its semantics if this list has none.
     pub(super) fn and(self, other: Self) -> Self {
         if self.is_empty() && matches!(self.follows, Follows::Default) {
             return other;

@@ -1,4 +1,4 @@
-//! Callbacks: one trait, one list, one layer, for every call.
+//! Callbacks: one trait, one list and one layer for every call.
 //!
 //! ```text
 //! Callbacks<R>: Layer<S>    where S: Service<R, Response = R::Response>
@@ -8,40 +8,39 @@
 //!
 //! | hook | runs | may |
 //! |---|---|---|
-//! | [`before`](Callback::before) | before the call, first registered first | change the request; answer in the service's place |
-//! | [`after`](Callback::after) | after a success, first registered first | replace the response |
-//! | [`on_error`](Callback::on_error) | after a failure, first registered first | change the error; retry; answer in its place |
-//! | [`on_end`](Callback::on_end) | once, when the call is over, however it ended | look |
+//! | [`before`](Callback::before) | before the call, in registration order | change the request; respond instead of the service |
+//! | [`after`](Callback::after) | after a success, in registration order | replace the response |
+//! | [`on_error`](Callback::on_error) | after a failure, in registration order | change the error; retry; respond instead |
+//! | [`on_end`](Callback::on_end) | once, when the call has ended in any way | observe |
 //!
-//! Callbacks registered next to one another form one band, and inside a band the first registered
-//! acts first in every phase. A tower layer draws a line: what is registered after it is inside
-//! it. The crate's [front page](crate#order) has the picture.
+//! Neighbouring callbacks form one band, and within a band the first registered acts first in every
+//! phase. A tower layer ends the band: everything registered after it is inside it. The crate's
+//! [front page](crate#order) has a picture.
 //!
 //! # Endings
 //!
-//! An error from a hook fails the call; bands outside may recover it, its own band's `on_error`
-//! does not see it. [`Error::abort`], [`Error::interrupt`] and [`Error::end_invocation`] end more
-//! than the call, and are kept in the run's context, where nothing outside can undo them. Raised
-//! in an `after`, an interrupt or an end of the invocation leaves the call its response: it is
-//! the run that ends, and the call has succeeded; no further `after` of it is asked. A panic in a
-//! hook is an error of kind [`Callback`](crate::ErrorKind::Callback) that names the callback and
-//! the hook.
+//! An error of a hook fails the call. Outer bands may recover it; the `on_error` hooks of its own
+//! band do not see it. [`Error::abort`], [`Error::interrupt`] and [`Error::end_invocation`] end
+//! more than the call: they are recorded in the run's context, and nothing outside can undo them.
+//! If an `after` returns an interrupt or an end of the invocation, the run ends, but the call keeps
+//! its response and counts as successful; no further `after` of it runs. A panic in a hook becomes
+//! an error of kind [`Callback`](crate::ErrorKind::Callback) that names the callback and the hook.
 //!
 //! # Closures
 //!
-//! Each hook has a constructor by its field's name, such as [`before_model`] or [`after_tool`].
-//! The function may be sync, or return a future that owns what it uses, and may return nothing,
-//! an [`Action`], or a `Result` of one. A function whose future borrows the request takes the
-//! second name, such as [`before_model_async`]. Standing alone, each is a layer as well. For a call
-//! of your own there are [`before`], [`after`], [`on_error`] and [`wrap`].
+//! Each hook of each call has a constructor, such as [`before_model`] or [`after_tool`]. The
+//! function may be sync, or return a future that owns what it uses; it may return nothing, an
+//! [`Action`], or a `Result` of one. For a function whose future borrows the request, use the
+//! constructor that ends in `_async`, such as [`before_model_async`]. Each is also a layer. For a
+//! call of your own use [`before`], [`after`], [`on_error`] and [`wrap`].
 //!
-//! Where the compiler cannot say what is wrong:
+//! Compiler errors that need explaining:
 //!
-//! | it says | because | write |
+//! | message | cause | write |
 //! |---|---|---|
-//! | `type annotations needed` at `Err(..)` | the closure only ever fails | `Err::<(), _>(..)` |
+//! | `type annotations needed` at `Err(..)` | the closure always returns an error | `Err::<(), _>(..)` |
 //! | `type annotations needed` at an `async` closure's parameter | it cannot be inferred there | `async \|request: &mut ModelRequest\| ..` |
-//! | `lifetime may not live long enough` at `async move` | the future borrows the request | take what it needs before the `async move`, or use the second name |
+//! | `lifetime may not live long enough` at `async move` | the future borrows the request | copy what it needs before the `async move`, or use the `_async` constructor |
 
 mod action;
 mod any_call;
@@ -97,10 +96,10 @@ use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::type_name::short_type_name;
 
-/// Stands around calls of one kind, or of every kind.
+/// Intercepts calls of one kind, or of every kind.
 ///
-/// Every method has a default that does nothing; implement those you need as plain `async fn`s.
-/// A callback for several kinds is generic: `impl<R: Request> Callback<R> for Logger`.
+/// Every method has a default that does nothing; implement those you need as plain `async fn`s. A
+/// callback for several kinds of calls is generic: `impl<R: Request> Callback<R> for Logger`.
 ///
 /// ```
 /// use tower_agent::{Action, Callback, ModelRequest, ModelResponse, Result};
@@ -129,39 +128,39 @@ use crate::type_name::short_type_name;
     message = "`{Self}` is not a callback for `{R}`",
     label = "not a `Callback<{R}>`",
     note = "a callback is a type that implements `Callback<{R}>`, or a closure in its constructor, such as `before_model(|request| ..)` or `after_tool(|request, response| ..)`",
-    note = "an object that implements `Hooks` goes to `bundle` or `global`, for every call at once",
-    note = "a tower layer goes to `model_layer`, `tool_layer` or `agent_layer`"
+    note = "pass a type that implements `Hooks` to `bundle` or `global`, for every call at once",
+    note = "pass a tower layer to `model_layer`, `tool_layer` or `agent_layer`"
 )]
 pub trait Callback<R: Request>: Send + Sync + 'static {
-    /// **When:** before the call, unless a callback registered earlier in the band has decided.
+    /// **When:** before the call, unless an earlier callback of the band has decided.
     ///
     /// **Sees:** the request as earlier callbacks left it, and may change it.
     ///
-    /// **May return:** [`Continue`](Action::Continue) to ask the next callback;
-    /// [`SkipRest`](Action::SkipRest) to make the call and ask only [guards](Self::is_guard);
-    /// [`Respond`](Action::Respond) to answer without making the call.
+    /// **May return:** [`Continue`](Action::Continue) to run the next callback;
+    /// [`SkipRest`](Action::SkipRest) to make the call and run only [guards](Self::is_guard);
+    /// [`Respond`](Action::Respond) to respond without making the call.
     ///
     /// **On error:** the call fails and is not made.
     ///
-    /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
+    /// **On drop:** the hook's future is dropped; `on_end` follows.
     fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
         let _ = request;
         NoHook::<Self, R, BEFORE>::new()
     }
 
-    /// **When:** after the call has succeeded, also when a `before` or an `on_error` answered it.
-    /// A callback whose `before` was not asked is asked here all the same.
+    /// **When:** after the call has succeeded, also if a `before` or an `on_error` responded. Runs
+    /// even if this callback's `before` was skipped.
     ///
-    /// **Sees:** the request as it was sent and the whole response, streamed or not, as earlier
+    /// **Sees:** the request as it was sent and the complete response, streamed or not, as earlier
     /// callbacks left it.
     ///
-    /// **May return:** [`Continue`](Action::Continue) to ask the next callback;
-    /// [`SkipRest`](Action::SkipRest) to ask only [guards](Self::is_guard); [`Respond`](Action::Respond) to put
-    /// another response in its place, which the next callback sees.
+    /// **May return:** [`Continue`](Action::Continue) to run the next callback;
+    /// [`SkipRest`](Action::SkipRest) to run only [guards](Self::is_guard);
+    /// [`Respond`](Action::Respond) to replace the response; the next callback sees the new one.
     ///
-    /// **On error:** the call fails, and no further `after` is asked.
+    /// **On error:** the call fails, and no further `after` runs.
     ///
-    /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
+    /// **On drop:** the hook's future is dropped; `on_end` follows.
     fn after(
         &self,
         request: &R,
@@ -171,20 +170,21 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         NoHook::<Self, R, AFTER>::new()
     }
 
-    /// **When:** after the call has failed, each time it fails. Not for an abort, an interrupt or
-    /// an end of the invocation, and not for an error of a hook of this band.
+    /// **When:** each time the call fails. Not for an abort, an interrupt or an end of the
+    /// invocation, and not for an error of a hook of this band.
     ///
     /// **Sees:** the request as it was sent, which it may change for a retry, and the error as
     /// earlier callbacks left it.
     ///
-    /// **May return:** [`Propagate`](Recovery::Propagate) to ask the next callback;
-    /// [`Fail`](Recovery::Fail) to put another error in its place, which the next callback sees;
-    /// [`Retry`](Recovery::Retry) to make the call again, three times at most, without asking
-    /// `before` again, unless the request was changed: then guards are asked; [`Fallback`](Recovery::Fallback) to answer, which `after` then sees.
+    /// **May return:** [`Propagate`](Recovery::Propagate) to run the next callback;
+    /// [`Fail`](Recovery::Fail) to replace the error; the next callback sees the new one;
+    /// [`Retry`](Recovery::Retry) to retry the call, at most three times. `before` does not run
+    /// again, except guards' if the request was changed; [`Fallback`](Recovery::Fallback) to
+    /// respond, which `after` then sees.
     ///
     /// **On error:** the call fails with that error.
     ///
-    /// **On drop:** the hook's future is dropped where it waits; `on_end` follows.
+    /// **On drop:** the hook's future is dropped; `on_end` follows.
     fn on_error(
         &self,
         request: &mut R,
@@ -194,53 +194,52 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         NoHook::<Self, R, ON_ERROR>::new()
     }
 
-    /// **When:** when the call is over, exactly once for every call in which a hook of this
-    /// callback has run: done, failed or dropped.
+    /// **When:** when the call has ended, exactly once for every call in which a hook of this
+    /// callback has run: succeeded, failed or dropped.
     ///
-    /// **Sees:** the request as it last was, and how the call ended.
+    /// **Sees:** the request in its last form, and how the call ended.
     ///
-    /// **May return:** nothing; it cannot change anything. It may run while a future is dropped,
-    /// so it must not block. A panic in it is caught and goes no further.
+    /// **May return:** nothing; it cannot change anything. It may run while a future is dropped, so
+    /// it must not block. A panic in it is caught and ignored.
     fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {
         let _ = (request, outcome);
     }
 
-    /// Names the callback in errors, traces and [`explain`](crate::Agent::explain). The type's
-    /// name unless overridden.
+    /// Returns the name used in errors, traces and [`explain`](crate::Agent::explain). Defaults to
+    /// the type's name.
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(short_type_name::<Self>())
     }
 
-    /// Whether the callback is a guard: no other callback's decision keeps its hooks from being
-    /// run. Defaults to `false`.
+    /// Returns whether the callback is a guard: its hooks run whatever other callbacks decide.
+    /// Defaults to `false`.
     ///
-    /// Return `true` from a callback that refuses calls or hides data. For a guard
-    /// - `before` runs before every call that is made, also after a
-    ///   [`SkipRest`](Action::SkipRest), and again before a retry of a request that an `on_error`
-    ///   has changed. Only where an earlier callback has answered the call it may not run: then
-    ///   no call is made.
+    /// Return `true` from a callback that blocks calls or hides data. For a guard:
+    /// - `before` runs before every call that is made, also after a [`SkipRest`](Action::SkipRest),
+    ///   and again before a retry of a request that an `on_error` has changed. It is skipped only
+    ///   if an earlier callback has responded: then no call is made.
     /// - `after` sees every response that leaves the band, whatever the
-    ///   [semantics](CallbackSemantics) skip. It sees the response that stands, and the callbacks
-    ///   after it see what the guard put in its place.
-    /// - `on_error` runs after every failure, also when an earlier callback has recovered it. A
+    ///   [semantics](CallbackSemantics) skip. It sees the response in effect, and later callbacks
+    ///   see the guard's replacement.
+    /// - `on_error` runs after every failure, also if an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
-    /// - a response counts under every [`RespondScope`](crate::compat::RespondScope).
+    /// - A response takes effect under every [`RespondScope`](crate::compat::RespondScope).
     ///
-    /// The callback may be asked more than once about one call, so it must not count calls in
-    /// `before` alone. Whether it is a guard is settled when it is registered.
+    /// The hooks may run more than once for one call, so a guard must not count calls in `before`
+    /// alone. The value is read when the callback is registered.
     fn is_guard(&self) -> bool {
         false
     }
 
-    /// Names the tools that the callback is for, where it is for some by name. Defaults to none.
+    /// Returns the tools that the callback names, if it applies to some by name. Defaults to none.
     ///
-    /// Building an agent fails where one of them does not exist, so that no guard stands around
-    /// nothing because of a misspelt name.
+    /// Building an agent fails if one of them does not exist, so that a misspelt name cannot
+    /// disable a guard.
     fn named_tools(&self) -> Vec<Arc<str>> {
         Vec::new()
     }
 
-    /// The callback with its type erased.
+    /// Erases the type of the callback.
     #[doc(hidden)]
     fn erase(self) -> ArcCallback<R>
     where

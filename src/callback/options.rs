@@ -1,14 +1,13 @@
 use crate::call::CallKind;
 use crate::context::Carried;
 
-/// How a band answers the questions that agent frameworks answer differently, one field a
-/// question.
+/// The semantics of a band: what agent frameworks do differently, one field for each question.
 ///
-/// Whatever it says, [guards](super::Callback::is_guard) are asked in every phase.
+/// [Guards](super::Callback::is_guard) run in every phase, whatever the semantics.
 ///
 /// The default is what the rest of the documentation describes; the constructors, such as
-/// [`potato`](Self::potato), are what four frameworks do. A list of callbacks takes it by
-/// [`with_semantics`](super::Callbacks::with_semantics), an agent by
+/// [`potato`](Self::potato), are the semantics of four frameworks. A list of callbacks takes them
+/// with [`with_semantics`](super::Callbacks::with_semantics), an agent with
 /// [`semantics`](crate::AgentBuilder::semantics).
 ///
 /// ```
@@ -23,96 +22,96 @@ use crate::context::Carried;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallbackSemantics {
-    /// Several `before`s: what becomes of the rest when one responds.
+    /// What happens to the remaining `before`s when one responds.
     pub before: BeforePolicy,
-    /// Several `after`s: what becomes of the rest when one responds.
+    /// What happens to the remaining `after`s when one responds.
     pub after: AfterPolicy,
-    /// A hook fails, or panics: what becomes of the rest.
+    /// What happens to the remaining hooks when one fails or panics.
     pub failure: HookFailure,
-    /// Where an [`Action::Respond`](super::Action::Respond) counts.
+    /// Where an [`Action::Respond`](super::Action::Respond) takes effect.
     pub respond: RespondScope,
-    /// Whether `after` is asked about a response that a `before` gave.
+    /// Whether `after` runs for a response from a `before`.
     pub after_before: PerCall<bool>,
-    /// Whether `after` is asked about a response that an `on_error` gave.
+    /// Whether `after` runs for a response from an `on_error`.
     pub after_fallback: PerCall<bool>,
-    /// Several `on_error`s: which decides.
+    /// Which `on_error` decides.
     pub on_error: OnErrorPolicy,
-    /// Whether a retry asks the band's `before`s again, about the request as it entered the band.
+    /// Whether a retry runs the band's `before`s again, with the request as it entered the band.
     pub retry_before: PerCall<bool>,
-    /// How often the band's `on_error`s may have one call made again.
+    /// How often the band's `on_error`s may retry one call.
     pub retries: PerCall<Retries>,
-    /// Where callbacks of the whole [tree](crate::AgentBuilder::global) stand.
+    /// Where callbacks of the whole [tree](crate::AgentBuilder::global) are placed.
     pub globals: PerCall<Globals>,
-    /// Whether `after_agent` is asked about an agent that pauses, because something in it was
-    /// interrupted. What it answers takes the place of words, and never of a call that waits.
+    /// Whether `after_agent` runs for an agent that was interrupted. Its response replaces text,
+    /// but never a waiting call.
     pub after_pause: bool,
 }
 
-/// Where the callbacks of a [whole tree](crate::AgentBuilder::global) stand in each agent.
+/// Where the callbacks of a [whole tree](crate::AgentBuilder::global) are placed in each agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Globals {
-    /// Around everything that the agent has of its own. Their `before`s run first, and their
-    /// `after`s and `on_error`s last; a response of theirs in a `before` is all that they and
-    /// nothing of the agent's own see.
+    /// Around everything of the agent's own. Their `before`s run first, and their `after`s and
+    /// `on_error`s last. If one of their `before`s responds, the agent's own callbacks do not run.
     Around,
-    /// First in every phase, in one band with the agent's own: a response of theirs does to the
-    /// agent's own callbacks what one of an earlier callback of the band does.
+    /// First in every phase, in one band with the agent's own callbacks: their responses affect the
+    /// agent's own callbacks like those of earlier callbacks in a band.
     ///
-    /// The band is the agent's first. A layer closes it as ever: callbacks registered behind one
-    /// are inside of it, and their `after`s run before those of the tree. Callbacks of the tree
-    /// that follow other semantics than the agent's own stand around it.
+    /// The band is the agent's first. A layer ends it as usual: callbacks registered after a layer
+    /// are inside it, and their `after`s run before those of the tree. Callbacks of the tree with
+    /// semantics other than the agent's are placed around it.
     First,
 }
 
-/// What becomes of the rest of the `before`s when one responds.
+/// What happens to the remaining `before`s when one responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BeforePolicy {
-    /// The first response wins; the rest are not asked.
+    /// The first response wins; the remaining callbacks do not run.
     First,
-    /// The first response wins; the rest are told all the same, and their answers ignored.
+    /// The first response wins; the remaining callbacks still run, but what they return is ignored.
     FirstNotifyRest,
-    /// All are asked; the last response wins.
+    /// All run; the last response wins.
     Last,
 }
 
-/// What becomes of the rest of the `after`s when one responds.
+/// What happens to the remaining `after`s when one responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterPolicy {
-    /// Each sees what the one before it made; the last one's stands.
+    /// Each sees the result of the previous one; the last result wins.
     Compose,
-    /// The first response wins; the rest are not asked.
+    /// The first response wins; the remaining callbacks do not run.
     First,
-    /// The first response wins; the rest are told of the original all the same, and their answers
-    /// ignored.
+    /// The first response wins; the remaining callbacks still run with the original, but what they
+    /// return is ignored.
     FirstNotifyRest,
-    /// All are asked about the original; the last response wins.
+    /// All run with the original; the last response wins.
     Last,
 }
 
-/// What becomes of the rest when a hook fails.
+/// What happens to the remaining hooks when one fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookFailure {
-    /// They are not asked; the call fails with that error.
+    /// They do not run; the call fails with that error.
     Stop,
-    /// They are told all the same, and their answers ignored; the call fails with that error.
+    /// They still run, but what they return is ignored; the call fails with that error.
     NotifyRest,
-    /// They are asked as if nothing had happened; the call fails with the first error, which beats
-    /// any response and any retry. Only an ending of more than the call beats it.
+    /// They run as if nothing had happened; the call fails with the first error, which takes
+    /// precedence over any response and any retry. Only an abort, an interrupt or an end of the
+    /// invocation takes precedence over it.
     Continue,
 }
 
-/// Where a response counts.
+/// Where a response takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RespondScope {
     /// In every hook.
     Everywhere,
-    /// In the `after` of a model call alone; elsewhere it is ignored with a warning, unless it is
-    /// [a guard's](super::Callback::is_guard).
+    /// Only in the `after` of a model call; elsewhere it is ignored with a warning, unless it is [a
+    /// guard's](super::Callback::is_guard).
     AfterModel,
 }
 
@@ -123,22 +122,22 @@ pub enum OnErrorPolicy {
     /// The first retry or fallback wins; a [`Fail`](super::Recovery::Fail) changes the error that
     /// the next one sees.
     First,
-    /// As the `after`s do: they are its error half. A fallback is a response, and clears the error;
-    /// a `Fail` is a failing hook. A retry is made at once, unless a hook has failed.
+    /// As for `after`: a fallback counts as a response and clears the error; a `Fail` counts as a
+    /// failing hook. A retry is made at once, unless a hook has failed.
     LikeAfter,
 }
 
-/// How often a call may be made again.
+/// How often a call may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retries {
-    /// So often.
+    /// At most this many times.
     AtMost(u32),
     /// As often as the agent may call its model; three times outside an agent.
     MaxIterations,
 }
 
-/// One answer for each call.
+/// One value for each call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PerCall<T> {
@@ -153,7 +152,7 @@ pub struct PerCall<T> {
 }
 
 impl<T: Copy> PerCall<T> {
-    /// The same answer for all.
+    /// Creates the same value for all calls.
     pub const fn all(answer: T) -> Self {
         Self { model: answer, tool: answer, agent: answer, other: answer }
     }
@@ -162,7 +161,7 @@ impl<T: Copy> PerCall<T> {
         Self { model, tool, agent, other }
     }
 
-    /// The answer for `call`.
+    /// Returns the value for `call`.
     pub const fn get(&self, call: CallKind) -> T {
         match call {
             CallKind::Model => self.model,
@@ -174,7 +173,7 @@ impl<T: Copy> PerCall<T> {
 }
 
 impl CallbackSemantics {
-    /// How often.
+    /// The default number of retries.
     pub(crate) const RETRIES: u32 = 3;
 
     pub(crate) const DEFAULT: Self = Self {
@@ -191,7 +190,7 @@ impl CallbackSemantics {
         after_pause: false,
     };
 
-    /// Those that agents have for the calls made in them; the default outside of an agent.
+    /// Returns the semantics of the agent for calls inside it, or the default outside an agent.
     pub(crate) fn of_agent(around: &Carried) -> Self {
         around.global.get().copied().unwrap_or(Self::DEFAULT)
     }

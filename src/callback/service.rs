@@ -12,14 +12,14 @@ use super::{Callbacks, band};
 use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 
-/// A service inside a band of callbacks; [`Callbacks`] makes it.
+/// A service inside a band of callbacks; created by [`Callbacks`].
 pub struct CallbackService<S, R: Request> {
     inner: S,
     callbacks: Callbacks<R>,
 }
 
 impl<S, R: Request> CallbackService<S, R> {
-    /// Puts `inner` inside `callbacks`.
+    /// Wraps `inner` in `callbacks`.
     pub fn new(inner: S, callbacks: Callbacks<R>) -> Self {
         Self { inner, callbacks }
     }
@@ -28,7 +28,7 @@ impl<S, R: Request> CallbackService<S, R> {
         &self.callbacks
     }
 
-    /// The same service inside other callbacks.
+    /// Replaces the callbacks.
     pub(super) fn with_callbacks(self, callbacks: Callbacks<R>) -> Self {
         Self { callbacks, ..self }
     }
@@ -102,19 +102,19 @@ pin_project! {
 }
 
 impl<F, R: Request> ResponseFuture<F, R> {
-    /// The future of a call inside more than this one.
+    /// Returns the future of a call with further wrappers.
     pub(super) fn boxed(
         future: impl Future<Output = Result<R::Response>> + Send + 'static,
     ) -> Self {
         Self { state: State::Banded { future: Box::pin(future) } }
     }
 
-    /// The future of a call that no callback stands around.
+    /// Returns the future of a call without callbacks.
     pub(super) fn passed(future: F) -> Self {
         Self { state: State::Passed { future } }
     }
 
-    /// The future of a call that cannot be made.
+    /// Returns the future of a call that cannot be made.
     pub(super) fn failed(error: Error) -> Self {
         Self { state: State::Banded { future: Box::pin(std::future::ready(Err(error))) } }
     }

@@ -10,13 +10,13 @@ use crate::call::Request;
 use crate::error::BoxError;
 use crate::type_name::{layers, shorten};
 
-/// What a layer of a [`StackBuilder`] wraps: everything registered after it, erased.
+/// The inner service of a layer of a [`StackBuilder`]: everything registered after it, type-erased.
 pub type LayerInner<R> = CallbackService<BoxCallService<R>, R>;
 
-/// One call's callbacks and layers while they are registered, outermost first.
+/// Builds a stack of callbacks and layers for one call, outermost first.
 ///
-/// Callbacks registered next to one another form one band; a layer closes the band before it. The
-/// builders of agents keep one for each call; it is here for a builder of a call of your own.
+/// Neighbouring callbacks form one band; a layer ends the band before it. Agent builders have one
+/// for each call; use it in a builder for a call of your own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,24 +52,24 @@ enum Part<R: Request> {
 }
 
 impl<R: Request> StackBuilder<R> {
-    /// Nothing yet.
+    /// Creates an empty stack.
     #[must_use]
     pub fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether nothing was registered.
+    /// Returns whether nothing was registered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds to the band at the end, or begins one.
+    /// Adds a callback to the last band, or starts a new band.
     pub fn callback(&mut self, callback: impl Callback<R>) {
         self.callbacks(&Callbacks::new().with(callback));
     }
 
-    /// Adds a list's callbacks to the band at the end, or begins one.
+    /// Adds a list's callbacks to the last band, or starts a new band.
     pub fn callbacks(&mut self, callbacks: &Callbacks<R>) {
         match self.0.last_mut() {
             _ if callbacks.is_empty() => {}
@@ -78,7 +78,7 @@ impl<R: Request> StackBuilder<R> {
         }
     }
 
-    /// Adds a layer, which closes the band before it.
+    /// Adds a layer, which ends the band before it.
     pub fn layer<L>(&mut self, layer: L)
     where
         L: Layer<LayerInner<R>> + Send + 'static,
@@ -93,8 +93,8 @@ impl<R: Request> StackBuilder<R> {
         self.0.push(Part::Layer { types, names, apply });
     }
 
-    /// What was registered, outermost first: the names of a band's callbacks, or a layer's. The
-    /// layers of a `ServiceBuilder` are named one by one, and a wrap by its own name.
+    /// Returns what was registered, outermost first: the names of a band's callbacks, or a layer's.
+    /// The layers of a `ServiceBuilder` are listed separately, and a wrap by its own name.
     #[must_use]
     pub fn names(&self) -> Vec<Vec<String>> {
         let names = self.0.iter().flat_map(|part| match part {
@@ -104,12 +104,12 @@ impl<R: Request> StackBuilder<R> {
         names.collect()
     }
 
-    /// Whether callbacks were registered before any layer.
+    /// Returns whether callbacks were registered before any layer.
     pub(crate) fn begins_with_band(&self) -> bool {
         matches!(self.0.first(), Some(Part::Band(_)))
     }
 
-    /// The types of what was registered, outermost first.
+    /// Returns the types of what was registered, outermost first.
     pub(crate) fn type_names(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for part in &self.0 {
@@ -121,7 +121,7 @@ impl<R: Request> StackBuilder<R> {
         names
     }
 
-    /// The tools that its callbacks are for by name.
+    /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
         let bands = self.0.iter().filter_map(|part| match part {
             Part::Band(band) => Some(band),
@@ -130,8 +130,8 @@ impl<R: Request> StackBuilder<R> {
         bands.flat_map(Callbacks::named_tools).collect()
     }
 
-    /// Puts `service` inside. The bands have these semantics; without any, those of the agent in
-    /// whose run a call is made, and the default outside of an agent.
+    /// Wraps `service` in the stack. The bands have these semantics; without any, those of the
+    /// agent in whose run a call is made, or the default outside an agent.
     pub fn around(
         self,
         service: BoxCallService<R>,
@@ -156,7 +156,7 @@ impl<R: Request> StackBuilder<R> {
     }
 }
 
-/// The types in a layer, and its lines for people, outermost first.
+/// Returns the types in a layer and their lines for people, outermost first.
 pub(crate) fn made_of<R: Request>(
     layer: &dyn Any,
     type_name: &'static str,

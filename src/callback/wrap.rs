@@ -1,4 +1,4 @@
-//! The around form: a function that is given the request and what comes next.
+//! Functions around a call, which receive the request and the inner service.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,29 +18,28 @@ use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
 
-/// What a wrap stands around. It may be run more than once, one after another; clones of it may
-/// run side by side.
+/// The inner service of a wrap. It may be called repeatedly, and its clones in parallel.
 ///
-/// Each run drives the inner service's readiness itself.
+/// Each call drives the inner service's readiness itself.
 #[derive(Clone, Debug)]
 pub struct Next<R: Request> {
     inner: BoxCallService<R>,
 }
 
 impl<R: Request> Next<R> {
-    /// Makes the call.
+    /// Calls the inner service.
     ///
     /// # Errors
     ///
-    /// Those of the call.
+    /// Returns the error of the call.
     pub async fn run(&mut self, request: R) -> Result<R::Response> {
         poll_fn(|cx| self.inner.poll_ready(cx)).await?;
         self.inner.call(request).await
     }
 }
 
-/// A layer made of a function around a call; [`wrap_model`](super::wrap_model) and its like make
-/// it.
+/// A layer made from a function around a call; created by [`wrap_model`](super::wrap_model) and the
+/// like.
 #[must_use = "a wrap does nothing until it is layered"]
 pub struct Wrap<R: Request> {
     function: Arc<Function<R>>,
@@ -63,13 +62,13 @@ impl<R: Request> Wrap<R> {
         Self { function: Arc::new(function), name }
     }
 
-    /// The same wrap with a name; else it is named after its place in the source.
+    /// Sets the name. Defaults to the place in the source.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// What it is called in errors and by [`explain`](crate::Agent::explain).
+    /// Returns the name used in errors and by [`explain`](crate::Agent::explain).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -154,7 +153,7 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
         error
     });
     match context.ending::<R>() {
-        // The function may have made something else of it.
+        // The function may have changed the error.
         Some(ending) if ending.kind() == ErrorKind::Aborted => Err(ending),
         _ => result,
     }

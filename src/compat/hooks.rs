@@ -1,4 +1,4 @@
-//! One object with every hook.
+//! One trait with the hooks of every call.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -102,26 +102,25 @@ macro_rules! hooks {
                 }
             )*
 
-            /// Names the object in errors, traces and [`explain`](crate::Agent::explain). The
-            /// type's name unless overridden.
+            /// Returns the name used in errors, traces and [`explain`](crate::Agent::explain).
+            /// Defaults to the type's name.
             fn name(&self) -> Cow<'static, str> {
                 Cow::Borrowed(short_type_name::<Self>())
             }
 
-            /// Whether the object is a guard around every call; see [`Callback::is_guard`].
+            /// Returns whether it is a guard around every call; see [`Callback::is_guard`].
             /// Defaults to `false`.
             fn is_guard(&self) -> bool {
                 false
             }
 
-            /// Names the tools that the object is for; see [`Callback::named_tools`]. Defaults to
-            /// none.
+            /// Returns the tools that it names; see [`Callback::named_tools`]. Defaults to none.
             fn named_tools(&self) -> Vec<Arc<str>> {
                 Vec::new()
             }
         }
 
-        /// So that the caller can keep a handle to the object.
+        /// Lets the caller keep a handle.
         #[deny(clippy::missing_trait_methods)]
         impl<H: Hooks> Hooks for Arc<H> {
             $(
@@ -222,7 +221,7 @@ hooks! {
     "tool" ToolRequest => ToolResponse { before_tool after_tool on_tool_error on_tool_end }
 }
 
-/// The hooks of one call, as a callback of that call.
+/// The hooks for one call, as a callback of that call.
 struct OfHooks<H: ?Sized>(Arc<H>);
 
 impl<H: Hooks> From<H> for Bundle {

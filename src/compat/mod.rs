@@ -1,4 +1,4 @@
-//! What agent frameworks answer differently, and hooks of the shape that other systems have.
+//! Compatibility with other agent frameworks: their semantics, and hooks in their form.
 
 mod hooks;
 mod presets;

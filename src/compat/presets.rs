@@ -7,8 +7,8 @@ use super::{
 };
 
 impl Semantics {
-    /// As potato_agent: a response in `after_model` ends the run, and nowhere else does one count;
-    /// a tool that fails ends the run; tools run one by one.
+    /// Returns the semantics of potato_agent: a response in `after_model` ends the run, and
+    /// responses elsewhere are ignored; a failed tool ends the run; tools run one by one.
     #[must_use]
     pub fn potato() -> Self {
         Self {
@@ -24,10 +24,10 @@ impl Semantics {
         }
     }
 
-    /// As Google ADK for Python: the first response wins in every hook; `after` is not asked about
-    /// a response that a `before` gave, except for tools; `after_agent` is asked at a pause too; a
-    /// tool that fails ends the run, but of arguments that do not fit it the model is told.
-    /// Callbacks of the whole tree are its plugins: they come first in every phase.
+    /// Returns the semantics of Google ADK for Python: the first response wins in every hook;
+    /// `after` does not run for a response from a `before`, except for tools; `after_agent` runs at
+    /// an interrupt too; a failed tool ends the run, but invalid arguments are an error that the
+    /// model reads. Callbacks of the whole tree are its plugins: they come first in every phase.
     #[must_use]
     pub fn adk_python() -> Self {
         Self {
@@ -41,9 +41,10 @@ impl Semantics {
         }
     }
 
-    /// As ADK Elixir: `after`s compose; a response in the model's place is final; a retry of the
-    /// model asks `before_model` again; tools run one by one. Callbacks of the whole tree are its
-    /// plugins: they come first in every phase of model calls, and stand around tools and agents.
+    /// Returns the semantics of ADK Elixir: `after`s compose; a response instead of the model is
+    /// final; a retry of the model runs `before_model` again; tools run one by one. Callbacks of
+    /// the whole tree are its plugins: they come first in every phase of model calls, and wrap
+    /// tools and agents.
     #[must_use]
     pub fn adk_elixir() -> Self {
         Self {
@@ -58,10 +59,10 @@ impl Semantics {
         }
     }
 
-    /// As trpc-agent-go without options: the first response wins in every hook; `after` is not
-    /// asked about a response given before a tool or an agent; `on_error` is its error half.
-    /// Callbacks of the whole tree are its plugins: they come first in every phase of model and
-    /// tool calls, and stand around agents.
+    /// Returns the semantics of trpc-agent-go without options: the first response wins in every
+    /// hook; `after` does not run for a response from before a tool or an agent; `on_error` is its
+    /// error half. Callbacks of the whole tree are its plugins: they come first in every phase of
+    /// model and tool calls, and wrap agents.
     #[must_use]
     pub fn trpc() -> Self {
         Self {
@@ -76,7 +77,7 @@ impl Semantics {
 }
 
 impl CallbackSemantics {
-    /// As potato_agent's callbacks.
+    /// Returns the semantics of potato_agent's callbacks.
     #[must_use]
     pub const fn potato() -> Self {
         Self {
@@ -88,7 +89,7 @@ impl CallbackSemantics {
         }
     }
 
-    /// As Google ADK's Python callbacks.
+    /// Returns the semantics of the callbacks of Google's ADK for Python.
     #[must_use]
     pub const fn adk_python() -> Self {
         Self {
@@ -100,7 +101,7 @@ impl CallbackSemantics {
         }
     }
 
-    /// As ADK Elixir's `ADK.Callback`.
+    /// Returns the semantics of ADK Elixir's `ADK.Callback`.
     #[must_use]
     pub const fn adk_elixir() -> Self {
         Self {
@@ -118,7 +119,7 @@ impl CallbackSemantics {
         }
     }
 
-    /// As trpc-agent-go's callbacks with its two options.
+    /// Returns the semantics of trpc-agent-go's callbacks with its two options.
     #[must_use]
     pub const fn trpc(continue_on_error: bool, continue_on_response: bool) -> Self {
         let (before, after) = match continue_on_response {

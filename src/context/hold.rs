@@ -24,8 +24,8 @@ impl RunContext {
     pub(crate) fn withheld(&self) -> Option<Error> {
         let guard = self.held()?;
         let message = format!(
-            "`{guard}` has asked about this call, and does not stand around this tool: resume with \
-             the agent that was interrupted"
+            "`{guard}` has an open question about this call, but does not wrap this tool; resume \
+             with the agent that was interrupted"
         );
         Some(Error::new(ErrorKind::InvalidRequest, message))
     }

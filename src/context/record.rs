@@ -21,8 +21,8 @@ pub(crate) struct Record(Arc<Mutex<Kept>>);
 #[derive(Debug, Default)]
 struct Kept {
     messages: Messages,
-    /// What the loop that writes it goes by, where it reads otherwise: what that was asked, and
-    /// what was said since.
+    /// The view of the loop that writes to it, if it differs: the loop's request, and the messages
+    /// since.
     told: Option<Messages>,
     /// Messages from this index on were added in this run.
     new_from: usize,
@@ -57,7 +57,7 @@ impl Kept {
         messages
     }
 
-    /// What the loop that writes it goes by.
+    /// Returns the messages as seen by the loop that writes to it.
     fn told(&self) -> &Messages {
         self.told.as_ref().unwrap_or(&self.messages)
     }
@@ -72,8 +72,7 @@ impl Kept {
         self.messages.push(message);
     }
 
-    /// Other messages take the place of all that was said. The loop that writes it, if there is
-    /// one still, goes by what it has said.
+    /// Replaces all messages. The loop that writes to it, if there is one, keeps its own view.
     fn replace(&mut self, messages: Messages) {
         let earlier = std::mem::replace(&mut self.messages, messages);
         if self.is_written {
@@ -297,8 +296,8 @@ impl Record {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Claims the record for the loop of an agent, as [`begin`](Self::begin) has it. Of two loops at
-    /// the same time the second has a record of its own, which begins with these messages.
+    /// Claims the record for the loop of an agent, as [`begin`](Self::begin) does. Of two
+    /// concurrent loops the second gets its own record, which starts with these messages.
     pub(crate) fn write(&self, agent: &str, asked: &Messages, joined: Option<usize>) -> Transcript {
         let mut kept = lock(&self.0);
         if kept.is_written {
@@ -314,12 +313,12 @@ impl Record {
         Transcript(self.clone())
     }
 
-    /// What the loop that writes it goes by.
+    /// Returns the messages as seen by the loop that writes to it.
     pub(crate) fn messages(&self) -> Messages {
         self.read(Messages::clone)
     }
 
-    /// Looks at what the loop that writes it goes by.
+    /// Reads the messages as seen by the loop that writes to it.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Messages) -> T) -> T {
         read(lock(&self.0).told())
     }
@@ -411,7 +410,7 @@ impl Record {
         *place = slot;
     }
 
-    /// The turn is over. Returns the answers of the calls that have begun and were dropped.
+    /// Ends the turn. Returns the results of calls that were dropped while running.
     pub(crate) fn end_turn(&self) -> Vec<Message> {
         let kept = &mut *lock(&self.0);
         let mut calls = std::mem::take(&mut kept.calls);
@@ -476,11 +475,11 @@ impl Record {
     }
 }
 
-/// The record of a loop that writes it: what is said, as the model is told it. Whatever a reader is
-/// told of stands here before.
+/// The record of a loop that writes to it: the messages as the model receives them. A message is
+/// recorded here before any event about it is emitted.
 ///
-/// The tools of a turn answer side by side, and each answer is kept where it is made: a call that
-/// is dropped while its reader is slow has still answered.
+/// The tools of a turn run in parallel, and each result is recorded where it is created: a call
+/// that is dropped while the consumer is slow keeps its result.
 #[derive(Debug)]
 pub(crate) struct Transcript(Record);
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::message::{Message, Part, Role, ToolCall, ToolResult};
 
 /// The result of a call that was dropped while it ran.
-const STOPPED: &str = "stopped: the run ended while this tool was running, and what it has done is \
-                       not known";
+const STOPPED: &str = "stopped: the run ended while this tool was running; its outcome is unknown";
 
 /// The state of one call of a turn.
 #[derive(Clone, Debug, Default)]

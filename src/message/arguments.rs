@@ -7,12 +7,12 @@ use serde_json::Value;
 
 /// The arguments of a tool call: the model's own text. Cloning is O(1).
 ///
-/// The text is kept letter for letter, with its spacing, the order of its keys and all the digits
-/// of its numbers, and goes back to the provider as it came. It is parsed when a caller first asks
-/// for the [`value`](Self::value).
+/// The text is kept exactly, with its spacing, the order of its keys and all digits of its numbers,
+/// and is sent back to the provider unchanged. It is parsed on the first access to the
+/// [`value`](Self::value).
 ///
-/// Arguments are equal if their texts are; compare a [`Value`] with them for what they mean. They
-/// are saved as a string, the text; JSON of any other type is read as well.
+/// Two arguments are equal if their texts are; to compare their meaning, compare with a [`Value`].
+/// They serialise as a string; other JSON types are accepted when deserialising.
 ///
 /// ```
 /// use serde_json::json;
@@ -32,8 +32,8 @@ struct Parsed {
 }
 
 impl Arguments {
-    /// Creates arguments from the model's text, also where it is no JSON. Nothing but white space
-    /// stands for no arguments: `{}`.
+    /// Creates arguments from the model's text, even if it is not JSON. Empty text or white space
+    /// means no arguments: `{}`.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let mut text = text.into();
@@ -49,8 +49,8 @@ impl Arguments {
         &self.0.text
     }
 
-    /// Returns the value that the text stands for; text that is no JSON is a JSON string. Numbers
-    /// that a [`Value`] cannot hold are rounded.
+    /// Returns the parsed value; text that is not JSON becomes a JSON string. Numbers that a
+    /// [`Value`] cannot represent are rounded.
     #[must_use]
     pub fn value(&self) -> &Value {
         self.0.value.get_or_init(|| {
@@ -64,20 +64,20 @@ impl Arguments {
         !self.value().is_string() || self.parse::<Value>().is_ok()
     }
 
-    /// Parses the text as a `T`. No [`Value`] stands in between.
+    /// Parses the text as a `T`, without an intermediate [`Value`].
     ///
     /// # Errors
     ///
-    /// When the text is no JSON, or not that of a `T`.
+    /// Fails if the text is not the JSON of a `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.as_str())
     }
 }
 
-/// The value's text, without white space.
+/// Uses the value's text, without white space.
 impl From<Value> for Arguments {
     fn from(value: Value) -> Self {
-        // What `Display` writes, without its machinery; a `Value` always serialises.
+        // Same as `Display`, but faster; a `Value` always serialises.
         let text = serde_json::to_string(&value).unwrap_or_default();
         Self(Arc::new(Parsed { text, value: value.into() }))
     }

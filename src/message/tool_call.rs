@@ -40,7 +40,7 @@ impl ToolCall {
         Self { id, name, arguments, provider: ProviderData::default() }
     }
 
-    /// A call whose arguments are the model's own [text](Arguments::from_text).
+    /// Creates a call with the model's own [text](Arguments::from_text) as arguments.
     #[must_use]
     pub fn from_text(
         id: impl Into<Arc<str>>,

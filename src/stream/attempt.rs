@@ -13,34 +13,34 @@ use crate::error::Result;
 use crate::message::{Message, is_call_id};
 use crate::on_drop::OnDrop;
 
-/// One attempt at a streamed answer: it passes deltas on and keeps the whole.
+/// One attempt at a streamed response: it passes deltas on and assembles the message.
 ///
-/// Dropping it before it has [finished](Self::finish) says that the attempt has failed.
+/// If it is dropped before [`finish`](Self::finish), the attempt has failed.
 pub struct Attempt {
     said: MessageBuilder,
     reader: Option<OnDrop<Reader>>,
 }
 
-/// Whoever sees the attempt, and how.
+/// The consumer of the attempt, and its mappers.
 struct Reader {
     emitter: EventEmitter,
     call: Arc<CallHandle>,
     number: u32,
-    /// A mapper that could not be made is told of at the first delta, and one that has failed at
-    /// every other.
+    /// The error of a mapper that could not be created is returned at the first delta; that of a
+    /// mapper that has failed, at every later delta.
     mappers: Result<Mappers>,
-    /// What the mappers let through, if there are any.
+    /// The message after the mappers, if there are any.
     seen: MessageBuilder,
 }
 
-/// The whole of a streamed answer. A [`ModelResponse`](crate::ModelResponse) is made from it, so
-/// that what is answered is what was said.
+/// A complete streamed response. Create the [`ModelResponse`](crate::ModelResponse) from it, so
+/// that the response equals what was streamed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Streamed {
-    /// What the deltas add up to.
+    /// The message made of all deltas.
     pub message: Message,
-    /// Which attempt at its call this was, from 0. `None` if nobody watched.
+    /// The number of the attempt at its call, from 0. `None` if the call was not streamed.
     pub attempt: Option<u32>,
 }
 
@@ -57,23 +57,23 @@ impl Attempt {
         Self { said: MessageBuilder::default(), reader: Some(reader) }
     }
 
-    /// An attempt that nobody watches: it only keeps the whole.
+    /// Creates an attempt that is not streamed and only assembles the message.
     #[must_use]
     pub fn unseen() -> Self {
         Self { said: MessageBuilder::default(), reader: None }
     }
 
-    /// Passes a delta on, waiting while the queue is full or a [mapper](super::Mapper) is not
-    /// ready. Deltas of an attempt beside one that is seen are kept, and shown if they must be.
+    /// Passes a delta on. Waits while the queue is full or a [mapper](super::Mapper) is not ready.
+    /// Deltas of an attempt parallel to the visible one are kept, and emitted if that one fails.
     ///
-    /// Dropped while it waits, it has passed the delta on all the same: to the reader, or to the
-    /// mappers, which go on with it at the next `send` or at the end.
+    /// If the call is dropped while it waits, the delta is still passed on: to the consumer, or to
+    /// the mappers, which continue with it at the next `send` or at the end.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`](crate::ErrorKind::Cancelled) when the reader is gone or the call has been
-    /// answered without this attempt, [`Protocol`](crate::ErrorKind::Protocol) for arguments of a
-    /// call that has not begun, and whatever a mapper fails with.
+    /// Fails with [`Cancelled`](crate::ErrorKind::Cancelled) if the consumer has disconnected or
+    /// the call has a response from another attempt, with [`Protocol`](crate::ErrorKind::Protocol)
+    /// for arguments of a call that has not started, and with the error of a mapper.
     pub async fn send(&mut self, mut delta: Delta) -> Result<()> {
         let Some(reader) = &mut self.reader else { return self.said.push(&delta) };
         reader.name_apart(&self.said, &mut delta);
@@ -91,11 +91,11 @@ impl Attempt {
         }
     }
 
-    /// Ends the attempt and returns the whole, which the response must be made from.
+    /// Ends the attempt and returns the complete response.
     ///
     /// # Errors
     ///
-    /// Those of [`send`](Self::send), for what mappers held back.
+    /// Fails as [`send`](Self::send) does, for deltas that mappers held back.
     pub async fn finish(mut self) -> Result<Streamed> {
         let said = std::mem::take(&mut self.said);
         let Some(reader) = &mut self.reader else {
@@ -111,7 +111,7 @@ impl Attempt {
 }
 
 impl Reader {
-    /// Gives a tool call that has no id, or another's, one of its own: answers are matched by it.
+    /// Gives a tool call with an empty or duplicate id a new one: results refer to calls by id.
     #[inline]
     fn name_apart(&self, said: &MessageBuilder, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta
@@ -125,7 +125,8 @@ impl Reader {
         self.mappers.as_mut().map_err(|error| error.clone())
     }
 
-    /// Tells of a delta; whether there is still room. `draft` is all that is seen of the attempt.
+    /// Emits a delta; returns whether there is capacity for more. `draft` is the visible message so
+    /// far.
     #[inline]
     fn tell(&self, delta: Delta, draft: &MessageBuilder) -> Result<bool> {
         if delta.is_empty() {
@@ -137,7 +138,7 @@ impl Reader {
         told.map(|()| has_room)
     }
 
-    /// Passes on what the mappers let through; whether there is still room.
+    /// Emits what the mappers let through; returns whether there is capacity for more.
     fn poll_map(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<bool>> {
         let mut has_room = true;
         loop {
@@ -145,13 +146,13 @@ impl Reader {
                 Ok(Some(mapped)) => mapped,
                 Ok(None) => return Poll::Ready(Ok(has_room)),
                 Err(error) => {
-                    // What they would make of the rest nobody knows.
+                    // After an error, the state of the mappers is unknown.
                     self.mappers = Err(error.clone());
                     return Poll::Ready(Err(error));
                 }
             };
             for delta in mapped.drain(..) {
-                // Arguments whose call was dropped go with it.
+                // If a mapper dropped a call, its arguments are dropped too.
                 if !delta.is_empty() && self.seen.push(&delta).is_ok() {
                     has_room = self.tell(delta, &self.seen)?;
                 }

@@ -1,5 +1,5 @@
-//! What is seen of model calls: it is kept with the events that tell of it, under one lock, so that
-//! what is decided of a call and what is told of it cannot come apart.
+//! The visible state of model calls. It is stored with the events under one lock, so that state and
+//! events cannot differ.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::{Delta, EventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 
-/// The events of a run, and what is seen of the model calls that are under way.
+/// The events of a run, and the visible state of its running model calls.
 pub(super) type CallChannel = EventChannel<Calls>;
 
 pub(super) type Calls = Slab<Call>;
 
-/// A model call that is under way: where the channel keeps what is seen of it.
+/// A running model call, and its visible state in the channel.
 #[derive(Debug)]
 pub(super) struct CallHandle {
     channel: Arc<CallChannel>,
@@ -25,7 +25,7 @@ pub(super) struct CallHandle {
 }
 
 impl CallHandle {
-    /// A call begins, which is seen as this message.
+    /// Starts a call that is shown as this message.
     pub(super) fn new(channel: Arc<CallChannel>, message: Arc<str>) -> Self {
         let key = channel.look(|calls| calls.insert(Call::new(message)));
         Self { channel, key }
@@ -35,7 +35,7 @@ impl CallHandle {
         &mut calls[self.key]
     }
 
-    /// Looks at the call, or changes it, and tells nothing.
+    /// Accesses the call without adding events.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Call) -> T) -> T {
         self.channel.look(|calls| look(self.of(calls)))
     }
@@ -47,8 +47,8 @@ impl Drop for CallHandle {
     }
 }
 
-/// What is seen of one model call. Of its attempts one at a time is let through: the first to say
-/// something, until it is dropped or done and another says something.
+/// The visible state of one model call. Only one attempt at a time is visible: the first with
+/// output, until it is dropped or finished and another has output.
 #[derive(Debug)]
 pub(super) struct Call {
     message: Arc<str>,
@@ -57,7 +57,7 @@ pub(super) struct Call {
     is_over: bool,
 }
 
-/// The attempt that is let through.
+/// The visible attempt.
 #[derive(Debug)]
 struct Live {
     attempt: u32,
@@ -68,9 +68,9 @@ struct Live {
 #[derive(Debug)]
 enum Phase {
     Writing,
-    /// It was dropped before it was done.
+    /// It was dropped before it finished.
     Abandoned,
-    /// It is done, and `sent` was seen. Only those that began later take its place.
+    /// It has finished, and `sent` was visible. Only attempts that started later replace it.
     Finished {
         sent: Message,
         attempts: u32,
@@ -97,19 +97,19 @@ impl Call {
         Self { message, attempts: 0, live: None, is_over: false }
     }
 
-    /// The number of another attempt.
+    /// Returns the number of a new attempt.
     pub(super) fn open(&mut self) -> u32 {
         let attempt = self.attempts;
         self.attempts += 1;
         attempt
     }
 
-    /// Whether anything of this call has been seen.
+    /// Returns whether output of this call was streamed.
     pub(super) fn is_committed(&self) -> bool {
         self.live.is_some()
     }
 
-    /// The message that an attempt is seen as.
+    /// Returns the id of the message that shows an attempt.
     fn message(&self, attempt: u32) -> Arc<str> {
         match attempt {
             0 => self.message.clone(),
@@ -117,13 +117,12 @@ impl Call {
         }
     }
 
-    /// A name for a tool call that has none of its own.
+    /// Returns an id for a tool call without one.
     pub(super) fn name_tool_call(&self, attempt: u32, index: usize) -> Arc<str> {
         format!("{}-t{index}", self.message(attempt)).into()
     }
 
-    /// Makes this attempt the one that is let through, if it may be. `draft` is what it has said
-    /// so far.
+    /// Makes this attempt the visible one, if possible. `draft` is its message so far.
     fn claim(
         &mut self,
         attempt: u32,
@@ -141,7 +140,7 @@ impl Call {
         Some(self.live.insert(Live { attempt, blocks, phase: Phase::Writing }))
     }
 
-    /// An attempt says something more; `draft` is all that it has said.
+    /// Adds output of an attempt; `draft` is its message so far.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -151,7 +150,7 @@ impl Call {
         out: &mut EventBatch<'_>,
     ) -> Result<()> {
         if self.is_over {
-            let message = "the call was answered without this attempt";
+            let message = "the call has a response from another attempt";
             return Err(Error::new(ErrorKind::Cancelled, message));
         }
         match &mut self.live {
@@ -162,7 +161,7 @@ impl Call {
         Ok(())
     }
 
-    /// An attempt is done; `sent` is what was to be seen of it.
+    /// Ends an attempt; `sent` is its visible message.
     pub(super) fn finish(&mut self, attempt: u32, sent: Message, out: &mut EventBatch<'_>) {
         if self.is_over || !message_builder::is_visible(&sent) {
             return;
@@ -178,7 +177,7 @@ impl Call {
         }
     }
 
-    /// An attempt was dropped before it was done.
+    /// Handles an attempt that was dropped before it finished.
     pub(super) fn abandon(&mut self, attempt: u32) {
         match &mut self.live {
             Some(live) if live.attempt == attempt && matches!(live.phase, Phase::Writing) => {
@@ -188,8 +187,8 @@ impl Call {
         }
     }
 
-    /// The call is over: what is seen becomes what was answered. Returns the message that it is
-    /// seen as, if there is anything to see.
+    /// Ends the call: the visible message becomes the response. Returns the id of the message, if
+    /// there is one.
     pub(super) fn settle(
         &mut self,
         answer: Option<(&Message, Option<u32>)>,
@@ -202,7 +201,7 @@ impl Call {
                     provider_data(message, out);
                     return Some(live.blocks.message);
                 }
-                // Another answer stands in its place.
+                // It is replaced by another response.
                 (Phase::Finished { .. }, Some((_, by)))
                     if by.is_none_or(|by| by == live.attempt) =>
                 {
@@ -219,7 +218,7 @@ impl Call {
     }
 }
 
-/// Tells of a whole message that was not streamed.
+/// Emits a whole message that was not streamed.
 pub(super) fn show(id: Arc<str>, message: &Message, out: &mut EventBatch<'_>) {
     let mut blocks = Blocks::new(id);
     message_builder::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
@@ -227,7 +226,7 @@ pub(super) fn show(id: Arc<str>, message: &Message, out: &mut EventBatch<'_>) {
     provider_data(message, out);
 }
 
-/// Tells what no delta carries of the calls of a message that stands.
+/// Emits the provider data of the calls of a final message.
 fn provider_data(message: &Message, out: &mut EventBatch<'_>) {
     for call in message.tool_calls().filter(|call| !call.provider.is_empty()) {
         let (id, data) = (call.id.clone(), call.provider.clone());
@@ -235,7 +234,7 @@ fn provider_data(message: &Message, out: &mut EventBatch<'_>) {
     }
 }
 
-/// What of one message has begun and not ended.
+/// The open blocks of one message.
 #[derive(Debug)]
 pub(super) struct Blocks {
     pub(super) message: Arc<str>,
@@ -243,7 +242,7 @@ pub(super) struct Blocks {
     reasoning: Option<Arc<str>>,
     reasonings: u32,
     calls: Vec<Arc<str>>,
-    /// The last of each index.
+    /// The last call with each index.
     by_index: HashMap<usize, Arc<str>>,
 }
 
@@ -253,7 +252,7 @@ impl Blocks {
         Self { message, has_text, reasoning, reasonings, calls, by_index }
     }
 
-    /// The events that a delta makes.
+    /// Adds the events of a delta.
     pub(super) fn write(&mut self, delta: Delta, out: &mut EventBatch<'_>) {
         if delta.is_empty() {
             return;
@@ -304,7 +303,7 @@ impl Blocks {
         }
     }
 
-    /// Ends what is open.
+    /// Ends all open blocks.
     pub(super) fn close(&mut self, out: &mut EventBatch<'_>) {
         self.close_reasoning(out);
         if std::mem::take(&mut self.has_text) {

@@ -1,4 +1,4 @@
-//! The queue between a run and its reader.
+//! The queue between a run and its consumer.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,32 +11,31 @@ use super::{Event, EventKind, Invocation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
-/// The events between a run and its reader, and what is kept under the same lock.
+/// The events between a run and its consumer, and the data under the same lock.
 ///
-/// Whoever tells something puts it here first, and then waits until there is room again: a call
-/// that is dropped while it waits has still told what it had to. So the queue holds `capacity`
-/// events, and one telling more of each that waits.
+/// An event is added first, and its sender then waits until there is capacity: if the sender is
+/// dropped while it waits, its event is kept. The queue therefore holds `capacity` events, plus one
+/// for each waiting sender.
 #[derive(Debug)]
 pub(super) struct EventChannel<T> {
     capacity: usize,
     state: Mutex<State<T>>,
-    /// There may be room for the one that has waited longest. It has told what it had to before it
-    /// waited, so it passes the word on: were all woken at once, all but a few would find the queue
-    /// full again.
+    /// There may be capacity for the sender that has waited longest. It wakes the next one in turn:
+    /// if all were woken at once, most would find the queue full again.
     room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State<T> {
     events: VecDeque<Event>,
-    /// How many the reader has taken, and may not have read yet.
+    /// Number of events that the consumer has taken, and may not have read yet.
     taken: usize,
     beside: T,
-    /// No waker of its own beside the lock: that would cost every event another atomic step.
+    /// A separate waker beside the lock would cost every event another atomic operation.
     reader: Option<Waker>,
-    /// Nobody can tell anything any more.
+    /// The stream has ended.
     is_over: bool,
-    /// Nobody reads any more.
+    /// The consumer has disconnected.
     is_closed: bool,
 }
 
@@ -47,10 +46,10 @@ impl<T> State<T> {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Cancelled, "the reader of the stream went away")
+    Error::new(ErrorKind::Cancelled, "the consumer of the stream disconnected")
 }
 
-/// Where one agent tells what happens.
+/// The events that one agent adds at a time.
 pub(super) struct EventBatch<'a> {
     invocation: &'a Arc<Invocation>,
     events: &'a mut VecDeque<Event>,
@@ -63,7 +62,7 @@ impl EventBatch<'_> {
         self.events.push_back(Event { invocation: self.invocation.clone(), kind });
     }
 
-    /// The last event: nothing comes after it, whoever would tell it.
+    /// Adds the last event: nothing follows it.
     pub(super) fn end(&mut self, kind: EventKind) {
         self.push(kind);
         *self.is_over = true;
@@ -75,7 +74,7 @@ impl<T: Default> EventChannel<T> {
         Self { capacity: capacity.max(1), state: Mutex::default(), room: Notify::new() }
     }
 
-    /// Tells something; whether there is room for more.
+    /// Adds events; returns whether there is capacity for more.
     #[inline]
     pub(super) fn tell<U>(
         &self,
@@ -88,7 +87,7 @@ impl<T: Default> EventChannel<T> {
             return Err(gone());
         }
         if state.is_over {
-            return Err(Error::new(ErrorKind::Cancelled, "the run is over"));
+            return Err(Error::new(ErrorKind::Cancelled, "the run has ended"));
         }
         let State { beside, events, is_over, .. } = state;
         let told = tell(beside, &mut EventBatch { invocation, events, is_over });
@@ -101,16 +100,16 @@ impl<T: Default> EventChannel<T> {
         Ok((told, has_room))
     }
 
-    /// Looks at what is kept beside the events, or changes it, and tells nothing.
+    /// Accesses the data beside the events without adding events.
     pub(super) fn look<U>(&self, look: impl FnOnce(&mut T) -> U) -> U {
         look(&mut lock(&self.state).beside)
     }
 
-    /// Waits for room.
+    /// Waits for capacity.
     pub(super) async fn room(&self) -> Result<()> {
         let mut room = pin!(self.room.notified());
         loop {
-            // Before it looks, so that no word is missed between the two.
+            // Registered before the check, so that no wake-up is missed in between.
             room.as_mut().enable();
             if self.has_room()? {
                 break;
@@ -127,8 +126,8 @@ impl<T: Default> EventChannel<T> {
         if state.is_closed { Err(gone()) } else { Ok(state.has_room(self.capacity)) }
     }
 
-    /// The reader has read all that it took before, and takes all there is. It makes room when it
-    /// comes back.
+    /// Takes all events; the consumer has read those it took before. This frees capacity when it
+    /// returns.
     pub(super) fn take(&self, into: &mut VecDeque<Event>) {
         let mut state = lock(&self.state);
         std::mem::swap(&mut state.events, into);
@@ -140,7 +139,7 @@ impl<T: Default> EventChannel<T> {
         }
     }
 
-    /// The next event, once there is one; `None` when there can be none any more.
+    /// Returns the next event once there is one, or `None` at the end.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut state = lock(&self.state);
         state.taken = 0;
@@ -154,7 +153,7 @@ impl<T: Default> EventChannel<T> {
         };
         let has_room = state.has_room(self.capacity);
         drop(state);
-        // With a waker the task goes that it was for, and what that holds: maybe a sink of ours.
+        // Dropping a waker may drop its task, which may own a sink of this stream.
         drop(before);
         if has_room {
             self.room.notify_one();
@@ -162,7 +161,7 @@ impl<T: Default> EventChannel<T> {
         poll
     }
 
-    /// Nobody tells anything any more.
+    /// Ends the stream.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.is_over = true;
@@ -173,7 +172,7 @@ impl<T: Default> EventChannel<T> {
         }
     }
 
-    /// Nobody reads any more.
+    /// Disconnects the consumer.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;

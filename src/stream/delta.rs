@@ -1,25 +1,25 @@
 use std::sync::Arc;
 
-/// A piece of an answer as it is written.
+/// A piece of a streamed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delta {
-    /// More words.
+    /// A piece of text.
     Text(String),
-    /// More of what the model thinks.
+    /// A piece of reasoning.
     Reasoning(String),
-    /// A tool call begins. `index` numbers the calls of one answer.
+    /// A tool call starts. `index` numbers the calls of one response.
     ToolCall {
-        /// Which call of the answer.
+        /// The index of the call in the response.
         index: usize,
-        /// The provider's name for the call.
+        /// The provider's id of the call.
         id: Arc<str>,
-        /// The tool.
+        /// The name of the tool.
         name: Arc<str>,
     },
-    /// More of a tool call's arguments, as JSON text.
+    /// A piece of a tool call's arguments, as JSON text.
     Arguments {
-        /// Which call of the answer.
+        /// The index of the call in the response.
         index: usize,
         /// The next piece of the text.
         json: String,
@@ -27,7 +27,7 @@ pub enum Delta {
 }
 
 impl Delta {
-    /// Whether it says nothing.
+    /// Returns whether it has no content.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {

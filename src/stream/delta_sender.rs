@@ -8,7 +8,7 @@ use super::{Attempt, EventStream, Mapper, ReaderWait};
 use crate::message::Message;
 use crate::state::State;
 
-/// Where the deltas of one model call go. Clones belong to the same call.
+/// Receives the deltas of one model call. Clones belong to the same call.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -37,11 +37,11 @@ pub struct DeltaSender {
     frames: Option<Arc<Frame>>,
 }
 
-/// A sink for one model call, and the stream of what happens in it; `capacity` events wait for
-/// the reader at most.
+/// Creates a sink for one model call, and the stream of its events; at most `capacity` events wait
+/// for the consumer.
 ///
-/// For a model that is called without an agent. The stream ends when every clone of the sink is
-/// gone.
+/// Use it for a model that is called without an agent. The stream ends when every clone of the sink
+/// is dropped.
 #[must_use]
 pub fn channel(capacity: usize) -> (DeltaSender, EventStream) {
     let name = uuid::Uuid::new_v4().to_string().into();
@@ -50,38 +50,37 @@ pub fn channel(capacity: usize) -> (DeltaSender, EventStream) {
 }
 
 impl DeltaSender {
-    /// One for the next model call of an agent.
+    /// Creates the sink for the next model call of an agent.
     pub(crate) fn new(emitter: EventEmitter) -> Self {
         let call = Arc::new(emitter.enter_call());
         Self { emitter, call, frames: None }
     }
 
-    /// The call is over: what is seen of it becomes what was answered, by the attempt of that
-    /// number, if anything was.
+    /// Ends the call: its visible message becomes the response, from the attempt with that number,
+    /// if there was one.
     pub(crate) async fn settle(&self, answer: Option<(&Message, Option<u32>)>) {
         self.emitter.settle(&self.call, answer).await;
     }
 
-    /// The call was dropped: what is seen of it is void.
+    /// Discards the output of a call that was dropped.
     pub(crate) fn drop_call(&self) {
         self.emitter.drop_call(&self.call);
     }
 
-    /// Begins an attempt at answering; a provider does so once per call.
+    /// Starts an attempt at a response; a provider does so once for each call.
     #[must_use]
     pub fn open(&self) -> Attempt {
         let (emitter, call) = (self.emitter.clone(), self.call.clone());
         Attempt::new(emitter, call, self.frames.as_ref())
     }
 
-    /// Whether anything of this call has been seen, so that another attempt would have to take it
-    /// back.
+    /// Returns whether output of this call was streamed, so that another attempt would discard it.
     #[must_use]
     pub fn is_committed(&self) -> bool {
         self.call.look(|call| call.is_committed())
     }
 
-    /// Counts the time that the call waits for its reader, from here on.
+    /// Returns a counter of the time that the call waits for its consumer from now on.
     #[must_use]
     pub fn reader_wait(&self) -> ReaderWait {
         self.emitter.reader_wait()

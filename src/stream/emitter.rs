@@ -12,19 +12,19 @@ use crate::lock::lock;
 use crate::message::{Message, Messages, Role, ToolResult};
 use crate::state::{State, Untold};
 
-/// Where one agent of a watched run tells what happens in it.
+/// Emits the events of one agent in a streamed run.
 #[derive(Clone)]
 pub(crate) struct EventEmitter(Arc<Part>);
 
 struct Part {
     invocation: Arc<Invocation>,
     run: Arc<Run>,
-    /// The agent whose conversation this one goes on with, or the run.
+    /// The agent whose conversation this one continues, or the run.
     conversation: Option<EventEmitter>,
     shown: Mutex<Vec<Shown>>,
 }
 
-/// What the agents of a run share.
+/// Data shared by the agents of a run.
 struct Run {
     name: Arc<str>,
     channel: Arc<CallChannel>,
@@ -42,14 +42,14 @@ impl Drop for Run {
     }
 }
 
-/// An answer that was seen and not taken back.
+/// A response that was streamed and not discarded.
 struct Shown {
     id: Arc<str>,
     message: Message,
 }
 
 impl EventEmitter {
-    /// One for the run itself, and what is told there.
+    /// Creates the emitter of the run itself, and the stream of events.
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, EventStream) {
         let channel = Arc::new(CallChannel::new(capacity));
         let clock = Arc::<Clock>::default();
@@ -60,7 +60,7 @@ impl EventEmitter {
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
 
-    /// One for an agent called in this one.
+    /// Creates the emitter of an agent called in this one.
     pub(crate) fn enter(&self, path: Arc<str>, tool_call: Option<Arc<str>>, goes_on: bool) -> Self {
         let Part { invocation, run, .. } = &*self.0;
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
@@ -77,12 +77,12 @@ impl EventEmitter {
         }))
     }
 
-    /// Tells what happens, even if this is dropped while it waits for the reader.
+    /// Emits an event; it is kept even if this future is dropped while it waits for the consumer.
     pub(crate) async fn tell(&self, kind: EventKind) {
         self.tell_all(|_, out| out.push(kind)).await;
     }
 
-    /// Tells the whole state, and from here on every change of it.
+    /// Emits the whole state, and every change from then on.
     pub(crate) async fn tell_state(&self) {
         let Run { state, untold, .. } = &*self.0.run;
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
@@ -91,36 +91,36 @@ impl EventEmitter {
         self.tell_all(tell).await;
     }
 
-    /// Tells how the run has ended. Nothing can be told after it.
+    /// Emits the end of the run. Nothing follows it.
     pub(crate) async fn end(&self, kind: EventKind) {
         self.tell_all(|_, out| out.end(kind)).await;
     }
 
     async fn tell_all(&self, tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>)) {
-        // Without a reader there is nobody to tell, and nothing else to do about it.
+        // Without a consumer there is nothing to do.
         if let Ok(((), false)) = self.push(tell) {
             drop(self.room().await);
         }
     }
 
-    /// Tells what happens, without waiting: for one that is dropped.
+    /// Emits an event without waiting, for use on drop.
     pub(crate) fn note(&self, kind: EventKind) {
         drop(self.push(|_, out| out.push(kind)));
     }
 
-    /// Tells of the tool results in messages that stand in the transcript.
+    /// Emits the tool results in messages of the transcript.
     pub(crate) async fn tell_answers(&self, messages: &[Message]) {
         if !messages.is_empty() {
             self.tell_all(|_, out| messages.iter().for_each(|it| answers(it, out))).await;
         }
     }
 
-    /// The same without waiting.
+    /// Emits a tool result without waiting.
     pub(crate) fn note_answer(&self, message: &Message) {
         drop(self.push(|_, out| answers(message, out)));
     }
 
-    /// Tells what happens in a model call; whether there is still [room](Self::room).
+    /// Adds events of a model call; returns whether there is still [capacity](Self::room).
     #[inline]
     pub(super) fn push_of<T>(
         &self,
@@ -144,7 +144,7 @@ impl EventEmitter {
         })
     }
 
-    /// Waits for the reader to make room.
+    /// Waits until the consumer has made room.
     pub(super) async fn room(&self) -> Result<()> {
         let Run { channel, clock, .. } = &*self.0.run;
         let _wait = clock.pause();
@@ -162,13 +162,13 @@ impl EventEmitter {
         format!("{}-{number}", run.name).into()
     }
 
-    /// The time that the run waits for its reader from here on.
+    /// Returns a counter of the time that the run waits for its consumer from now on.
     pub(crate) fn reader_wait(&self) -> ReaderWait {
         self.0.run.clock.watch()
     }
 
-    /// A model call is over: what is seen of it becomes what was answered, by the attempt of that
-    /// number, if anything was.
+    /// Ends a model call: its visible message becomes the response, from the attempt with that
+    /// number, if there was one.
     pub(super) async fn settle(&self, call: &CallHandle, answer: Option<(&Message, Option<u32>)>) {
         let settle = |calls: &mut Calls, out: &mut EventBatch<'_>| {
             let id = call.of(calls).settle(answer, out);
@@ -179,13 +179,13 @@ impl EventEmitter {
         self.tell_all(settle).await;
     }
 
-    /// A model call was dropped: what is seen of it is void.
+    /// Discards the output of a model call that was dropped.
     pub(super) fn drop_call(&self, call: &CallHandle) {
         drop(self.push_of(call, |call, out| call.settle(None, out)));
     }
 
-    /// The agent begins with this conversation: what else was seen of it before is void. It has
-    /// said what stands from `new_from` on, maybe as another invocation.
+    /// Starts the agent with this conversation: other output of it is discarded. The messages from
+    /// `new_from` on are its own, perhaps from another invocation.
     pub(crate) async fn begin(&self, conversation: &Messages, new_from: usize) {
         if let Some(above) = &self.0.conversation {
             let mut above = lock(&above.0.shown);
@@ -211,7 +211,7 @@ impl EventEmitter {
         self.tell_all(tell).await;
     }
 
-    /// The agent has answered: what is seen of it becomes what it has said.
+    /// Makes the agent's visible messages equal its response.
     pub(crate) async fn answered<'a>(&self, said: impl Iterator<Item = &'a Message>) {
         let said: Vec<_> = said.collect();
         let of_role = |wanted: Role| said.iter().copied().filter(move |it| it.role() == wanted);
@@ -221,7 +221,7 @@ impl EventEmitter {
             .collect();
         let mut shown = std::mem::take(&mut *lock(&self.0.shown));
         let mut replaced = Vec::new();
-        // The latest first: what is the same twice, and said once, was said last.
+        // Latest first: of equal messages the last one was streamed last.
         for index in (0..shown.len()).rev() {
             match said.iter().rposition(|message| look_alike(message, &shown[index].message)) {
                 Some(at) => drop(said.remove(at)),
@@ -237,7 +237,7 @@ impl EventEmitter {
             replaced.for_each(|message| out.push(EventKind::ResponseReplaced { message }));
             for (id, message) in unseen {
                 call::show(id, message, out);
-                // What was seen of its calls went with the message that had them.
+                // The output of its calls was discarded with the message.
                 let is_of = |id: &str| message.tool_calls().any(|call| &*call.id == id);
                 let is_answer = |it: &&&Message| it.tool_results().any(|it| is_of(&it.call_id));
                 results.iter().filter(is_answer).for_each(|answer| answers(answer, out));
@@ -246,8 +246,8 @@ impl EventEmitter {
         self.tell_all(tell).await;
     }
 
-    /// The agent has failed or was dropped. What is seen of it is void if another answer takes its
-    /// place.
+    /// Handles an agent that has failed or was dropped. Its output is discarded if another response
+    /// replaces it.
     pub(crate) fn failed(&self) {
         let shown = std::mem::take(&mut *lock(&self.0.shown));
         self.hand_over(shown);

@@ -8,13 +8,13 @@ use crate::error::{Error, Interrupt};
 use crate::message::{Part, ProviderData, Usage};
 use crate::state::StateDelta;
 
-/// Something that happened in a run, and in which agent.
+/// An event of a run, and the agent in which it happened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// The agent in which it happened; the one that was asked, for what concerns the whole run.
+    /// The agent in which it happened; the called agent, for events about the whole run.
     pub invocation: Arc<Invocation>,
-    /// What happened.
+    /// The kind of event, with its data.
     pub kind: EventKind,
 }
 
@@ -22,30 +22,30 @@ pub struct Event {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Invocation {
-    /// Names it, unlike any other of any run.
+    /// The id, unique across runs.
     pub id: Arc<str>,
-    /// Which of the run, from 1 for the agent that was asked; 0 stands for the run itself.
+    /// Its number in the run, from 1 for the called agent; 0 is the run itself.
     pub number: u32,
-    /// The agents from the root of the tree to this one, joined by `/`. Empty for the run itself.
+    /// The names of the agents from the root to this one, joined by `/`. Empty for the run itself.
     pub path: Arc<str>,
-    /// The invocation that called it; `None` for the agent that was asked.
+    /// The invocation that called it; `None` for the agent that the caller called.
     pub caller: Option<Arc<Invocation>>,
-    /// The tool call that it is made in, if any: that of an agent used as a tool.
+    /// The tool call that it is made in: that of an agent used as a tool.
     pub tool_call: Option<Arc<str>>,
-    /// Whether it goes on with its caller's conversation, as a team's member and a sub-agent that
-    /// takes over do.
+    /// Whether it continues its caller's conversation, as members of a team and sub-agents after a
+    /// transfer do.
     pub goes_on: bool,
 }
 
 impl Invocation {
-    /// The agent's name. Empty for the run itself.
+    /// Returns the agent's name. Empty for the run itself.
     #[must_use]
     pub fn agent(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The invocation whose conversation this one speaks in: itself, unless it goes on with that
-    /// of its caller.
+    /// Returns the invocation that owns the conversation: itself, unless it continues that of its
+    /// caller.
     #[must_use]
     pub fn conversation(&self) -> &Self {
         match &self.caller {
@@ -55,169 +55,165 @@ impl Invocation {
     }
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 ///
-/// What was said and not taken back is what the run's transcript holds: put together the text,
-/// the reasoning and the tool calls of every message, leave out those that an
-/// [`AttemptDiscarded`](Self::AttemptDiscarded) or a
-/// [`ResponseReplaced`](Self::ResponseReplaced) names, and it is what the agents have answered.
+/// The messages that were streamed and not discarded equal the run's transcript: join the text,
+/// reasoning and tool calls of every message, and omit the messages named by an
+/// [`AttemptDiscarded`](Self::AttemptDiscarded) or a [`ResponseReplaced`](Self::ResponseReplaced).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The run begins; the first event.
+    /// The run starts. The first event.
     RunStarted {
-        /// Names the run.
+        /// The run's id.
         run: Arc<str>,
     },
-    /// The run is over; the last event, unless it was interrupted or failed.
+    /// The run has completed. The last event.
     RunFinished,
-    /// The run waits for somebody; the last event.
+    /// The run was interrupted. The last event.
     RunInterrupted {
-        /// What it waits for.
+        /// The interrupts that it waits on.
         interrupts: Arc<[Interrupt]>,
     },
-    /// The run has failed; the last event.
+    /// The run has failed. The last event.
     RunFailed {
-        /// Why.
+        /// The error.
         error: Error,
     },
-    /// An agent begins.
+    /// An agent starts.
     AgentStarted,
-    /// An agent is done.
+    /// An agent has ended.
     AgentFinished {
-        /// What it waits for, if it was interrupted.
+        /// The interrupts that it waits on, if it was interrupted.
         interrupts: Arc<[Interrupt]>,
-        /// Why it failed, if it did. One that was dropped was
-        /// [cancelled](crate::ErrorKind::Cancelled).
+        /// The error, if it failed. The error of an agent that was dropped is
+        /// [`Cancelled`](crate::ErrorKind::Cancelled).
         error: Option<Error>,
     },
-    /// A turn begins: a model call, and the tools that it asks for.
+    /// A turn starts: a model call and the tool calls of its response.
     StepStarted {
-        /// Which turn of its agent, from 0.
+        /// The number of the turn in its agent, from 0.
         iteration: u32,
     },
-    /// A turn is over.
+    /// A turn has ended.
     StepFinished {
-        /// Which turn of its agent, from 0.
+        /// The number of the turn in its agent, from 0.
         iteration: u32,
     },
-    /// A message gets its first words.
+    /// A text message starts.
     TextStart {
-        /// The message.
+        /// The message's id.
         message: Arc<str>,
     },
-    /// A message gets more words.
+    /// A delta of a text message.
     TextDelta {
-        /// The message.
+        /// The message's id.
         message: Arc<str>,
-        /// The words.
+        /// The added text.
         text: String,
     },
-    /// A message gets no more words.
+    /// A text message has ended.
     TextEnd {
-        /// The message.
+        /// The message's id.
         message: Arc<str>,
     },
-    /// The model begins to think.
+    /// Reasoning starts.
     ReasoningStart {
-        /// Names this train of thought: the message's name, `-r` and a number.
+        /// The id of the reasoning block: the message's id, `-r` and a number.
         id: Arc<str>,
-        /// The message that it leads to.
+        /// The id of the message that it belongs to.
         message: Arc<str>,
     },
-    /// The model thinks more.
+    /// A delta of reasoning.
     ReasoningDelta {
-        /// The train of thought.
+        /// The id of the reasoning block.
         id: Arc<str>,
-        /// The thought.
+        /// The added text.
         text: String,
     },
-    /// The model has thought.
+    /// Reasoning ends.
     ReasoningEnd {
-        /// The train of thought.
+        /// The id of the reasoning block.
         id: Arc<str>,
     },
-    /// The model asks for a tool.
+    /// A tool call starts.
     ToolCallStart {
-        /// Names the call.
+        /// The call's id.
         id: Arc<str>,
-        /// The tool.
+        /// The tool's name.
         name: Arc<str>,
-        /// The message that asks.
+        /// The id of the message with the call.
         message: Arc<str>,
     },
-    /// More of a tool call's arguments.
+    /// A delta of a tool call's arguments.
     ToolCallDelta {
-        /// The call.
+        /// The call's id.
         id: Arc<str>,
-        /// The next piece of the arguments, as JSON text.
+        /// The added JSON text.
         json: String,
     },
     /// A tool call's arguments are complete.
     ToolCallEnd {
-        /// The call.
+        /// The call's id.
         id: Arc<str>,
     },
-    /// A tool call that stands has something that only the provider can read, and must get back.
+    /// Provider data of a final tool call, which must be sent back.
     ToolCallProviderData {
-        /// The call.
+        /// The call's id.
         id: Arc<str>,
-        /// What the provider added.
+        /// The provider data.
         data: ProviderData,
     },
-    /// A tool has answered, or has failed in a way that the model is told.
+    /// The result of a tool call, or a failure that the model reads.
     ToolResult {
-        /// The call.
+        /// The call's id.
         id: Arc<str>,
-        /// The tool.
+        /// The tool's name.
         name: Arc<str>,
-        /// What the model is shown.
+        /// The parts that the model receives.
         parts: Vec<Part>,
         /// Whether the tool refused or failed.
         is_error: bool,
     },
-    /// The session's state as the run begins.
+    /// The session's state at the start of the run.
     StateSnapshot {
-        /// All of it.
+        /// The whole state.
         state: Map<String, Value>,
     },
     /// The session's state has changed.
     StateDelta {
-        /// How, from what was last told of it.
+        /// The changes since the last event about it.
         delta: StateDelta,
     },
     /// A model call has used tokens.
     Usage {
-        /// Those of the call, failed attempts included.
+        /// The usage of the call, including failed attempts.
         usage: Box<Usage>,
     },
-    /// An attempt has failed after it was seen: what was shown of the message is void, its tool
-    /// calls and its reasoning included. Another attempt follows, as another message, unless the
-    /// call has failed for good.
+    /// An attempt has failed after output was streamed: discard the message with its tool calls and
+    /// reasoning. Another attempt follows as another message, unless the call has failed.
     AttemptDiscarded {
-        /// The message.
+        /// The message's id.
         message: Arc<str>,
     },
-    /// A callback or a layer has put another answer in the place of one that was seen: the message
-    /// is void. What stands in its place, if anything does, follows as another message.
+    /// A callback or a layer has replaced a response that was streamed: discard the message. The
+    /// replacement, if any, follows as another message.
     ResponseReplaced {
-        /// The message.
+        /// The message's id.
         message: Arc<str>,
     },
     /// A hook of a callback has run.
     Callback(Arc<CallbackNote>),
-    /// Whatever a callback or a tool wants to tell; see
-    /// [`RunContext::emit`](crate::RunContext::emit).
+    /// A custom event of a callback or a tool; see [`RunContext::emit`](crate::RunContext::emit).
     Custom {
-        /// What it is about.
+        /// The name of the event.
         name: Arc<str>,
-        /// What there is to tell.
+        /// The data.
         value: Value,
     },
 }
 
-/// A hook of a callback has run, and what came of it. Hooks that a callback leaves at their
-/// defaults are not noted.
+/// A hook that has run, and its decision. Hooks left at their defaults are not reported.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CallbackNote {
@@ -225,35 +221,35 @@ pub struct CallbackNote {
     pub callback: Cow<'static, str>,
     /// The hook: `before`, `after` or `on_error`.
     pub hook: &'static str,
-    /// The call around which it stands.
+    /// The kind of call.
     pub call: CallKind,
-    /// The tool, for a tool call.
+    /// The tool's name, for a tool call.
     pub name: Option<Arc<str>>,
-    /// The provider's id of the tool call that this is, or is made in. Tells apart the calls of one
-    /// turn.
+    /// The provider's id of the tool call, or of the tool call that this call is made in.
+    /// Distinguishes the calls of one turn.
     pub tool_call_id: Option<Arc<str>>,
-    /// What it decided.
+    /// The decision.
     pub decision: Decision,
 }
 
-/// What a hook decided.
+/// The decision of a hook.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Decision {
-    /// To go on.
+    /// Continue.
     Continue,
-    /// To ask no further callback of its band.
+    /// Skip the remaining callbacks of the band.
     SkipRest,
-    /// To answer, or to put another response in the place of one.
+    /// Respond, or replace the response.
     Respond,
-    /// To leave an error as it is.
+    /// Propagate the error.
     Propagate,
-    /// To put another error in the place of one.
+    /// Replace the error.
     Fail,
-    /// To make the call again.
+    /// Retry the call.
     Retry,
-    /// To answer in the place of an error.
+    /// Respond instead of the error.
     Fallback,
-    /// Nothing: the hook itself failed, or it ended the run.
+    /// The hook itself failed, or ended the run.
     Failed(Error),
 }

@@ -9,15 +9,15 @@ use super::Event;
 use super::call::CallChannel;
 use super::reader_wait::{Clock, Pause};
 
-/// What happens, in order, as it is sent.
+/// The events of a run, in order, as they happen.
 ///
-/// It ends when nothing can be sent any more.
+/// It ends when no more events can follow.
 #[derive(Debug)]
 pub struct EventStream {
     channel: Arc<CallChannel>,
     taken: VecDeque<Event>,
     clock: Arc<Clock>,
-    /// The reader has something to do since the last event.
+    /// Set while the consumer processes an event.
     away: Option<Pause>,
 }
 
@@ -26,18 +26,18 @@ impl EventStream {
         Self { channel, taken: VecDeque::new(), clock, away: None }
     }
 
-    /// The reader is back for more.
+    /// Marks that the consumer asks for more.
     pub(crate) fn resume(&mut self) {
         self.away = None;
     }
 
-    /// The next event goes to the reader, who is away until [`resume`](Self::resume).
+    /// Marks that the next event goes to the consumer, who is busy until [`resume`](Self::resume).
     pub(crate) fn leave(&mut self) {
         self.away = self.clock.pause();
     }
 
-    /// An event that waits already. All that wait are taken at once: whoever tells more is polled
-    /// by the reader itself.
+    /// Returns an event that is already queued. All queued events are taken at once: the run that
+    /// adds more is polled by the consumer itself.
     pub(crate) fn waiting(&mut self) -> Option<Event> {
         if self.taken.is_empty() {
             self.channel.take(&mut self.taken);

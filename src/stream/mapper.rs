@@ -6,21 +6,20 @@ use super::Delta;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;
 
-/// Stands between a model's deltas and whoever watches them: it may observe, change, drop or
-/// expand them, hold them back, or make them wait.
+/// Processes a model's deltas before the consumer sees them: it may observe, change, drop, expand,
+/// buffer or delay them.
 ///
-/// One is made for every attempt, by the factory that a callback gives to
+/// A mapper is created for every attempt, by the factory that a callback passes to
 /// [`ModelRequest::map_deltas`](crate::ModelRequest::map_deltas) in its `before`. It changes what
-/// is seen while the answer is written, never the answer: the response that `after` sees is what
-/// the model said. A guard that must not let something out does both, and where the two differ in
-/// the end, the stream announces a [replacement](super::EventKind::ResponseReplaced) and shows the
-/// response.
+/// is streamed, never the response: the response that `after` sees is the model's own. A guard that
+/// must hide something does both. If the two differ at the end, the stream emits a
+/// [replacement](super::EventKind::ResponseReplaced) and then the response.
 ///
 /// ```
 /// use tower_agent::stream::{Delta, Mapper};
 /// use tower_agent::Result;
 ///
-/// /// Shows whole lines only.
+/// /// Emits whole lines only.
 /// #[derive(Default)]
 /// struct Lines {
 ///     held: String,
@@ -46,12 +45,14 @@ use crate::panic::catch;
 /// }
 /// ```
 pub trait Mapper: Send + 'static {
-    /// Whether the next delta may come, or the attempt may end. While it is interrupts the model
-    /// waits; ready at once unless overridden.
+    /// Returns ready when the next delta may come or the attempt may end; while it is pending, the
+    /// model waits. Defaults to ready.
     ///
-    /// A gate waits here for a verdict.
+    /// A guard can wait here for a verdict.
     ///
     /// # Errors
+    ///
+    /// An error fails the attempt.
     ///
     /// Any; the attempt fails with it.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -59,26 +60,26 @@ pub trait Mapper: Send + 'static {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts into `out` what is to be seen of a delta, or of those held back before.
+    /// Appends to `out` the deltas to emit for this delta and for those held back.
     ///
     /// # Errors
     ///
-    /// Any; the attempt fails with it.
+    /// An error fails the attempt.
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()>;
 
-    /// The attempt is done: puts into `out` what was held back. Nothing unless overridden.
+    /// Ends the attempt: appends to `out` the deltas that were held back. Defaults to none.
     ///
     /// # Errors
     ///
-    /// Any; the attempt fails with it.
+    /// An error fails the attempt.
     fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
         let _ = out;
         Ok(())
     }
 }
 
-/// A mapper of one function: it returns what is to be seen of each delta, as an `Option`, a `Vec`
-/// or anything else that can be walked over.
+/// Creates a mapper from a function that returns the deltas to emit for each delta, as an `Option`,
+/// a `Vec` or any other iterator.
 ///
 /// ```
 /// use tower_agent::stream::{Delta, map_fn};
@@ -102,7 +103,7 @@ where
     MapFn(map)
 }
 
-/// A mapper of one function; [`map_fn`] makes it.
+/// A mapper made from a function; created by [`map_fn`].
 #[derive(Clone, Copy)]
 pub struct MapFn<F>(F);
 
@@ -133,7 +134,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Mappers given from here on belong to another band.
+    /// Starts a new band: mappers added from here on belong to it.
     pub(super) fn begin(frames: &mut Option<Arc<Self>>) {
         if frames.as_ref().is_some_and(|frame| !frame.factories.is_empty()) {
             *frames = Some(Arc::new(Self { factories: Vec::new(), outer: frames.take() }));
@@ -153,27 +154,27 @@ impl Frame {
 #[derive(Default)]
 pub(super) struct Mappers {
     chain: Vec<Box<dyn Mapper>>,
-    /// What has come since they began to act.
+    /// The deltas that arrived since they started to act.
     waiting: Vec<Delta>,
     round: Option<Round>,
-    /// What they act on; the last first while one does.
+    /// The deltas that they act on; last first while one acts.
     deltas: Vec<Delta>,
-    /// What has come of that.
+    /// The resulting deltas.
     mapped: Vec<Delta>,
     is_flushed: bool,
 }
 
-/// What was pushed is on its way through the mappers. A call that is dropped while one of them is
-/// not ready leaves it there for the next.
+/// One pass through the mappers. If a call is dropped while one of them is not ready, the next call
+/// continues the pass.
 #[derive(Clone, Copy)]
 struct Round {
-    /// Which of them acts next.
+    /// The index of the mapper that acts next.
     stage: usize,
     is_end: bool,
 }
 
 impl Mappers {
-    /// New ones: a band's in the order they were given, the innermost band's first.
+    /// Creates the mappers: within a band in registration order, the innermost band's first.
     pub(super) fn new(frames: Option<&Arc<Frame>>) -> Result<Self> {
         let mut chain = Vec::new();
         let mut next = frames;
@@ -190,7 +191,7 @@ impl Mappers {
         self.chain.is_empty()
     }
 
-    /// The next delta to act on.
+    /// Adds the next delta to act on.
     pub(super) fn push(&mut self, delta: Delta) {
         if self.round.is_some() {
             self.waiting.push(delta);
@@ -200,7 +201,7 @@ impl Mappers {
         }
     }
 
-    /// Gives back a list that was taken, so that the next delta needs no other.
+    /// Returns a list that was taken, so that the next delta needs no allocation.
     pub(super) fn give_back(&mut self, empty: Vec<Delta>) {
         self.deltas = empty;
     }
@@ -209,8 +210,8 @@ impl Mappers {
         !self.waiting.is_empty() || (is_end && !self.is_flushed)
     }
 
-    /// What comes out next for what was pushed, and at the end for what was held back; `None` when
-    /// that was all.
+    /// Returns the next deltas to emit, and at the end those that were held back; `None` when there
+    /// are no more.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -230,7 +231,7 @@ impl Mappers {
         Poll::Ready(Ok(Some(std::mem::take(&mut self.deltas))))
     }
 
-    /// `false` if it must wait.
+    /// Returns `false` if it must wait.
     fn act(&mut self, cx: &mut Context<'_>) -> Result<bool> {
         let Self { chain, round, deltas, mapped, .. } = self;
         let Some(Round { stage, is_end }) = round else { return Ok(true) };
@@ -240,7 +241,7 @@ impl Mappers {
             }
             std::mem::swap(deltas, mapped);
             *stage += 1;
-            // The last first, for the next one.
+            // Last first, for the next mapper.
             if *stage < chain.len() {
                 deltas.reverse();
             }
@@ -249,7 +250,7 @@ impl Mappers {
     }
 }
 
-/// Maps the deltas, the last first, and at the end flushes. `false` if it must wait.
+/// Maps the deltas, last first, and flushes at the end. Returns `false` if it must wait.
 fn act(
     mapper: &mut dyn Mapper,
     cx: &mut Context<'_>,

@@ -5,13 +5,13 @@ use super::Delta;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Part, Reasoning, Role, Text, ToolCall};
 
-/// What the deltas of an attempt add up to so far.
+/// Assembles the message of an attempt from its deltas.
 #[derive(Debug, Default)]
 pub(super) struct MessageBuilder {
     pieces: Vec<Piece>,
     /// The ids of the tool calls.
     calls: HashSet<Arc<str>>,
-    /// Where the last tool call of each index stands.
+    /// The position of the last tool call with each index.
     places: HashMap<usize, usize>,
 }
 
@@ -36,7 +36,7 @@ impl MessageBuilder {
             },
             Delta::ToolCall { index, id, name } => {
                 let (index, id, name) = (*index, id.clone(), name.clone());
-                // The last, where two begin with one index.
+                // The last one, if two start with the same index.
                 self.places.insert(index, self.pieces.len());
                 self.calls.insert(id.clone());
                 let arguments = String::new();
@@ -52,18 +52,18 @@ impl MessageBuilder {
         match place {
             Some(Piece::ToolCall { arguments, .. }) => Ok(arguments),
             _ => {
-                let message = format!("arguments for tool call {wanted}, which has not begun");
+                let message = format!("arguments for tool call {wanted}, which has not started");
                 Err(Error::new(ErrorKind::Protocol, message))
             }
         }
     }
 
-    /// Whether a tool call has this id.
+    /// Returns whether a tool call has this id.
     pub(super) fn has_call(&self, id: &str) -> bool {
         self.calls.contains(id)
     }
 
-    /// The same in as few deltas as will do.
+    /// Returns the same content in as few deltas as possible.
     pub(super) fn deltas(&self) -> Vec<Delta> {
         let mut deltas = Vec::with_capacity(self.pieces.len());
         for piece in &self.pieces {
@@ -97,7 +97,7 @@ impl From<Piece> for Part {
     }
 }
 
-/// The deltas of a message that was not streamed.
+/// Returns the deltas of a message that was not streamed.
 pub(super) fn deltas(message: &Message) -> Vec<Delta> {
     let mut deltas = Vec::new();
     for (index, part) in message.parts().iter().enumerate() {
@@ -115,7 +115,7 @@ pub(super) fn deltas(message: &Message) -> Vec<Delta> {
     deltas
 }
 
-/// Whether two messages look the same to whoever sees their deltas.
+/// Returns whether two messages have the same deltas.
 pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
     if one.is_clone_of(other) {
         return true;
@@ -132,7 +132,7 @@ pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
     words(one).eq(words(other)) && thoughts(one).eq(thoughts(other)) && calls(one).eq(calls(other))
 }
 
-/// Whether there is anything to see in a message.
+/// Returns whether a message has any deltas.
 pub(super) fn is_visible(message: &Message) -> bool {
     message.parts().iter().any(|part| match part {
         Part::Text(text) => !text.text.is_empty(),

@@ -5,30 +5,29 @@
 //!                    \-> Streamed  ->  Response
 //! ```
 //!
-//! Whoever wants to see a run while it happens calls [`Agent::stream`](crate::Agent::stream), and
-//! gets [`Event`]s. Each model call of such a run carries a [`DeltaSender`]. A provider that streams opens
-//! an [`Attempt`] on it, sends deltas and finishes; what it gets back is the whole message, which
-//! it answers with. So layers and callbacks see one complete response, streamed or not.
+//! [`Agent::stream`](crate::Agent::stream) returns the [`Event`]s of a run. Each model call of such
+//! a run has a [`DeltaSender`]. A provider that streams opens an [`Attempt`] on it, sends deltas
+//! and finishes; it responds with the complete message that `finish` returns. Layers and callbacks
+//! therefore see one complete response, streamed or not.
 //!
-//! A callback that must see deltas gives a [`Mapper`] in its `before`. Mappers of the innermost
-//! band act first, those of one band in the order they were given, as `after`s do.
+//! A callback that must see deltas adds a [`Mapper`] in its `before`. Mappers of the innermost band
+//! act first; within a band they act in the order in which they were added, like `after`s.
 //!
 //! # Attempts
 //!
-//! A retry, a hedge or a fallback begins another attempt at the same call. One attempt at a time
-//! is let through. Once something of an attempt was seen the call is
-//! [committed](DeltaSender::is_committed); if another attempt takes its place, or the call fails, the
-//! stream says that it was [discarded](EventKind::AttemptDiscarded). And if in the end a callback
-//! answers with something else than what was seen, the stream says so
-//! [too](EventKind::ResponseReplaced), and shows that. So nothing is repeated or mixed: what was
-//! seen and not taken back is what was answered.
+//! A retry, a hedge or a fallback starts another attempt at the same call. Only one attempt at a
+//! time is visible. Once output of an attempt was streamed, the call is
+//! [committed](DeltaSender::is_committed). If another attempt then replaces it, or the call fails,
+//! the stream emits [`AttemptDiscarded`](EventKind::AttemptDiscarded). If a callback finally
+//! returns something else, the stream emits [`ResponseReplaced`](EventKind::ResponseReplaced) and
+//! the new response. Nothing is repeated or mixed: the output that was not discarded equals the
+//! response.
 //!
 //! # Backpressure
 //!
-//! The queue between the run and its reader is bounded, and the stream drives the run: a reader
+//! The queue between the run and its consumer is bounded, and the stream drives the run: a consumer
 //! that stops reading stops the provider, down to its socket, and dropping the stream drops the
-//! run. A timeout that counts a reader's time would blame the model for it;
-//! [`ReaderWait`] tells how much that was.
+//! run. A timeout should not count the consumer's time; [`ReaderWait`] measures it.
 
 mod attempt;
 mod call;

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-/// The time that a run has waited for its reader since this was made.
+/// Measures the time that a run has waited for its consumer since this was created.
 ///
-/// For a layer with a timeout of its own: a reader who is slow, or has stopped reading, is not the
-/// model's fault. [`RunContext::reader_wait`](crate::RunContext::reader_wait) makes it.
+/// For a layer with its own timeout: a slow consumer is not the model's fault. Created by
+/// [`RunContext::reader_wait`](crate::RunContext::reader_wait).
 #[derive(Debug, Default)]
 pub struct ReaderWait(Option<Watch>);
 
@@ -20,7 +20,7 @@ struct Watch {
 }
 
 impl ReaderWait {
-    /// How long, in all.
+    /// Returns the total time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |watch| watch.clock.elapsed() - watch.start)
@@ -33,7 +33,7 @@ impl Drop for Watch {
     }
 }
 
-/// Adds up the time spent waiting for a reader, while somebody wants to know.
+/// Adds up the time spent waiting for a consumer, while it is being measured.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     watchers: AtomicUsize,
@@ -43,12 +43,12 @@ pub(super) struct Clock {
 #[derive(Debug, Default)]
 struct Waits {
     total: Duration,
-    /// How many wait, and since when the first of them does.
+    /// How many wait, and since when the first one does.
     now: usize,
     since: Option<Instant>,
 }
 
-/// Somebody waits for the reader.
+/// One wait for the consumer.
 #[derive(Debug)]
 pub(super) struct Pause(Arc<Clock>);
 

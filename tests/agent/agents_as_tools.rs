@@ -214,7 +214,7 @@ async fn a_transfer_hands_the_conversation_over() {
 
     [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
     assert_eq!(response.text(), "It is paid.");
-    let said = ["", "`billing` takes over the conversation.", "It is paid."];
+    let said = ["", "Transferred the conversation to `billing`.", "It is paid."];
     assert_eq!(texts(&response), said);
     assert_eq!(*whole.lock().unwrap(), said);
     assert_eq!(trace.take(), "desk> tool> <tool tool=done <desk desk=done");
@@ -420,7 +420,7 @@ agent `boss`
     tool calls, 8 at a time
       worker
       transfer_to_agent
-    hands over to
+    may transfer to
       agent `billing`
         loop of at most 25 model calls
           model call

@@ -457,14 +457,14 @@ fn explain_shows_the_members() {
 agent `fan`
   audit
     [TimeoutLayer]
-      side by side
+      in parallel
         agent `writer`
           loop of at most 25 model calls
             model call
               ScriptedModel
             tool calls, 8 at a time
         agent `refine`
-          one after another, 3 rounds at most, until told
+          in turn, at most 3 rounds, with a stop condition
             agent `critic`
               loop of at most 25 model calls
                 model call

@@ -88,7 +88,10 @@ fn assert_warns(builder: AgentBuilder, call: &str, outer: &str, inner: &str, adv
     assert_eq!(warning.get("call"), call);
     assert_eq!((warning.get("outer"), warning.get("inner")), (outer, inner));
     let message = warning.get("message");
-    assert!(message.starts_with("a bad order: ") && message.contains(advice), "{message}");
+    assert!(
+        message.starts_with("wrong middleware order: ") && message.contains(advice),
+        "{message}"
+    );
 }
 
 #[track_caller]

@@ -125,15 +125,11 @@ async fn a_conversation_that_goes_out_is_whole_whatever_it_was() {
         (&late, &["u a", "a 1?", "t 1=x", "u b"], &[]),
         (&late_beside, &["u a", "a 1? 2?", "t 1=x", "t 2=y", "u b"], &[]),
         (&twice, &["u a", "a 1?", "t 1=xy"], &[]),
-        (&again, &["u a", "a 1?", "t 1=x", "a b", "u The tool `look` has answered:y"], &[]),
-        (&nothing, &["u a", "u The tool `look` has answered:x", "u b"], &[]),
-        (
-            &reused,
-            &["a 1?", "t 1=x", "a 1?", "t 1=y", "u a", "u The tool `look` has answered:z"],
-            &[],
-        ),
+        (&again, &["u a", "a 1?", "t 1=x", "a b", "u Result of the tool `look`:y"], &[]),
+        (&nothing, &["u a", "u Result of the tool `look`:x", "u b"], &[]),
+        (&reused, &["a 1?", "t 1=x", "a 1?", "t 1=y", "u a", "u Result of the tool `look`:z"], &[]),
         (&beside, &["a 1? 2?", "t 1=x", "t 2=y", "u and a picture"], &[]),
-        (&before, &["u The tool `look` has answered:x", "a 1?", "t 1=none", "u a"], &["1"]),
+        (&before, &["u Result of the tool `look`:x", "a 1?", "t 1=none", "u a"], &["1"]),
     ];
     for (messages, whole, added) in cases {
         let agent = listener().build().unwrap();
@@ -466,7 +462,7 @@ async fn a_new_request_inside_an_agents_stack_fails_and_a_changed_one_does_not()
         for result in [agent.run("Go.").await, seen(&agent, "Go.").await.0] {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{call}: {error}");
-            let start = format!("a layer has put a new {call} request");
+            let start = format!("a layer has replaced the agent's {call} request");
             assert!(error.message().starts_with(&start), "{error}");
         }
     }
@@ -480,7 +476,7 @@ async fn a_new_request_inside_an_agents_stack_fails_and_a_changed_one_does_not()
         let response = result.unwrap();
         let results = response.new_messages().flat_map(Message::tool_results);
         let told: String = results.map(ToolResult::text).collect();
-        assert!(told.contains("a layer has put a new tool request"), "{told}");
+        assert!(told.contains("a layer has replaced the agent's tool request"), "{told}");
     }
 
     let kept: [Change; 3] = [

@@ -1,4 +1,4 @@
-//! Every call in one dress, so that a test can be generic over it.
+//! A uniform interface to every kind of call, for generic tests.
 
 use std::fmt::Debug;
 
@@ -10,12 +10,12 @@ use tower_agent::{
     ToolRequest, ToolResponse,
 };
 
-/// Makes requests and responses of one call, and reads them.
+/// Creates requests and responses of one call, and reads them.
 pub trait Call: Request<Response: Debug> + Debug {
     fn request(context: RunContext) -> Self;
     /// Changes the request in a way that the service can see.
     fn note(&mut self, word: &str);
-    /// What was noted, joined.
+    /// Returns the notes, joined.
     fn noted(&self) -> String;
     fn response(text: &str) -> Self::Response;
     fn text(response: &Self::Response) -> String;
@@ -104,7 +104,7 @@ impl Call for ToolRequest {
     }
 }
 
-/// A call that the crate does not know.
+/// A call that the crate does not define.
 #[derive(Clone, Debug, Default)]
 pub struct Embed {
     pub text: String,

@@ -1,4 +1,4 @@
-//! What several tests share.
+//! Support for the tests of several crates.
 #![allow(missing_docs, missing_debug_implementations, reason = "it is not published")]
 
 /// The README's examples, so that they compile.
@@ -30,7 +30,7 @@ pub async fn call<M: ModelService>(
     model.oneshot(request).await.map_err(|error| Error::from(Into::<BoxError>::into(error)))
 }
 
-/// Calls a model with a sink, and reads what is seen.
+/// Calls a model with a sink, and reads the events.
 pub async fn stream<M: ModelService>(
     model: M,
     request: ModelRequest,
@@ -39,7 +39,7 @@ pub async fn stream<M: ModelService>(
     futures::join!(call(model, request.with_delta_sender(sink)), events.collect())
 }
 
-/// The deltas among what is seen, with the tool calls of each message numbered.
+/// Returns the deltas in these events, with the tool calls of each message numbered.
 pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
     let mut calls = Vec::new();
     let mut message_now = None;

@@ -1,4 +1,4 @@
-//! A callback that writes down what it is asked, and does nothing else.
+//! A callback that records its hooks.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use tower_agent::{Action, Callback, Error, Recovery, Request, Result};
 
 use super::trace::Trace;
 
-/// Writes `a>`, `<a`, `a!why` and, if it is told to, `a=done`.
+/// Records `a>`, `<a`, `a!why` and optionally `a=done`.
 #[derive(Clone, Debug)]
 pub struct Logger {
     name: Cow<'static, str>,

@@ -1,18 +1,18 @@
-//! Servers that nobody here wrote, as child processes.
+//! Third-party servers as child processes.
 
 use std::io::{BufRead, BufReader, Write, pipe};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A server that is ended when this is dropped.
+/// A server that is killed on drop.
 pub struct Process {
     child: Child,
     pub address: SocketAddr,
 }
 
-/// Whether a file that a test needs, and `script` installs, is there; says loudly if not, and fails
-/// if it must be.
+/// Returns whether a file that a test needs and `script` installs exists; prints a message if not,
+/// and fails if it is required.
 pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
     if file.exists() {
         return true;
@@ -21,14 +21,14 @@ pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
         std::env::var_os("REQUIRE_SERVERS").is_none_or(|value| value != "1"),
         "{name} is not installed; run {script}",
     );
-    // Past the capture of the test harness, so that a skipped test is seen.
+    // Bypasses the capture of the test harness, so that a skipped test is noticed.
     let line = format!("skipped: {name} is not installed; run {script}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }
 
 impl Process {
-    /// Starts a server on a free port of the loopback, and waits until it says that it is `ready`.
+    /// Starts a server on a free port of the loopback, and waits until it prints `ready`.
     pub fn start(ready: &str, command: impl FnOnce(u16) -> Command) -> Self {
         let port = {
             let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -52,7 +52,7 @@ impl Process {
                 break;
             }
         }
-        // A pipe that nobody empties would stop the server.
+        // A full pipe would block the server.
         std::thread::spawn(move || lines.for_each(drop));
         process
     }

@@ -1,10 +1,10 @@
-//! Property tests that can be run again.
+//! Property tests that can be repeated.
 
 use std::hash::{BuildHasher, RandomState};
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// So many cases, from a seed that a failure shows. `PROPTEST_RNG_SEED` sets it.
+/// Runs this many cases from a seed, which a failure prints. `PROPTEST_RNG_SEED` sets it.
 pub fn cases(cases: u32) -> Config {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let seed = match config.rng_seed {

@@ -1,4 +1,4 @@
-//! Runs of agents, streamed and not, whose streams must say what is answered.
+//! Runs of agents, streamed and not, whose streams must match the responses.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tower_agent::{Agent, AgentRequest, AgentResponse, Result, RunStream};
 
 use crate::transcript::{Answer, left, said};
 
-/// Streamed, or not.
+/// Streamed or not.
 pub const WAYS: [bool; 2] = [false, true];
 
 pub fn secs(seconds: u64) -> Duration {
@@ -22,8 +22,8 @@ pub fn of_model(model: BoxModel) -> BoxAgent {
     BoxAgent::new(Agent::builder(model).build().unwrap())
 }
 
-/// Runs the agent. Streamed, what its reader is left with must be what was answered, and what an
-/// agent behind a tool has said must be what the tool has answered.
+/// Runs the agent. If streamed, the messages that the consumer ends up with must equal the
+/// response, and those of an agent used as a tool must equal the tool's result.
 pub async fn run(agent: &BoxAgent, streamed: bool) -> Result<AgentResponse> {
     let request = AgentRequest::new("?");
     if !streamed {
@@ -32,7 +32,7 @@ pub async fn run(agent: &BoxAgent, streamed: bool) -> Result<AgentResponse> {
     read(RunStream::new(agent.clone(), request)).await
 }
 
-/// Reads to the end, and checks what was seen.
+/// Reads the stream to its end, and checks the events.
 pub async fn read(mut stream: RunStream) -> Result<AgentResponse> {
     let events: Vec<_> = stream.by_ref().collect().await;
     check(&events, stream.response().await)
@@ -52,7 +52,7 @@ pub fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentR
             assert!(matches!(events.last().unwrap().kind, EventKind::RunFinished));
         }
         Err(error) => {
-            // Every answer that breaks off in these tests begins with `half`.
+            // Every response that breaks off in these tests starts with `half`.
             let half = |answer: &Answer| answer.0.starts_with("ha");
             assert!(!left(main).iter().chain(&from_tool).any(half), "half an answer is left");
             let EventKind::RunFailed { error: told } = &events.last().unwrap().kind else {

@@ -1,4 +1,4 @@
-//! Agents for teams, and what became of them.
+//! Agents for teams, and their results.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,17 +14,17 @@ pub fn agent(name: &str, model: &ScriptedModel) -> Agent {
     Agent::builder(model.clone()).name(name).build().unwrap()
 }
 
-/// A turn that takes a while.
+/// Creates a turn with a delay.
 pub fn slow(text: &str, seconds: u64) -> Turn {
     Turn::from_text(text).with_latency(Duration::from_secs(seconds))
 }
 
-/// A model that says this once.
+/// Creates a model that sends this text once.
 pub fn saying(text: &str, seconds: u64) -> ScriptedModel {
     ScriptedModel::new([slow(text, seconds)])
 }
 
-/// What was said, the tools' answers included.
+/// Returns the texts of the messages, including tool results.
 pub fn texts(response: &AgentResponse) -> Vec<String> {
     let text = |part: &Part| match part {
         Part::ToolResult(result) => Some(result.text()),

@@ -1,11 +1,11 @@
-//! What happened, in order; and polling by hand.
+//! A trace of events in order, and manual polling.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-/// Words in the order they were written. Clones share them.
+/// Words in the order in which they were written. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Trace(Arc<Mutex<Vec<String>>>);
 
@@ -14,13 +14,13 @@ impl Trace {
         self.0.lock().unwrap().push(word.into());
     }
 
-    /// The words so far, which are then forgotten.
+    /// Takes the words so far.
     pub fn take(&self) -> String {
         std::mem::take(&mut *self.0.lock().unwrap()).join(" ")
     }
 }
 
-/// Interrupt at the first poll.
+/// Pending at the first poll.
 pub async fn pending_once() {
     let mut polled = false;
     poll_fn(|cx| {
@@ -33,7 +33,7 @@ pub async fn pending_once() {
     .await;
 }
 
-/// Polls at most so many times, then drops the future.
+/// Polls at most this many times, then drops the future.
 pub fn poll_times<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future: Pin<Box<dyn Future<Output = T>>> = Box::pin(future);
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,14 +1,14 @@
-//! What a reader is left with, and what was answered.
+//! Compares what a consumer ends up with and the response.
 
 use std::collections::BTreeMap;
 
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::{Message, Role};
 
-/// An answer as text, thoughts and tool calls.
+/// A response as text, reasoning and tool calls.
 pub type Answer = (String, String, Vec<String>);
 
-/// The answers that a reader is left with, as text, thoughts and tool calls.
+/// Returns the responses that a consumer ends up with, as text, reasoning and tool calls.
 pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
     let mut messages: Vec<std::sync::Arc<str>> = Vec::new();
     let mut seen = BTreeMap::<_, Answer>::new();

@@ -14,35 +14,36 @@ use crate::callback::{Bundle, Callback, Carried, InTree, LayerInner, StackBuilde
 use crate::context;
 use crate::run::{AgentRequest, AgentResponse, AgentService, BoxAgent};
 
-/// Composes an agent of agents; [`Agent::sequential`], [`Agent::parallel`] and [`Agent::repeat`]
-/// make it.
+/// Builds a team of agents; created by [`Agent::sequential`], [`Agent::parallel`] and
+/// [`Agent::repeat`].
 ///
-/// What it builds is an [`Agent`] like any other: it has a name and a place in the path, callbacks
-/// and layers of its own, and may be a member, a tool or a sub-agent in turn. Its response has
-/// everything that its members have said, and counts their model calls.
+/// The result is an [`Agent`] like any other: it has a name and a place in the path, its own
+/// callbacks and layers, and may be a member, a tool or a sub-agent itself. Its response contains
+/// all messages of its members, and counts their model calls.
 ///
-/// | a member | one after another | side by side |
+/// | a member | in turn | in parallel |
 /// |---|---|---|
-/// | answers | the next one goes on with the conversation | the others go on; answers stand in the members' order |
-/// | satisfies [`until`](Self::until), or [escalates](crate::RunContext::escalate) | no further member is called | the others are dropped, and its answer stands last |
-/// | is interrupted | the team is, with what it has | the others finish, then the team is, with everything they wait for |
-/// | ends its invocation | as if it had answered | as if it had answered |
-/// | fails or aborts | with that error the team does | the others are dropped, with that error the team fails |
+/// | responds | the next one continues the conversation | the others continue; responses are in the members' order |
+/// | satisfies [`until`](Self::until), or [escalates](crate::RunContext::escalate) | no further member is called | the others are dropped, and its response comes last |
+/// | is interrupted | the team is interrupted, with its messages so far | the others finish, then the team is interrupted, with all interrupts |
+/// | ends its invocation | as if it had responded | as if it had responded |
+/// | fails or aborts | the team fails with that error | the others are dropped, and the team fails with that error |
 ///
-/// A team that its members, rather than `until` or an escalation, brought to its end is
-/// [`Finished`](crate::EndReason::Completed), also when it has repeated as often as it may; otherwise it
-/// is [`Stopped`](crate::EndReason::StopCondition).
+/// A team that is ended by its members has the end reason
+/// [`Completed`](crate::EndReason::Completed), also after the last round; a team that is ended by
+/// `until` or an escalation has [`StopCondition`](crate::EndReason::StopCondition).
 ///
-/// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) as every agent does:
-/// members that have had their turn are not called again, and the one that waits or failed goes on
-/// where it stopped. Side by side, all that wait or were dropped go on, each with its own
-/// conversation. The team's transcript shows the last of those that wait alone, and the others once
-/// that one is done, so that no call in it stays open. A team that repeats counts its rounds anew.
-/// Once the user has spoken, the team starts over.
+/// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) like any agent:
+/// members that have finished are not called again, and the one that was interrupted or failed
+/// continues where it stopped. In a parallel team, all members that were interrupted or dropped
+/// continue, each with its own conversation. The team's transcript contains only the last of the
+/// interrupted members, and the others once that one has finished, so that no call in it stays
+/// open. A repeating team counts its rounds from zero again. After a user message the team starts
+/// over.
 ///
-/// The [`Checkpoint`](crate::Checkpoint) says whose turn it is. Messages alone do not: with those of
-/// a run that has left tool calls open the team fails, as an
-/// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), rather than let another member make them.
+/// The [`Checkpoint`](crate::Checkpoint) records which member continues. Messages alone do not: if
+/// they have open tool calls, the team fails with an
+/// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), so that no other member executes them.
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -112,7 +113,7 @@ impl TeamBuilder {
         }
     }
 
-    /// Says what the team is for, to the models of agents that may hand over to it.
+    /// Sets the description, for the models of agents that may transfer to the team.
     pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
         self.description = description.into();
         self
@@ -124,16 +125,16 @@ impl TeamBuilder {
         self
     }
 
-    /// Adds members.
+    /// Adds several members.
     pub fn agents(mut self, members: impl IntoIterator<Item = Agent>) -> Self {
         self.members.extend(members);
         self
     }
 
-    /// Ends the team when `until` says so of the response of a member that is done. It is not
-    /// asked of a member that was interrupted.
+    /// Ends the team if `until` returns `true` for the response of a member that has finished. It
+    /// does not run for a member that was interrupted.
     ///
-    /// Side by side this makes a race:
+    /// In a parallel team this makes a race:
     ///
     /// ```
     /// # use tower_agent::Agent;
@@ -145,13 +146,13 @@ impl TeamBuilder {
         self
     }
 
-    /// Registers a callback for the team as a whole.
+    /// Adds a callback for calls of the team as a whole.
     pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
         self.stack.callback(callback);
         self
     }
 
-    /// Registers a layer for the team as a whole. What is registered after it is inside it.
+    /// Adds a layer for calls of the team as a whole. What is registered after it is inside it.
     pub fn agent_layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<LayerInner<AgentRequest>, Service: AgentService> + Send + 'static,
@@ -160,20 +161,20 @@ impl TeamBuilder {
         self
     }
 
-    /// Registers a bundle for the team and all agents in it. In each it stands around everything
-    /// of the agent's own, unless the [semantics](crate::compat::Globals) put it first in every
-    /// phase.
+    /// Adds a bundle for the team and all agents in it. In each agent it is placed around
+    /// everything of the agent's own, unless the [semantics](crate::compat::Globals) put it first
+    /// in every phase.
     pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self
     }
 
-    /// Sets how many agents may be at work inside this team and one another: as tools, as sub-agents
-    /// that take over, as members of teams. Defaults to 10 for the agent that is called first.
+    /// Sets how deeply agents may be nested inside this team: as tools, as sub-agents after a
+    /// transfer, as members of teams. Defaults to 10 for the agent that is called first.
     ///
-    /// What the agents around it allow holds as well, so the limit of the whole tree is set on its
-    /// root. One agent more fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); where it is a
-    /// tool, that is the tool's error, of which the model is told. A call of an agent in a tool or a
+    /// Limits of outer agents apply as well, so set the limit of the whole tree on its root. An
+    /// agent beyond the limit fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); if it is a
+    /// tool, that is the tool's error, which the model reads. An agent called in a tool or a
     /// callback counts if it is part of the run, by
     /// [`with_context`](crate::AgentRequest::with_context).
     pub fn max_nesting(mut self, max: u32) -> Self {
@@ -181,20 +182,20 @@ impl TeamBuilder {
         self
     }
 
-    /// Sets how the team's callbacks answer what frameworks answer differently, and its members
-    /// that have no semantics of their own. Defaults to the semantics of the agent that contains
-    /// the team, and to [`Semantics::default`] for one that is called itself.
+    /// Sets the compatibility semantics for the team's callbacks, and for members without their
+    /// own. Defaults to the semantics of the agent that contains the team, and otherwise to
+    /// [`Semantics::default`].
     pub fn semantics(mut self, semantics: Semantics) -> Self {
         self.semantics = Some(semantics);
         self
     }
 
-    /// Composes the team.
+    /// Builds the team.
     ///
     /// # Errors
     ///
-    /// When it has no members or no rounds, two of them have one name, the team's name cannot
-    /// stand in a path, or a global callback names a tool that none of them has.
+    /// Fails if the team has no members or no rounds, two members have the same name, the team's
+    /// name is invalid, or a global callback names a tool that no member has.
     pub fn build(self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.members)?;
@@ -215,7 +216,7 @@ impl TeamBuilder {
         Ok(Agent::new(AgentInner {
             name,
             description,
-            // Its members have limits of their own.
+            // The members have limits of their own.
             max_iterations: u32::MAX,
             max_nesting,
             known_tools: KnownTools { all, ..KnownTools::default() },
@@ -227,11 +228,11 @@ impl TeamBuilder {
 
     fn outline(&self) -> Outline {
         let plan = match self.plan {
-            Plan::InTurn { rounds: 1 } => "one after another".to_owned(),
-            Plan::InTurn { rounds } => format!("one after another, {rounds} rounds at most"),
-            Plan::SideBySide => "side by side".to_owned(),
+            Plan::InTurn { rounds: 1 } => "in turn".to_owned(),
+            Plan::InTurn { rounds } => format!("in turn, at most {rounds} rounds"),
+            Plan::SideBySide => "in parallel".to_owned(),
         };
-        let until = if self.until.is_some() { ", until told" } else { "" };
+        let until = if self.until.is_some() { ", with a stop condition" } else { "" };
         Outline {
             name: self.name.clone(),
             semantics: self.semantics,

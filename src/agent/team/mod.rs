@@ -1,4 +1,4 @@
-//! Agents made of agents.
+//! Teams of agents.
 
 mod builder;
 mod parallel;
@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse};
 
-/// The service at the bottom of a team's stack.
+/// The innermost service of a team's stack.
 #[derive(Clone)]
 struct Team(Arc<Config>);
 
@@ -30,19 +30,19 @@ struct Config {
     until: Option<Until>,
 }
 
-/// Who is called when.
+/// When the members are called.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
-    /// One after another, so many times.
+    /// In turn, for this many rounds.
     InTurn { rounds: u32 },
-    /// All at the same time.
+    /// In parallel.
     SideBySide,
 }
 
 type Until = Box<dyn Fn(&AgentResponse) -> bool + Send + Sync>;
 
 impl Config {
-    /// Whether a member that is done has ended the team.
+    /// Returns whether a member that has finished ends the team.
     fn is_over(&self, member: &RunContext, response: &AgentResponse) -> Result<bool> {
         if member.escalated() {
             return Ok(true);
@@ -65,7 +65,7 @@ impl Service<AgentRequest> for Team {
     fn call(&mut self, mut request: AgentRequest) -> Self::Future {
         let team = self.0.clone();
         Box::pin(async move {
-            // Once for all its members.
+            // Once for all members.
             let added = make_whole(&mut request);
             if let Some(emitter) = request.context().emitter() {
                 let asked = request.messages();

@@ -1,4 +1,4 @@
-//! Side by side.
+//! Parallel teams.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -17,7 +17,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let record = context.record();
     let asked = request.messages();
     let messages = context.begin(asked);
-    // A conversation that goes on is for those that it waits for; the others have answered.
+    // A resumed conversation is for the members that it waits for; the others have finished.
     let held = team.members.iter().map(|member| record.held(&context.holds(member.name())));
     let mut held: Vec<_> = held.collect();
     let goes_on = held.iter().any(Option::is_some);
@@ -48,11 +48,11 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let mut waits = false;
     let mut end = EndReason::Completed;
     while let Some((mut turn, context, result)) = running.next().await {
-        // An error drops the members beside it.
+        // An error drops the other members.
         let response = result?;
         waits |= !response.interrupts().is_empty();
         let is_over = !waits && team.is_over(&context, &response)?;
-        // Whoever has ended the team has the last word, and open calls stay last.
+        // The member that ended the team comes last, and open calls stay last.
         turn.last = is_over || !response.interrupts().is_empty();
         turn.response = Some(response);
         turns.push(turn);
@@ -63,13 +63,13 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     }
     drop(running);
 
-    // Answers follow their calls, so whoever goes on with the transcript comes first.
+    // Results follow their calls, so the member that continues the transcript comes first.
     turns.sort_by_key(|turn| (!turn.goes_on, turn.last, turn.index));
     let goes_on_later = turns.iter().any(|turn| turn.goes_on && turn.waits());
     let mut tally = TeamResponse::since(asked.len(), messages, 0);
     let count = turns.len();
     for (place, turn) in turns.into_iter().enumerate() {
-        // A transcript has room for one that waits, at its end.
+        // A transcript has room for one interrupted member, at its end.
         let is_told = match goes_on_later {
             true => turn.goes_on,
             false => !turn.waits() || place + 1 == count,
@@ -86,28 +86,29 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
             record.release(&context.holds(team.members[turn.index].name()));
         }
     }
-    // What is told and what is held change together: a run may be dropped right after this.
+    // The transcript and the held conversations change together: the run may be dropped right after
+    // this.
     record.set(tally.messages().clone());
-    // Whoever was dropped has no later turn.
+    // A member that was dropped has no later turn.
     if !tally.waits() {
         team.members.iter().for_each(|member| record.release(&context.holds(member.name())));
     }
     Ok(tally.response(context, end))
 }
 
-/// What became of a member.
+/// The turn of a member.
 struct Turn {
     index: usize,
     record: Record,
-    /// What the member is asked, and how much of it the team's transcript has.
+    /// The member's request, and how much of it is in the team's transcript.
     asked: Messages,
     told: usize,
-    /// It had answered before.
+    /// Whether it had finished before.
     is_done: bool,
-    /// The transcript ends with its open calls.
+    /// Whether the transcript ends with its open calls.
     goes_on: bool,
     last: bool,
-    /// None for one that was done before.
+    /// `None` if it had finished before.
     response: Option<AgentResponse>,
 }
 
@@ -131,11 +132,11 @@ impl Turn {
         }
     }
 
-    /// Notes what the run that resumes needs to know.
+    /// Records what a resumed run needs.
     fn keep(&self, is_told: bool) {
         let Some(response) = &self.response else { return };
         let length = response.messages().len();
-        // A `before_agent` may have shortened what the member was given.
+        // A `before_agent` may have shortened the member's request.
         let begun = length - response.new_messages().len();
         self.record.tell(match is_told {
             true => length,

@@ -1,4 +1,4 @@
-//! One after another.
+//! Teams that run in turn.
 
 use super::Config;
 use crate::agent::team_response::TeamResponse;
@@ -15,7 +15,7 @@ pub(super) async fn run(
     let context = request.context();
     let asked = request.messages();
     let mut tally = TeamResponse::since(asked.len(), context.begin(asked), 0);
-    // Those before the one that goes on have had their turn.
+    // The members before the one that continues have finished.
     let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
     for _ in 0..rounds {
         for member in team.members.iter().skip(goes_on.unwrap_or_default()) {

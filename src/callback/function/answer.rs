@@ -1,4 +1,4 @@
-//! What a function may return.
+//! Return types of functions.
 
 use std::future::Future;
 
@@ -8,19 +8,18 @@ use crate::error::Result;
 use crate::function::{Later, Now};
 use crate::maybe_future::MaybeFuture;
 
-/// What a `before` or `after` function may decide with: nothing, an [`Action`], or a `Result` of
-/// either.
+/// Decisions of a `before` or `after` function: nothing, an [`Action`], or a `Result` of either.
 #[diagnostic::on_unimplemented(
     message = "a callback cannot return `{Self}`",
     label = "neither `()`, `Action<{T}>` nor a `Result` of one",
     note = "return nothing, an `Action<{T}>`, or a `Result<_, tower_agent::Error>` of either"
 )]
 pub trait IntoAction<T> {
-    /// The decision.
+    /// Converts the returned value to a decision.
     ///
     /// # Errors
     ///
-    /// When the callback failed.
+    /// Returns the callback's error.
     fn into_action(self) -> Result<Action<T>>;
 }
 
@@ -42,18 +41,18 @@ impl<T, A: IntoAction<T>> IntoAction<T> for Result<A> {
     }
 }
 
-/// What an `on_error` function may decide with: nothing, a [`Recovery`], or a `Result` of either.
+/// Decisions of an `on_error` function: nothing, a [`Recovery`], or a `Result` of either.
 #[diagnostic::on_unimplemented(
     message = "an error callback cannot return `{Self}`",
     label = "neither `()`, `Recovery<{T}>` nor a `Result` of one",
     note = "return nothing, a `Recovery<{T}>`, or a `Result<_, tower_agent::Error>` of either"
 )]
 pub trait IntoRecovery<T> {
-    /// The decision.
+    /// Converts the returned value to a decision.
     ///
     /// # Errors
     ///
-    /// When the callback failed.
+    /// Returns the callback's error.
     fn into_recovery(self) -> Result<Recovery<T>>;
 }
 
@@ -75,16 +74,16 @@ impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
     }
 }
 
-/// What a `before` or `after` function may return: a decision, or a future of one that owns what
-/// it uses. `M` tells the two apart.
+/// Return types of a `before` or `after` function: a decision, or a future of one that owns what it
+/// uses. `M` distinguishes the two.
 #[diagnostic::on_unimplemented(
     message = "a callback cannot return `{Self}`",
     label = "neither a decision nor a `Send + 'static` future of one",
     note = "return nothing, an `Action<{T}>`, a `Result` of either, or an `async move` block of one of these that borrows nothing",
-    note = "a function whose future borrows the request takes the constructor whose name ends in `_async`, such as `before_model_async`"
+    note = "for a function whose future borrows the request, use the constructor whose name ends in `_async`, such as `before_model_async`"
 )]
 pub trait IntoHook<T, M> {
-    /// Makes the future.
+    /// Converts the returned value to a future.
     fn into_hook(self) -> Decision<'static, T>;
 }
 
@@ -102,16 +101,16 @@ impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> fo
     }
 }
 
-/// What an `on_error` function may return: a decision, or a future of one that owns what it uses.
-/// `M` tells the two apart.
+/// Return types of an `on_error` function: a decision, or a future of one that owns what it uses.
+/// `M` distinguishes the two.
 #[diagnostic::on_unimplemented(
     message = "an error callback cannot return `{Self}`",
     label = "neither a decision nor a `Send + 'static` future of one",
     note = "return nothing, a `Recovery<{T}>`, a `Result` of either, or an `async move` block of one of these that borrows nothing",
-    note = "a function whose future borrows the request takes the constructor whose name ends in `_async`, such as `on_model_error_async`"
+    note = "for a function whose future borrows the request, use the constructor whose name ends in `_async`, such as `on_model_error_async`"
 )]
 pub trait IntoRecoveryHook<T, M> {
-    /// Makes the future.
+    /// Converts the returned value to a future.
     fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>>;
 }
 

@@ -1,4 +1,4 @@
-//! Functions whose futures borrow what they are given.
+//! Functions whose futures borrow their arguments.
 
 use std::future::Future;
 
@@ -12,7 +12,7 @@ use crate::error::Error;
     note = "to capture, clone inside a plain closure and return `async move`: `before_model(move |request| {{ let name = name.clone(); async move {{ .. }} }})`; or implement `Callback`"
 )]
 pub trait BorrowingBefore<'a, R>: Send + Sync {
-    /// What the future makes.
+    /// The output of the future.
     type Output;
 
     /// Calls the function.
@@ -41,7 +41,7 @@ where
     note = "to capture, clone inside a plain closure and return `async move`, or implement `Callback`"
 )]
 pub trait BorrowingAfter<'a, R, T>: Send + Sync {
-    /// What the future makes.
+    /// The output of the future.
     type Output;
 
     /// Calls the function.
@@ -79,7 +79,7 @@ where
     note = "to capture, clone inside a plain closure and return `async move`, or implement `Callback`"
 )]
 pub trait BorrowingOnError<'a, R>: Send + Sync {
-    /// What the future makes.
+    /// The output of the future.
     type Output;
 
     /// Calls the function.

@@ -22,11 +22,11 @@ use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
 
-/// A function, and what to call it.
+/// A function and its name.
 struct Named<F> {
     function: Arc<F>,
     hook: &'static str,
-    /// Where it was registered, unless it was given a name.
+    /// Where it was created, used unless it has a name.
     place: &'static Location<'static>,
     name: Option<Cow<'static, str>>,
     is_guard: bool,
@@ -44,8 +44,8 @@ impl<F> Clone for Named<F> {
     }
 }
 
-/// A closure type: a function for one hook. `$bounds` say what the function must be, `$method`
-/// calls it; the rest is the same for all.
+/// A closure type: a function for one hook. `$bounds` are the bounds of the function, `$method`
+/// calls it.
 macro_rules! function_callback {
     (
         $(#[$doc:meta])*
@@ -68,15 +68,14 @@ macro_rules! function_callback {
                 Self { named, kind: PhantomData }
             }
 
-            /// The same callback with a name; else it is named after its hook and its place in
-            /// the source.
+            /// Sets the name. Defaults to the hook and its place in the source.
             pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
                 self.named.name = Some(name.into());
                 self
             }
 
-            /// Makes the callback [a guard](Callback::is_guard): no other callback's decision
-            /// keeps it from being asked.
+            /// Makes the callback [a guard](Callback::is_guard): it runs whatever other callbacks
+            /// decide.
             pub fn guard(mut self) -> Self {
                 self.named.is_guard = true;
                 self
@@ -128,7 +127,8 @@ macro_rules! function_callback {
 }
 
 function_callback! {
-    /// A function before a call; made by [`before_model`](super::before_model) and its like.
+    /// A function that runs before a call; created by [`before_model`](super::before_model) and the
+    /// like.
     Before<F, O, M> for BEFORE
     where {
         F: Fn(&mut R) -> O + Send + Sync,
@@ -140,7 +140,8 @@ function_callback! {
 }
 
 function_callback! {
-    /// A function after a call; made by [`after_model`](super::after_model) and its like.
+    /// A function that runs after a call; created by [`after_model`](super::after_model) and the
+    /// like.
     After<F, O, M> for AFTER
     where {
         F: Fn(&R, &R::Response) -> O + Send + Sync,
@@ -156,8 +157,8 @@ function_callback! {
 }
 
 function_callback! {
-    /// A function for a failed call; made by [`on_model_error`](super::on_model_error) and its
-    /// like.
+    /// A function that runs after a failed call; created by
+    /// [`on_model_error`](super::on_model_error) and the like.
     OnError<F, O, M> for ON_ERROR
     where {
         F: Fn(&mut R, &Error) -> O + Send + Sync,
@@ -173,8 +174,8 @@ function_callback! {
 }
 
 function_callback! {
-    /// An async function that borrows the request before a call; made by
-    /// [`before_model_async`](super::before_model_async) and its like.
+    /// An async function that borrows the request before a call; created by
+    /// [`before_model_async`](super::before_model_async) and the like.
     BeforeAsync<F> for BEFORE
     where {
         F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
@@ -186,8 +187,8 @@ function_callback! {
 }
 
 function_callback! {
-    /// An async function that borrows the request and the response after a call; made by
-    /// [`after_model_async`](super::after_model_async) and its like.
+    /// An async function that borrows the request and the response after a call; created by
+    /// [`after_model_async`](super::after_model_async) and the like.
     AfterAsync<F> for AFTER
     where {
         F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>,
@@ -203,8 +204,8 @@ function_callback! {
 }
 
 function_callback! {
-    /// An async function that borrows the request and the error of a failed call; made by
-    /// [`on_model_error_async`](super::on_model_error_async) and its like.
+    /// An async function that borrows the request and the error of a failed call; created by
+    /// [`on_model_error_async`](super::on_model_error_async) and the like.
     OnErrorAsync<F> for ON_ERROR
     where {
         F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>,
@@ -219,7 +220,7 @@ function_callback! {
     }
 }
 
-/// Each of them is a callback whose other hooks do nothing.
+/// Each is a callback whose other hooks do nothing.
 macro_rules! impl_callback {
     ($($name:ident <$($param:ident),*> where { $($bounds:tt)* } $method:ident($($arg:ident: $ty:ty),*) -> $out:ident, $open:expr;)*) => {$(
         impl<R: Request, $($param: 'static),*> Callback<R> for $name<R, $($param),*>

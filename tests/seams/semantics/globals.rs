@@ -309,7 +309,7 @@ async fn explain_shows_them_where_they_stand() {
 
     assert_eq!(
         team.explain().to_string(),
-        "agent `team`\n  tree, whole\n    one after another\n      \
+        "agent `team`\n  tree, whole\n    in turn\n      \
          agent `plain`\n        tree\n          loop of at most 25 model calls\n            \
          model call\n              tree, own\n                ScriptedModel\n            \
          tool calls, 8 at a time\n              tree\n      \

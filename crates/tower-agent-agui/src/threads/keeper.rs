@@ -351,7 +351,7 @@ impl Keeper {
                 };
                 Entry::new(id, Speaker::Assistant, message.clone()).asking(calls)
             }
-            // A message of any other role that there may be answers no call.
+            // A message of any other role is not a result.
             _ => {
                 let mut results = message.tool_results();
                 let asked = results.next().and_then(|result| asked.0.get(&result.call_id));

@@ -58,8 +58,8 @@ pub(super) fn go_on(
     // A repeated input may omit the messages of the run that broke off.
     let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
     if answers_now.any(|it| speaks || !is_whole && is_open(it)) {
-        let why = "a question is answered in the conversation that it was asked in: leave out \
-                   what is new, and send what has gone";
+        let why = "an interrupt must be answered in the conversation that raised it: omit new \
+                   messages, and send the dropped ones";
         return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
     }
 

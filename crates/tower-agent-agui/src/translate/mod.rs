@@ -24,7 +24,7 @@
 //!
 //! # fn main() -> Result<(), tower_agent::BoxError> {
 //! # let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build()?;
-//! // Lets the front end see which callback ran, which it is not told unless asked for.
+//! // Shows the client which callbacks ran; by default it receives no such events.
 //! let server = AgUi::builder(agent).on_translate(before_translate(|request| {
 //!     match &request.event().kind {
 //!         EventKind::Callback(note) => {

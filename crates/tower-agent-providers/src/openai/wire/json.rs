@@ -3,10 +3,10 @@ use serde_json::{Map, Value};
 
 use tower_agent::error::Result;
 
-/// Writes a JSON object field by field, with no tree in between.
+/// Writes a JSON object field by field, without an intermediate tree.
 pub(super) struct Object<'a> {
     out: &'a mut Vec<u8>,
-    /// These stand in the place of fields of the same name.
+    /// These replace fields of the same name.
     more: Option<&'a Map<String, Value>>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Object<'a> {
         Ok(())
     }
 
-    /// Writes what is left. `takes` says which of the fields that came from outside stand there.
+    /// Writes the remaining fields. `takes` returns which of the external fields belong there.
     pub(super) fn end_with(mut self, takes: impl Fn(&Value) -> bool) -> Result<()> {
         for (name, value) in self.more.take().into_iter().flatten().filter(|(_, it)| takes(it)) {
             self.field(name, value)?;
@@ -62,7 +62,7 @@ pub(super) fn write(out: &mut Vec<u8>, value: impl Serialize) -> Result<()> {
     Ok(serde_json::to_writer(out, &value)?)
 }
 
-/// Ends a list or an object whose items each have a comma behind them.
+/// Ends a list or an object, each item of which ends with a comma.
 pub(super) fn close(out: &mut Vec<u8>, with: u8) {
     if out.last() == Some(&b',') {
         out.pop();

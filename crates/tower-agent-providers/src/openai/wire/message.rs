@@ -12,7 +12,7 @@ use tower_agent::message::{
 };
 use tower_agent::model::ModelRequest;
 
-/// Writes the conversation as the protocol has it.
+/// Writes the conversation in the protocol's format.
 pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     out.push(b'[');
     if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
@@ -45,15 +45,15 @@ struct Words<'a> {
     content: &'a str,
 }
 
-/// What tools have shown beside text.
+/// Images from tool results.
 enum Shown<'a> {
-    /// The line that says where the pictures behind it come from.
+    /// The line that names the source of the following images.
     Pictures(&'a ToolResult),
     Part(&'a Part),
 }
 
-/// Writes what the tools have shown whose results end before a message. Results must stand
-/// together, so it follows the last of them.
+/// Writes the images of the tool results that end before a message. Results must not be separated,
+/// so the images follow the last one.
 fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
     let is_tool = |&at: &usize| messages[at].role() == Role::Tool;
     let first = (before - (0..before).rev().take_while(is_tool).count()).saturating_sub(1);
@@ -160,13 +160,13 @@ fn list<T>(
     Ok(())
 }
 
-/// Whether a part stands in a message's `content`, and not elsewhere in the message.
+/// Returns whether a part belongs in a message's `content`.
 fn is_content(part: &Part) -> bool {
     match part {
         Part::Text(_) | Part::Image(_) => true,
         Part::Provider(data) => data.get(PROVIDER).is_some(),
         Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => false,
-        // To be refused.
+        // An unsupported part, which is an error.
         _ => true,
     }
 }
@@ -218,8 +218,8 @@ fn text_alone<'a>(
     }
 }
 
-/// The text of a part that is nothing else. A field that a provider added needs the part to stay
-/// one.
+/// Returns the text of a part without other fields. A field added by the provider keeps the part
+/// separate.
 fn plain_text(part: &Part) -> Option<&str> {
     let (own, fields) = match part {
         Part::Text(text) => match added(&text.provider) {
@@ -252,16 +252,16 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
 #[derive(Serialize)]
 struct Function<'a> {
     name: &'a str,
-    /// As the model wrote them.
+    /// The arguments as the model wrote them.
     arguments: &'a str,
 }
 
-/// What this provider added.
+/// Returns the data added by this provider.
 pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
     data.get(PROVIDER)?.as_object().filter(|fields| !fields.is_empty())
 }
 
-/// What it added at several places; the last has the last word.
+/// Returns the data added at several places; for equal keys the last wins.
 fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
     all.filter_map(added).map(Cow::Borrowed).reduce(|mut fields, more| {
         fields.to_mut().extend(more.into_owned());
@@ -269,7 +269,7 @@ fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map
     })
 }
 
-/// What this protocol has no words for is not left out unsaid.
+/// Parts that this protocol cannot represent are an error, not silently dropped.
 pub(super) fn unknown(what: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, format!("the protocol has no such {what}"))
 }

@@ -7,12 +7,12 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
-/// Names the form that messages and tools have here, for what is kept of it.
+/// Identifies the format in which messages and tools are cached.
 pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
 
-/// Returns the body of a call: the request as the protocol's JSON.
+/// Returns the body of a call.
 ///
-/// The messages come first, so that a body begins with all that the one before it said.
+/// The messages come first, so that a body starts with the bytes of the previous one.
 pub(in super::super) fn body(
     request: &ModelRequest,
     model: Option<&str>,
