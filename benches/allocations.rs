@@ -149,8 +149,8 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
     let serve = |after: usize| {
         let agent = Agent::builder(ScriptedModel::new(turns.clone()))
             .tool(Tool::function("look", "Looks.", |it: String| it))
-            .global(redact.clone())
-            .global(Budget::new(Limits::new().with_model_calls(9)))
+            .global_callbacks(redact.clone())
+            .global_callbacks(Budget::new(Limits::new().model_calls(9)))
             .build()
             .unwrap();
         let input = RunAgentInput::new("t", "r", [agui::Message::user("u", "Who?")]);

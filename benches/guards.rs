@@ -56,7 +56,7 @@ fn main() {
 }
 
 fn budget() -> Budget {
-    Budget::new(Limits::new().with_model_calls(u64::MAX).with_tool_calls(u64::MAX))
+    Budget::new(Limits::new().model_calls(u64::MAX).tool_calls(u64::MAX))
 }
 
 fn redact() -> Redact {
@@ -76,7 +76,7 @@ fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
     enter(&mut race, "`Fallback`", Fallback::new(model.clone()).or(model.clone()), is_streamed);
     let whole = CallTimeoutLayer::new(MINUTE);
     enter(&mut race, "`Timeout`, the whole call", whole.layer(model.clone()), is_streamed);
-    let all = CallTimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE);
+    let all = CallTimeoutLayer::new(MINUTE).first_delta(MINUTE).idle(MINUTE);
     enter(&mut race, "`Timeout`, all limits", all.layer(model.clone()), is_streamed);
     let budget = Callbacks::new().with(budget());
     enter(&mut race, "`Budget`", budget.layer(model.clone()), is_streamed);

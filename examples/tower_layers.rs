@@ -69,7 +69,7 @@ async fn main() -> Result<(), BoxError> {
             .and_tool("search", json!({ "query": "unicorns" }))
             .and_tool("search", json!({ "query": "towers" })),
         Turn::from_text("We have three books on Rust. Ask again for the rest."),
-        Turn::from_text("At nine.").with_latency(Duration::from_millis(5)),
+        Turn::from_text("At nine.").latency(Duration::from_millis(5)),
     ]);
 
     let agent = Agent::builder(model)

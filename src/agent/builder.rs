@@ -56,8 +56,8 @@ pub struct AgentBuilder {
     model_stack: StackBuilder<ModelRequest>,
     tool_stack: StackBuilder<ToolRequest>,
     agent_stack: StackBuilder<AgentRequest>,
-    inmost_model: Callbacks<ModelRequest>,
-    inmost_tool: Callbacks<ToolRequest>,
+    innermost_model: Callbacks<ModelRequest>,
+    innermost_tool: Callbacks<ToolRequest>,
 }
 
 /// Wraps the model in the callbacks directly around it.
@@ -106,8 +106,8 @@ impl AgentBuilder {
             model_stack: StackBuilder::new(),
             tool_stack: StackBuilder::new(),
             agent_stack: StackBuilder::new(),
-            inmost_model: Callbacks::new().inmost(),
-            inmost_tool: Callbacks::new().inmost(),
+            innermost_model: Callbacks::new().inmost(),
+            innermost_tool: Callbacks::new().inmost(),
         }
     }
 
@@ -328,20 +328,20 @@ impl AgentBuilder {
     }
 
     /// Adds a bundle: its callbacks for each call, after those registered before.
-    pub fn bundle(mut self, bundle: impl Into<Bundle>) -> Self {
+    pub fn callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
         self.agent_stack.callbacks(bundle.agent());
         self.model_stack.callbacks(bundle.model());
         self.tool_stack.callbacks(bundle.tool());
-        self.inmost_model.append(bundle.around_model());
-        self.inmost_tool.append(bundle.around_tools());
+        self.innermost_model.append(bundle.around_model());
+        self.innermost_tool.append(bundle.around_tools());
         self
     }
 
     /// Adds a bundle for this agent and all its sub-agents, including agents used as tools. In each
     /// agent it is placed around everything of the agent's own, unless the
     /// [semantics](crate::compat::Globals) put it first in every phase.
-    pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
+    pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self
     }
@@ -374,7 +374,7 @@ impl AgentBuilder {
         all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
         all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
         let mut named = [self.model_stack.named_tools(), self.tool_stack.named_tools()].concat();
-        named.extend(self.inmost_tool.named_tools());
+        named.extend(self.innermost_tool.named_tools());
         let of_tree = [self.global.named_tools(), self.agent_stack.named_tools()].concat();
         named_tools::check(of_tree.iter().cloned(), &all)?;
         let mut tool_set = ToolSet::new();
@@ -382,14 +382,14 @@ impl AgentBuilder {
             tool_set.insert(tool)?;
         }
         let band = self.semantics.map(|semantics| semantics.band);
-        let tools = CallbackService::new(tool_set.clone(), self.inmost_tool);
+        let tools = CallbackService::new(tool_set.clone(), self.innermost_tool);
         let tools = BoxTool::new(Carried::new(tools));
         let (tools, of_layers) = noting_names(|| self.tool_stack.around(tools, band));
         named.extend(of_layers);
         named_tools::check(named.iter().cloned(), &own)?;
         let mut brought = [named, of_tree].concat();
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
-        let model = (self.model)(self.inmost_model);
+        let model = (self.model)(self.innermost_model);
         let config = Config {
             model: InTree::new(self.model_stack.around(model, band)),
             tools: InTree::new(tools),

@@ -117,7 +117,7 @@ pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str])
 }
 
 const OPEN_SIDE: &str = "one of them sees data that the redaction hides from others; pass the \
-                         redaction to `global` or `bundle`, before everything else";
+                         redaction to `global_callbacks` or `callbacks`, before everything else";
 
 /// Returns whether a redaction is placed so that something else registered for the call sees what
 /// it hides: what is outside sees the model's input, and what is inside sees the output, unless the

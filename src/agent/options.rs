@@ -10,7 +10,7 @@ use crate::context::Carried;
 /// An agent without its own semantics inherits those of the agent that contains it: a member those
 /// of its team, a sub-agent and an agent used as a tool those of its caller. This is resolved in
 /// each run, so one agent can be part of two trees. Callbacks of the whole
-/// [tree](crate::AgentBuilder::global) follow the semantics of the agent that they are registered
+/// [tree](crate::AgentBuilder::global_callbacks) follow the semantics of the agent that they are registered
 /// with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the called
 /// agent; either may [have its own](crate::callback::Bundle::with_semantics).
 ///

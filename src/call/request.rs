@@ -8,7 +8,7 @@ use super::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::CallSite;
 use crate::message::Usage;
-use crate::stream::ReaderWait;
+use crate::stream::ConsumerWait;
 
 /// A call that callbacks and layers can wrap.
 ///
@@ -103,8 +103,8 @@ pub trait Request: Clone + Send + Sync + 'static {
 
     /// Returns a counter of the time that the call waits for its consumer from now on. Defaults to
     /// that of its run.
-    fn reader_wait(&self) -> ReaderWait {
-        self.context().reader_wait()
+    fn consumer_wait(&self) -> ConsumerWait {
+        self.context().consumer_wait()
     }
 
     /// Called when a band of callbacks starts with this request, before its first `before`. Does

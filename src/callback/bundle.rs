@@ -8,8 +8,8 @@ use crate::tool::ToolRequest;
 
 /// Callbacks for every call of an agent, registered together.
 ///
-/// Register it with [`bundle`](crate::AgentBuilder::bundle) for one agent, with
-/// [`global`](crate::AgentBuilder::global) for the agent and all its sub-agents, or with
+/// Register it with [`callbacks`](crate::AgentBuilder::callbacks) for one agent, with
+/// [`global_callbacks`](crate::AgentBuilder::global_callbacks) for the agent and all its sub-agents, or with
 /// [`with_callbacks`](AgentRequest::with_callbacks) for one run. Its callbacks follow the
 /// [semantics](crate::AgentBuilder::semantics) of the agent that they are registered with or that
 /// is called, also in sub-agents with other semantics. A type that implements
@@ -28,8 +28,8 @@ pub struct Bundle {
     agent: Callbacks<AgentRequest>,
     model: Callbacks<ModelRequest>,
     tool: Callbacks<ToolRequest>,
-    inmost_model: Callbacks<ModelRequest>,
-    inmost_tool: Callbacks<ToolRequest>,
+    innermost_model: Callbacks<ModelRequest>,
+    innermost_tool: Callbacks<ToolRequest>,
 }
 
 impl Bundle {
@@ -64,16 +64,16 @@ impl Bundle {
     /// wherever the bundle is registered. Its `after` is the first to see the model's response, and
     /// its `before` the last to see the request.
     #[must_use]
-    pub fn inmost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
-        self.inmost_model.push(callback);
+    pub fn innermost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
+        self.innermost_model.push(callback);
         self
     }
 
     /// Adds a callback directly around the tools: inside every callback and layer of an agent,
     /// wherever the bundle is registered.
     #[must_use]
-    pub fn inmost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
-        self.inmost_tool.push(callback);
+    pub fn innermost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
+        self.innermost_tool.push(callback);
         self
     }
 
@@ -86,8 +86,8 @@ impl Bundle {
             agent: self.agent.and(other.agent),
             model: self.model.and(other.model),
             tool: self.tool.and(other.tool),
-            inmost_model: self.inmost_model.and(other.inmost_model),
-            inmost_tool: self.inmost_tool.and(other.inmost_tool),
+            innermost_model: self.innermost_model.and(other.innermost_model),
+            innermost_tool: self.innermost_tool.and(other.innermost_tool),
         }
     }
 
@@ -136,20 +136,20 @@ impl Bundle {
         let (agent, model) = (self.agent.named_tools(), self.model.named_tools());
         let mut named: Vec<_> = agent.chain(model).chain(self.tool.named_tools()).collect();
         // A type with hooks for every call returns the tools once for each of them.
-        named.extend(self.inmost_model.named_tools());
-        named.extend(self.inmost_tool.named_tools());
+        named.extend(self.innermost_model.named_tools());
+        named.extend(self.innermost_tool.named_tools());
         named.dedup();
         named
     }
 
     /// Returns the callbacks directly around the model.
     pub(crate) fn around_model(&self) -> &Callbacks<ModelRequest> {
-        &self.inmost_model
+        &self.innermost_model
     }
 
     /// Returns the callbacks directly around the tools.
     pub(crate) fn around_tools(&self) -> &Callbacks<ToolRequest> {
-        &self.inmost_tool
+        &self.innermost_tool
     }
 
     /// Appends these callbacks to those that a run carries for its agents. The semantics of the
@@ -167,8 +167,8 @@ impl Bundle {
         carry(self.agent, at(carried));
         carry(self.model, at(carried));
         carry(self.tool, at(carried));
-        carry(self.inmost_model.inmost(), &mut carried.inmost);
-        carry(self.inmost_tool.inmost(), &mut carried.inmost);
+        carry(self.innermost_model.inmost(), &mut carried.inmost);
+        carry(self.innermost_tool.inmost(), &mut carried.inmost);
     }
 }
 

@@ -128,7 +128,7 @@ use crate::type_name::short_type_name;
     message = "`{Self}` is not a callback for `{R}`",
     label = "not a `Callback<{R}>`",
     note = "a callback is a type that implements `Callback<{R}>`, or a closure in its constructor, such as `before_model(|request| ..)` or `after_tool(|request, response| ..)`",
-    note = "pass a type that implements `Hooks` to `bundle` or `global`, for every call at once",
+    note = "pass a type that implements `Hooks` to `callbacks` or `global_callbacks`, for every call at once",
     note = "pass a tower layer to `model_layer`, `tool_layer` or `agent_layer`"
 )]
 pub trait Callback<R: Request>: Send + Sync + 'static {

@@ -40,14 +40,14 @@ pub struct CallbackSemantics {
     pub retry_before: PerCall<bool>,
     /// How often the band's `on_error`s may retry one call.
     pub retries: PerCall<Retries>,
-    /// Where callbacks of the whole [tree](crate::AgentBuilder::global) are placed.
+    /// Where callbacks of the whole [tree](crate::AgentBuilder::global_callbacks) are placed.
     pub globals: PerCall<Globals>,
     /// Whether `after_agent` runs for an agent that was interrupted. Its response replaces text,
     /// but never a waiting call.
     pub after_pause: bool,
 }
 
-/// Where the callbacks of a [whole tree](crate::AgentBuilder::global) are placed in each agent.
+/// Where the callbacks of a [whole tree](crate::AgentBuilder::global_callbacks) are placed in each agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Globals {

@@ -22,7 +22,7 @@ macro_rules! hooks {
         ///
         /// Every method has a default that does nothing, and means what the method of [`Callback`]
         /// means that it is named after. A [`Bundle`] is made of one, and an agent
-        /// takes it by [`bundle`](crate::AgentBuilder::bundle), each call's hooks as one callback
+        /// takes it by [`callbacks`](crate::AgentBuilder::callbacks), each call's hooks as one callback
         /// of that call.
         ///
         /// ```

@@ -34,7 +34,7 @@ use crate::call_kind::CallKind;
 use crate::error::{CallSite, Error, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
 pub use crate::state::{State, StateDelta};
-use crate::stream::{EventEmitter, EventKind, EventStream, ReaderWait};
+use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
 
 /// The prefix of the keys of data about tool calls.
 pub(crate) const CALLS: &str = "calls/";
@@ -256,8 +256,8 @@ impl RunContext {
     /// Returns a counter of the time that the run waits for the consumer of its stream from now on.
     /// Stays at zero for a run that is not streamed.
     #[must_use]
-    pub fn reader_wait(&self) -> ReaderWait {
-        self.emitter().map_or_else(ReaderWait::default, EventEmitter::reader_wait)
+    pub fn consumer_wait(&self) -> ConsumerWait {
+        self.emitter().map_or_else(ConsumerWait::default, EventEmitter::consumer_wait)
     }
 
     /// Returns the token that cancels the run, or the part of it that has [its own

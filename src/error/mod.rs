@@ -148,8 +148,8 @@ impl Error {
     /// Parallel calls of the same turn finish and may add interrupts of their own; then nothing
     /// more starts. A later run [resumes](crate::AgentRequest::resume) where this one stopped.
     #[must_use]
-    pub fn interrupt(interrupts: Interrupt) -> Self {
-        Self::interrupt_all([interrupts])
+    pub fn interrupt(interrupt: Interrupt) -> Self {
+        Self::interrupt_all([interrupt])
     }
 
     /// Creates an [`interrupt`](Self::interrupt) error with several interrupts.

@@ -35,13 +35,13 @@
 //! # let large = ScriptedModel::new([Turn::error(busy.clone()), Turn::error(busy)]);
 //! # let small = ScriptedModel::new([Turn::from_text("It rains.")]);
 //! let large = ServiceBuilder::new()
-//!     .layer(CallRetryLayer::new().with_attempts(2))
-//!     .layer(CallTimeoutLayer::new(Duration::from_secs(60)).with_idle(Duration::from_secs(10)))
+//!     .layer(CallRetryLayer::new().max_attempts(2))
+//!     .layer(CallTimeoutLayer::new(Duration::from_secs(60)).idle(Duration::from_secs(10)))
 //!     .service(large);
 //!
 //! let agent = Agent::builder(Fallback::new(large).or(small))
-//!     .global(Redact::new([Detector::email(), Detector::secret()])?)
-//!     .global(Budget::new(Limits::new().with_model_calls(50)))
+//!     .global_callbacks(Redact::new([Detector::email(), Detector::secret()])?)
+//!     .global_callbacks(Budget::new(Limits::new().model_calls(50)))
 //!     .on_tool(Approval::of_effects())
 //!     .tool_layer(CallTimeoutLayer::new(Duration::from_secs(60)))
 //!     .build()?;

@@ -8,7 +8,7 @@ use crate::call::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::Result;
 use crate::message::{Messages, Usage};
-use crate::stream::{DeltaSender, Mapper, ReaderWait};
+use crate::stream::{ConsumerWait, DeltaSender, Mapper};
 use crate::tool::ToolDeclaration;
 
 /// The request of a model call. Cloning is O(1).
@@ -249,10 +249,10 @@ impl Request for ModelRequest {
             || self.tools != earlier.tools
     }
 
-    fn reader_wait(&self) -> ReaderWait {
+    fn consumer_wait(&self) -> ConsumerWait {
         match &self.sink {
-            Some(sink) => sink.reader_wait(),
-            None => self.context.reader_wait(),
+            Some(sink) => sink.consumer_wait(),
+            None => self.context.consumer_wait(),
         }
     }
 

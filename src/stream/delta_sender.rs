@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::call::CallHandle;
 use super::emitter::EventEmitter;
 use super::mapper::Frame;
-use super::{Attempt, EventStream, Mapper, ReaderWait};
+use super::{Attempt, ConsumerWait, EventStream, Mapper};
 use crate::message::Message;
 use crate::state::State;
 
@@ -82,8 +82,8 @@ impl DeltaSender {
 
     /// Returns a counter of the time that the call waits for its consumer from now on.
     #[must_use]
-    pub fn reader_wait(&self) -> ReaderWait {
-        self.emitter.reader_wait()
+    pub fn consumer_wait(&self) -> ConsumerWait {
+        self.emitter.consumer_wait()
     }
 
     pub(crate) fn begin_frame(&mut self) {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use super::call::{self, Call, CallChannel, CallHandle, Calls};
 use super::channel::EventBatch;
+use super::consumer_wait::{Clock, ConsumerWait};
 use super::message_builder::{self, look_alike};
-use super::reader_wait::{Clock, ReaderWait};
 use super::{EventKind, EventStream, Invocation};
 use crate::error::Result;
 use crate::lock::lock;
@@ -163,7 +163,7 @@ impl EventEmitter {
     }
 
     /// Returns a counter of the time that the run waits for its consumer from now on.
-    pub(crate) fn reader_wait(&self) -> ReaderWait {
+    pub(crate) fn consumer_wait(&self) -> ConsumerWait {
         self.0.run.clock.watch()
     }
 

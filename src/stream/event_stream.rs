@@ -7,7 +7,7 @@ use futures_util::Stream;
 
 use super::Event;
 use super::call::CallChannel;
-use super::reader_wait::{Clock, Pause};
+use super::consumer_wait::{Clock, Pause};
 
 /// The events of a run, in order, as they happen.
 ///

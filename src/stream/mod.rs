@@ -27,11 +27,12 @@
 //!
 //! The queue between the run and its consumer is bounded, and the stream drives the run: a consumer
 //! that stops reading stops the provider, down to its socket, and dropping the stream drops the
-//! run. A timeout should not count the consumer's time; [`ReaderWait`] measures it.
+//! run. A timeout should not count the consumer's time; [`ConsumerWait`] measures it.
 
 mod attempt;
 mod call;
 mod channel;
+mod consumer_wait;
 mod delta;
 mod delta_sender;
 mod emitter;
@@ -39,13 +40,12 @@ mod event;
 mod event_stream;
 mod mapper;
 mod message_builder;
-mod reader_wait;
 
 pub use self::attempt::{Attempt, Streamed};
+pub use self::consumer_wait::ConsumerWait;
 pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
 pub use self::event_stream::EventStream;
 pub use self::mapper::{MapFn, Mapper, map_fn};
-pub use self::reader_wait::ReaderWait;

@@ -22,7 +22,7 @@ use crate::on_drop::OnDrop;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower::BoxError> {
-/// let probe = ProbeLayer::new().with_pending_polls(2);
+/// let probe = ProbeLayer::new().pending_polls(2);
 /// let mut service = probe.layer(service_fn(async |n: u32| Ok::<_, tower::BoxError>(n + 1)));
 ///
 /// assert_eq!(service.ready().await?.call(1).await?, 2);
@@ -70,7 +70,7 @@ impl ProbeLayer {
     /// Makes its services return `Pending` from this many polls of `poll_ready` before each
     /// readiness, waking the task each time.
     #[must_use]
-    pub fn with_pending_polls(mut self, polls: usize) -> Self {
+    pub fn pending_polls(mut self, polls: usize) -> Self {
         self.pending_polls = polls;
         self
     }

@@ -83,7 +83,7 @@ impl ScriptedModel {
 
     /// Sets the number of characters in a delta. Defaults to 4.
     #[must_use]
-    pub fn with_chunk_size(mut self, characters: usize) -> Self {
+    pub fn chunk_size(mut self, characters: usize) -> Self {
         self.chunk = characters.max(1);
         self
     }

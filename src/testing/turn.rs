@@ -23,7 +23,7 @@ use crate::stream::{Attempt, Delta};
 ///     Turn::from_text("hi").with_usage(Usage::new(12, 1)),
 ///     Turn::tool("add", json!({ "a": 1, "b": 2 })).and_tool("add", json!({ "a": 3, "b": 4 })),
 ///     Turn::error(overloaded.clone()),
-///     Turn::from_text("late").with_latency(Duration::from_secs(5)),
+///     Turn::from_text("late").latency(Duration::from_secs(5)),
 ///     Turn::from_text("broken off").failing_after(2, overloaded),
 ///     Turn::function(|request| Ok(ModelResponse::from_text(request.messages().len().to_string()))),
 ///     Turn::pending(),
@@ -111,7 +111,7 @@ impl Turn {
     }
 
     /// Delays the turn by this much of `tokio`'s time, which a test can pause.
-    pub fn with_latency(mut self, latency: Duration) -> Self {
+    pub fn latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
         self
     }

@@ -17,7 +17,7 @@ use crate::message::Part;
 /// use tower_agent::{Part, ToolResponse};
 ///
 /// let response = ToolResponse::new(json!({ "celsius": 21.5, "station": 4711 }))
-///     .shown([Part::from_text("21.5 °C")]);
+///     .with_parts([Part::from_text("21.5 °C")]);
 /// assert_eq!(response.value()["station"], 4711);
 /// assert_eq!(response.parts(), [Part::from_text("21.5 °C")]);
 /// ```
@@ -81,7 +81,7 @@ impl ToolResponse {
 
     /// Sets the parts that the model receives instead of the value.
     #[must_use]
-    pub fn shown(mut self, parts: impl IntoIterator<Item = Part>) -> Self {
+    pub fn with_parts(mut self, parts: impl IntoIterator<Item = Part>) -> Self {
         self.shown = Some(parts.into_iter().collect());
         self
     }

@@ -247,7 +247,7 @@ async fn what_the_model_is_shown_may_differ_from_the_value() {
     let model = ScriptedModel::new([Turn::tool("chart", json!(null)), Turn::from_text("nice")]);
     let chart = Tool::function("chart", "Draws.", |_: Value| {
         ToolResponse::new(json!({ "points": [1, 2, 3] }))
-            .shown([Part::from_text("a chart"), Part::image_base64("image/png", "iVBORw0")])
+            .with_parts([Part::from_text("a chart"), Part::image_base64("image/png", "iVBORw0")])
     });
     let agent = Agent::builder(model.clone())
         .tool(chart)

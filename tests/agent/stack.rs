@@ -122,7 +122,7 @@ agent `librarian`
 
 #[tokio::test(start_paused = true)]
 async fn runs_on_one_agent_do_not_wait_for_one_another() {
-    let slow = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
+    let slow = ScriptedModel::always(Turn::from_text("done").latency(Duration::from_secs(1)));
     let agent = Agent::builder(slow).build().unwrap();
 
     let start = Instant::now();
@@ -134,7 +134,7 @@ async fn runs_on_one_agent_do_not_wait_for_one_another() {
 
 #[tokio::test(start_paused = true)]
 async fn readiness_passes_through_the_stack() {
-    let model = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
+    let model = ScriptedModel::always(Turn::from_text("done").latency(Duration::from_secs(1)));
     let probe = ProbeLayer::new();
     let unused = Trace::default();
     let agent = Agent::builder(model)
@@ -159,7 +159,7 @@ async fn readiness_passes_through_the_stack() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_without_shedding_makes_calls_wait() {
-    let model = ScriptedModel::always(Turn::from_text("done").with_latency(Duration::from_secs(1)));
+    let model = ScriptedModel::always(Turn::from_text("done").latency(Duration::from_secs(1)));
     let agent = Agent::builder(model).model_layer(ConcurrencyLimitLayer::new(1)).build().unwrap();
 
     let start = Instant::now();

@@ -27,7 +27,7 @@ async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
         .on_agent(trace.named("fan"))
         .agents([
             member("a", slow("quick", 1)),
-            member("b", busy().with_latency(Duration::from_secs(2))),
+            member("b", busy().latency(Duration::from_secs(2))),
             member("c", Turn::pending()),
         ])
         .build()
@@ -61,8 +61,7 @@ async fn an_abort_ends_everything_with_its_type_and_path() {
         .tool(stop)
         .build()
         .unwrap();
-    let asks =
-        Turn::tool("worker", json!({ "request": "Work!" })).with_latency(Duration::from_secs(1));
+    let asks = Turn::tool("worker", json!({ "request": "Work!" })).latency(Duration::from_secs(1));
     let boss = Agent::builder(ScriptedModel::new([asks]))
         .name("boss")
         .tool(worker.into_tool("Works."))

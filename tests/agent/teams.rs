@@ -133,7 +133,7 @@ async fn a_teams_bundle_and_a_runs_callbacks_reach_the_members() {
     let team = Agent::sequential("team")
         .on_agent(trace.named("team"))
         .agent(inner)
-        .global(bundle("g"))
+        .global_callbacks(bundle("g"))
         .build()
         .unwrap();
 

@@ -106,7 +106,7 @@ async fn a_request_with_a_sink_is_streamed() {
             .with_usage(Usage::new(3, 1)),
         Turn::from_text("again"),
     ];
-    let model = ScriptedModel::new(turns).with_chunk_size(5);
+    let model = ScriptedModel::new(turns).chunk_size(5);
     let (response, deltas) = streamed(&model).await;
     let response = response.unwrap();
     assert_eq!(words(&deltas), ["grüß ", "dich", "call_1", r#"{"a":"#, "1}"]);
@@ -125,7 +125,7 @@ async fn a_turn_breaks_off_after_some_deltas() {
         Turn::from_text("abcdef").failing_after(9, busy()),
         Turn::from_text("abcdef").failing_after(2, busy()),
     ])
-    .with_chunk_size(2);
+    .chunk_size(2);
     for sent in [vec!["ab", "cd"], vec![], vec!["ab", "cd", "ef"]] {
         let (result, deltas) = streamed(&model).await;
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Overloaded);
@@ -148,7 +148,7 @@ fn a_turn_hangs() {
 #[tokio::test(start_paused = true)]
 async fn latency_is_paused_time() {
     let start = Instant::now();
-    let model = ScriptedModel::always(Turn::from_text("hi").with_latency(Duration::from_secs(5)));
+    let model = ScriptedModel::always(Turn::from_text("hi").latency(Duration::from_secs(5)));
     for _ in 0..2 {
         assert_eq!(model.clone().oneshot(ask("")).await.unwrap().message().text(), "hi");
     }
@@ -214,7 +214,7 @@ fn a_probe_counts() {
 
 #[tokio::test]
 async fn a_probe_holds_readiness_back() {
-    let probe = ProbeLayer::new().with_pending_polls(1);
+    let probe = ProbeLayer::new().pending_polls(1);
     let mut service = probe.layer(service_fn(async |(): ()| Ok::<_, Error>(())));
     assert!(poll_times(service.ready(), 1).is_none());
     assert!(poll_times(service.ready(), 1).is_some());

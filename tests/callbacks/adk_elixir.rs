@@ -1013,7 +1013,7 @@ async fn after_agent_may_drop_every_event() {
 async fn the_hooks_of_a_run_are_asked_in_the_order_of_the_pipeline() {
     let trace = Trace::default();
     let module = Module { name: "m", trace: trace.clone() };
-    let agent = builder(&one_round(), elixir()).bundle(module).build().unwrap();
+    let agent = builder(&one_round(), elixir()).callbacks(module).build().unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -1111,8 +1111,8 @@ async fn a_module_is_asked_for_the_hooks_that_it_has_and_skipped_for_the_rest() 
     let (tool, _) = flaky(9);
     let agent = builder(&print(), elixir())
         .tool(tool)
-        .bundle(Signs)
-        .bundle(Module { name: "m", trace: trace.clone() })
+        .callbacks(Signs)
+        .callbacks(Module { name: "m", trace: trace.clone() })
         .build()
         .unwrap();
 
@@ -1121,7 +1121,7 @@ async fn a_module_is_asked_for_the_hooks_that_it_has_and_skipped_for_the_rest() 
 
     let model = ScriptedModel::new([Turn::error(failure())]);
     let module = Module { name: "m", trace: trace.clone() };
-    let agent = builder(&model, elixir()).bundle(Signs).bundle(module).build().unwrap();
+    let agent = builder(&model, elixir()).callbacks(Signs).callbacks(module).build().unwrap();
     agent.run("?").await.unwrap_err();
     assert_eq!(trace.take(), "m:before_agent m:before_model m:on_model_error");
 }
@@ -1131,7 +1131,7 @@ async fn callbacks_given_with_a_run_act_in_that_run_after_the_agents_own() {
     let trace = Trace::default();
     let module = |name| Module { name, trace: trace.clone() };
     let model = ScriptedModel::new([Turn::from_text("1"), Turn::from_text("2")]);
-    let agent = builder(&model, elixir()).bundle(module("own")).build().unwrap();
+    let agent = builder(&model, elixir()).callbacks(module("own")).build().unwrap();
 
     let request = AgentRequest::new("?").with_callbacks(Signs).with_callbacks(module("run"));
     assert_eq!(agent.run(request).await.unwrap().text(), "1 (signed)");
@@ -1197,11 +1197,11 @@ async fn plugins_come_first_in_every_phase_of_a_model_call_and_stand_around_othe
         .on_model(before_model(|request| {
             assert_eq!(request.instructions(), Some("House rules."));
         }))
-        .bundle(module("own"))
-        .global(Bundle::new().on_model(before_model(|request| {
+        .callbacks(module("own"))
+        .global_callbacks(Bundle::new().on_model(before_model(|request| {
             request.add_instructions("House rules.");
         })))
-        .global(module("plugin"))
+        .global_callbacks(module("plugin"))
         .build()
         .unwrap();
 
@@ -1220,7 +1220,7 @@ async fn the_first_plugin_that_answers_is_the_only_one_asked() {
     let model = ScriptedModel::new([]);
     let agent = builder(&model, elixir())
         .on_model(Logger::new("own", &trace))
-        .global(
+        .global_callbacks(
             Bundle::new()
                 .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("cached"))))
                 .on_model(Logger::new("second", &trace)),

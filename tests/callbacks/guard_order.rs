@@ -112,7 +112,7 @@ fn two_models() -> AgentBuilder {
 }
 
 fn budget() -> Budget {
-    Budget::new(Limits::new().with_model_calls(9))
+    Budget::new(Limits::new().model_calls(9))
 }
 
 fn redact() -> Redact {
@@ -132,7 +132,7 @@ fn a_budget_outside_a_retry_of_the_model() {
     let advice = "register it after the retry";
     let outer = || agent().on_model(budget()).model_layer(CallRetryLayer::new());
     assert_warns(outer(), "model", "Budget", "CallRetryLayer", advice);
-    let global = agent().global(budget()).model_layer(CallRetryLayer::new());
+    let global = agent().global_callbacks(budget()).model_layer(CallRetryLayer::new());
     assert_warns(global, "model", "Budget", "CallRetryLayer", advice);
     let shared = agent().on_model(Arc::new(budget())).model_layer(CallRetryLayer::new());
     assert_warns(shared, "model", "Budget", "CallRetryLayer", advice);
@@ -142,8 +142,8 @@ fn a_budget_outside_a_retry_of_the_model() {
 /// The calls that it counts are inside of the one, and cost nothing more for the other.
 #[test]
 fn a_budget_around_an_agent_or_tools_that_are_retried_is_no_bad_order() {
-    assert_silent(agent().global(budget()).agent_layer(CallRetryLayer::new()));
-    assert_silent(agent().global(budget()).tool_layer(CallRetryLayer::new()));
+    assert_silent(agent().global_callbacks(budget()).agent_layer(CallRetryLayer::new()));
+    assert_silent(agent().global_callbacks(budget()).tool_layer(CallRetryLayer::new()));
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn the_default_order_is_none_to_warn_of() {
         ServiceBuilder::new()
             .layer(CallRetryLayer::new())
             .concurrency_limit(4)
-            .layer(CallTimeoutLayer::new(MINUTE).with_first_delta(MINUTE).with_idle(MINUTE))
+            .layer(CallTimeoutLayer::new(MINUTE).first_delta(MINUTE).idle(MINUTE))
             .service(model())
     };
     let builder = Agent::builder(Fallback::new(attempt()).or(attempt()))
-        .global(redact())
-        .global(budget())
+        .global_callbacks(redact())
+        .global_callbacks(budget())
         .model_layer(Guardrail::before(passes))
         .on_tool(approval())
         .on_tool(before_tool(|_| ()))
@@ -221,7 +221,7 @@ fn the_default_order_is_none_to_warn_of() {
 
     // The other place of the budget.
     let builder = agent()
-        .global(redact())
+        .global_callbacks(redact())
         .model_layer(Guardrail::before(passes))
         .model_layer(CallRetryLayer::new())
         .on_model(budget())

@@ -147,7 +147,7 @@ async fn a_timeout_between_two_bands_fails_one_and_drops_the_other() {
 
 #[tokio::test]
 async fn a_wrap_that_runs_twice_drives_readiness() {
-    let probe = ProbeLayer::new().with_pending_polls(2);
+    let probe = ProbeLayer::new().pending_polls(2);
     let record = RecordLayer::new();
     let stack = ServiceBuilder::new()
         .layer(wrap_model(|request, mut next| async move {
@@ -166,7 +166,7 @@ async fn a_wrap_that_runs_twice_drives_readiness() {
 
 #[tokio::test]
 async fn clones_of_next_run_side_by_side() {
-    let probe = ProbeLayer::new().with_pending_polls(1);
+    let probe = ProbeLayer::new().pending_polls(1);
     let stack = ServiceBuilder::new()
         .layer(wrap_model(|request, mut next| async move {
             let mut other = next.clone();
@@ -182,7 +182,7 @@ async fn clones_of_next_run_side_by_side() {
 
 #[tokio::test]
 async fn a_retry_of_an_error_callback_drives_readiness() {
-    let probe = ProbeLayer::new().with_pending_polls(2);
+    let probe = ProbeLayer::new().pending_polls(2);
     let script = ScriptedModel::new([
         Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
         Turn::from_text("hi"),

@@ -138,7 +138,8 @@ async fn a_logger_is_told_of_each_call_in_the_order_of_the_loop() {
     for semantics in both() {
         let lines = Arc::default();
         let model = one_round();
-        let agent = builder(&model, semantics).bundle(Logging(Arc::clone(&lines))).build().unwrap();
+        let agent =
+            builder(&model, semantics).callbacks(Logging(Arc::clone(&lines))).build().unwrap();
 
         assert_eq!(agent.run("?").await.unwrap().text(), "2");
 
@@ -162,7 +163,7 @@ async fn the_length_guard_cuts_by_characters_and_ends_the_run() {
         for semantics in both() {
             let model = ScriptedModel::new([Turn::from_text(answer)]);
             let guard = LengthGuard { max_chars: 6 };
-            let agent = builder(&model, semantics).bundle(guard).build().unwrap();
+            let agent = builder(&model, semantics).callbacks(guard).build().unwrap();
 
             let response = agent.run("?").await.unwrap();
 
@@ -184,7 +185,7 @@ async fn the_length_guard_keeps_the_tools_of_an_answer_that_it_cut_from_running(
         let model = ScriptedModel::new([Turn::response(wordy).and_tool("double", json!(1))]);
         let record = RecordLayer::new();
         let agent = builder(&model, semantics)
-            .bundle(LengthGuard { max_chars: 6 })
+            .callbacks(LengthGuard { max_chars: 6 })
             .tool_layer(record.clone())
             .build()
             .unwrap();
@@ -206,7 +207,7 @@ async fn the_blocklist_ends_the_run_before_the_tool_is_called() {
         let record = RecordLayer::new();
         let agent = builder(&model, semantics)
             .tool(Tool::function("erase", "Erases a thing.", |what: String| what))
-            .bundle(ToolBlocklist { blocked: vec!["erase".to_owned()] })
+            .callbacks(ToolBlocklist { blocked: vec!["erase".to_owned()] })
             .tool_layer(record.clone())
             .build()
             .unwrap();
@@ -229,7 +230,7 @@ async fn the_budget_ends_the_run_at_the_model_call_beyond_it() {
             let model = two_rounds();
             let record = RecordLayer::new();
             let agent = builder(&model, semantics)
-                .bundle(BudgetGuard { max_rounds })
+                .callbacks(BudgetGuard { max_rounds })
                 .tool_layer(record.clone())
                 .build()
                 .unwrap();
@@ -250,7 +251,7 @@ async fn the_budget_ends_the_run_at_the_model_call_beyond_it() {
 async fn a_budget_that_is_not_used_up_does_not_matter() {
     for semantics in both() {
         let model = two_rounds();
-        let agent = builder(&model, semantics).bundle(BudgetGuard { max_rounds: 3 }).build();
+        let agent = builder(&model, semantics).callbacks(BudgetGuard { max_rounds: 3 }).build();
         assert_eq!(agent.unwrap().run("?").await.unwrap().text(), "2 and 4");
     }
 }
@@ -262,7 +263,7 @@ async fn policy_metrics_and_logger_act_in_their_order_in_all_four_hooks() {
         let model = one_round();
         let mut builder = builder(&model, semantics);
         for name in ["policy", "metrics", "logger"] {
-            builder = builder.bundle(Voter::new(name, "", Says::Nothing, &trace));
+            builder = builder.callbacks(Voter::new(name, "", Says::Nothing, &trace));
         }
 
         builder.build().unwrap().run("?").await.unwrap();
@@ -345,7 +346,7 @@ async fn an_abort_in_any_hook_ends_the_run_with_its_message() {
             let (trace, record) = (Trace::default(), RecordLayer::new());
             let model = one_round();
             let agent = builder(&model, semantics)
-                .bundle(Voter::new("a", hook, Says::Abort("enough"), &trace))
+                .callbacks(Voter::new("a", hook, Says::Abort("enough"), &trace))
                 .tool_layer(record.clone())
                 .build()
                 .unwrap();
@@ -366,9 +367,9 @@ async fn after_the_first_abort_the_rest_are_told_and_their_answers_ignored() {
             let trace = Trace::default();
             let model = one_round();
             let agent = builder(&model, semantics)
-                .bundle(Voter::new("first", hook, Says::Abort("first"), &trace))
-                .bundle(Voter::new("second", hook, Says::Abort("second"), &trace))
-                .bundle(Voter::new("third", hook, Says::Override("third"), &trace))
+                .callbacks(Voter::new("first", hook, Says::Abort("first"), &trace))
+                .callbacks(Voter::new("second", hook, Says::Abort("second"), &trace))
+                .callbacks(Voter::new("third", hook, Says::Override("third"), &trace))
                 .build()
                 .unwrap();
 
@@ -389,9 +390,9 @@ async fn after_the_first_override_the_rest_are_told_of_the_original_and_ignored(
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::from_text("original")]);
         let agent = builder(&model, semantics)
-            .bundle(Voter::new("a", "after_model", Says::Override("first"), &trace))
-            .bundle(Voter::new("b", "after_model", Says::Override("second"), &trace))
-            .bundle(Voter::new("c", "after_model", third, &trace))
+            .callbacks(Voter::new("a", "after_model", Says::Override("first"), &trace))
+            .callbacks(Voter::new("b", "after_model", Says::Override("second"), &trace))
+            .callbacks(Voter::new("c", "after_model", third, &trace))
             .build()
             .unwrap();
         let result = agent.run("?").await.map(|response| response.text());
@@ -454,7 +455,7 @@ async fn an_override_after_tools_keeps_what_they_said() {
                 _ => Action::Respond(ModelResponse::from_text("two")),
             }
         }))
-        .bundle(Voter::new("b", "", Says::Nothing, &trace))
+        .callbacks(Voter::new("b", "", Says::Nothing, &trace))
         .build()
         .unwrap();
 
@@ -475,8 +476,8 @@ async fn an_override_counts_after_the_model_alone() {
             let (trace, record) = (Trace::default(), RecordLayer::new());
             let model = one_round();
             let agent = builder(&model, semantics)
-                .bundle(Voter::new("a", hook, Says::Override("mine"), &trace))
-                .bundle(Voter::new("b", hook, Says::Nothing, &trace))
+                .callbacks(Voter::new("a", hook, Says::Override("mine"), &trace))
+                .callbacks(Voter::new("b", hook, Says::Nothing, &trace))
                 .tool_layer(record.clone())
                 .build()
                 .unwrap();
@@ -504,8 +505,8 @@ async fn where_overrides_are_let_count_everywhere_the_rest_are_still_told() {
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let agent = builder(&model, semantics)
-        .bundle(Voter::new("a", "before_model", Says::Override("first"), &trace))
-        .bundle(Voter::new("b", "before_model", Says::Override("second"), &trace))
+        .callbacks(Voter::new("a", "before_model", Says::Override("first"), &trace))
+        .callbacks(Voter::new("b", "before_model", Says::Override("second"), &trace))
         .build()
         .unwrap();
 
@@ -522,7 +523,7 @@ async fn a_panic_in_a_hook_fails_the_run_and_names_the_callback() {
         let model = one_round();
         let agent = builder(&model, semantics)
             .on_model(before_model(|_| -> () { panic!("no disk") }).named("metrics"))
-            .bundle(Voter::new("b", "", Says::Nothing, &trace))
+            .callbacks(Voter::new("b", "", Says::Nothing, &trace))
             .build()
             .unwrap();
 
@@ -546,7 +547,7 @@ impl Hooks for Idle {}
 #[tokio::test]
 async fn an_object_without_hooks_changes_nothing() {
     let plain = builder(&one_round(), Semantics::potato()).build().unwrap();
-    let idle = builder(&one_round(), Semantics::potato()).bundle(Idle).build().unwrap();
+    let idle = builder(&one_round(), Semantics::potato()).callbacks(Idle).build().unwrap();
     let (plain, idle) = (plain.run("?").await.unwrap(), idle.run("?").await.unwrap());
     assert_eq!(plain.messages(), idle.messages());
     assert_eq!(plain.iterations(), idle.iterations());
@@ -558,7 +559,7 @@ async fn without_tool_calls_the_tool_hooks_are_not_asked() {
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::from_text("blue")]);
         let voter = Voter::new("a", "", Says::Nothing, &trace);
-        let agent = builder(&model, semantics).max_iterations(1).bundle(voter).build().unwrap();
+        let agent = builder(&model, semantics).max_iterations(1).callbacks(voter).build().unwrap();
 
         let response = agent.run("?").await.unwrap();
 
@@ -575,7 +576,7 @@ async fn the_tool_hooks_are_asked_once_for_each_call_of_a_turn() {
         Turn::from_text("2 and 4"),
     ]);
     let voter = Voter::new("a", "", Says::Nothing, &trace);
-    let agent = builder(&model, Semantics::potato()).bundle(voter).build().unwrap();
+    let agent = builder(&model, Semantics::potato()).callbacks(voter).build().unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -590,7 +591,7 @@ async fn one_callback_serves_several_agents_and_a_clone_of_an_agent_keeps_it() {
     let shared = Bundle::from(Voter::new("a", "", Says::Nothing, &trace));
     for _ in 0..2 {
         let model = ScriptedModel::new([Turn::from_text("blue")]);
-        let agent = builder(&model, Semantics::potato()).bundle(shared.clone()).build().unwrap();
+        let agent = builder(&model, Semantics::potato()).callbacks(shared.clone()).build().unwrap();
         agent.clone().run("?").await.unwrap();
         assert_eq!(trace.take(), "a:before_model a:after_model");
     }
@@ -620,7 +621,7 @@ async fn whoever_registers_a_callback_in_an_arc_keeps_a_handle_to_it() {
     let count = Arc::new(Count::default());
     let trace = Trace::default();
     let agent = builder(&one_round(), Semantics::default())
-        .bundle(Arc::clone(&count))
+        .callbacks(Arc::clone(&count))
         .on_model(Arc::new(Ends(trace.clone())))
         .build()
         .unwrap();
@@ -701,7 +702,7 @@ async fn every_hook_knows_agent_iteration_limit_and_the_texts_of_earlier_turns()
         let agent = builder(&model, semantics)
             .max_iterations(7)
             .tool_concurrency(1)
-            .bundle(Witness(Arc::clone(&seen)))
+            .callbacks(Witness(Arc::clone(&seen)))
             .build()
             .unwrap();
 
@@ -876,7 +877,7 @@ async fn at_the_limit_a_run_that_called_tools_fails_and_one_that_answered_is_com
             let trace = Trace::default();
             let agent = builder(&model(), semantics)
                 .max_iterations(limit)
-                .bundle(Voter::new("a", "", Says::Nothing, &trace))
+                .callbacks(Voter::new("a", "", Says::Nothing, &trace))
                 .build()
                 .unwrap();
 
@@ -927,7 +928,7 @@ async fn an_agent_answers_as_the_tool_of_another() {
     let agent =
         builder(&ScriptedModel::new([ask, Turn::from_text("It says yes.")]), Semantics::potato())
             .tool(inner.into_tool("Helps."))
-            .bundle(Voter::new("a", "", Says::Nothing, &trace))
+            .callbacks(Voter::new("a", "", Says::Nothing, &trace))
             .build()
             .unwrap();
 
@@ -973,7 +974,7 @@ async fn an_override_ends_the_run_of_its_agent_and_the_next_one_reads_the_text()
     let reads = ScriptedModel::new([Turn::from_text("noted")]);
     let first =
         builder(&ScriptedModel::new([Turn::from_text("a long story")]), Semantics::potato())
-            .bundle(LengthGuard { max_chars: 6 })
+            .callbacks(LengthGuard { max_chars: 6 })
             .build()
             .unwrap();
     let second = Agent::builder(reads.clone()).name("second").build().unwrap();

@@ -86,7 +86,7 @@ async fn callbacks_retries_and_fallbacks_see_a_models_panic() {
 
         let record = tower_agent::testing::RecordLayer::new();
         let agent = Agent::builder(Panics(stage))
-            .model_layer(CallRetryLayer::new().with_attempts(3))
+            .model_layer(CallRetryLayer::new().max_attempts(3))
             .model_layer(record.clone())
             .build()
             .unwrap();
@@ -183,7 +183,7 @@ fn guarded(agent: AgentBuilder) -> AgentBuilder {
         .tool_layer(wrap_tool(async |request, mut next: Next<ToolRequest>| next.run(request).await))
         .agent_layer(tower::timeout::TimeoutLayer::new(long))
         .on_agent(after_agent(|_, _| {}))
-        .bundle(Budget::new(Limits::new().with_model_calls(1000)))
+        .callbacks(Budget::new(Limits::new().model_calls(1000)))
 }
 
 /// Agents inside one another, so many, and the outermost of them.

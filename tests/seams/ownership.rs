@@ -381,7 +381,7 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
     let guards: [fn(AgentBuilder) -> AgentBuilder; 3] = [
         |agent| agent.on_tool(Approval::of_tools(["wipe"])),
         |agent| agent.on_tool(asks()),
-        |agent| agent.global(Bundle::new().on_tool(asks())),
+        |agent| agent.global_callbacks(Bundle::new().on_tool(asks())),
     ];
     for guard in guards {
         let wiped = Wiped::default();

@@ -28,7 +28,7 @@ fn assert_hidden(what: &str, seen: &str) {
 }
 
 fn redact() -> Redact {
-    Redact::new([Detector::email()]).unwrap().with_input().numbered()
+    Redact::new([Detector::email()]).unwrap().redact_input().numbered()
 }
 
 /// Writes down whatever a callback can see.
@@ -128,7 +128,7 @@ fn speaks() -> ScriptedModel {
             .and_tool("ask_model@raw.org", json!({})),
         Turn::from_text("I asked model@raw.org."),
     ])
-    .with_chunk_size(3)
+    .chunk_size(3)
 }
 
 #[tokio::test]
@@ -140,9 +140,9 @@ async fn a_log_anywhere_inside_a_global_redaction_sees_nothing_raw_in_any_phase(
         let agent = Agent::builder(speaks())
             .semantics(semantics)
             .tool(ask(&to))
-            .global(redact().restore_when(|call| call.name() == "mail"))
-            .global(global.clone())
-            .bundle(own.clone())
+            .global_callbacks(redact().restore_when(|call| call.name() == "mail"))
+            .global_callbacks(global.clone())
+            .callbacks(own.clone())
             .build()
             .unwrap();
         let request = AgentRequest::new("I am user@raw.org.").with_callbacks(run.clone());
@@ -164,7 +164,7 @@ async fn a_log_anywhere_inside_a_global_redaction_sees_nothing_raw_in_any_phase(
 #[tokio::test]
 async fn the_transcript_has_nothing_raw_but_what_the_user_said() {
     let to = Default::default();
-    let agent = Agent::builder(speaks()).tool(ask(&to)).global(redact()).build().unwrap();
+    let agent = Agent::builder(speaks()).tool(ask(&to)).global_callbacks(redact()).build().unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
     let new: Vec<_> = done.new_messages().cloned().collect();
     assert_hidden("the transcript", &format!("{new:?}"));
@@ -179,8 +179,8 @@ async fn what_a_callback_adds_is_hidden_from_the_model_and_from_those_outside() 
     let model = ScriptedModel::new([Turn::from_text("yes")]);
     let outside = Sees::default();
     let agent = Agent::builder(model.clone())
-        .global(redact())
-        .bundle(outside.clone())
+        .global_callbacks(redact())
+        .callbacks(outside.clone())
         .on_model(before_model(|request| {
             request.messages_mut().push(Message::user("Also model@raw.org."));
         }))
@@ -195,7 +195,7 @@ async fn what_a_callback_adds_is_hidden_from_the_model_and_from_those_outside() 
 fn mails(to: &Arc<Mutex<Vec<Value>>>, model: &ScriptedModel) -> AgentBuilder {
     Agent::builder(model.clone())
         .tool(ask(to))
-        .global(redact().restore_when(|call| call.name() == "mail"))
+        .global_callbacks(redact().restore_when(|call| call.name() == "mail"))
 }
 
 fn again(response: &AgentResponse) -> Checkpoint {
@@ -211,7 +211,7 @@ async fn a_placeholder_that_nothing_stands_behind_fails_the_call() {
         let kinds = Arc::new(Mutex::new(Vec::new()));
         let failed = kinds.clone();
         let agent = mails(&to, &model)
-            .bundle(own)
+            .callbacks(own)
             .on_tool(tower_agent::callback::on_tool_error(move |_, error| {
                 let unknown = error.downcast_ref::<UnknownPlaceholder>();
                 failed.lock().unwrap().push(unknown.unwrap().placeholder.clone());
@@ -230,7 +230,7 @@ async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themsel
     let to = Arc::default();
     let mail = |to: &str| Turn::tool("mail", json!({ "to": to }));
     let model = ScriptedModel::new([mail("[email-1]"), mail("[email-7]"), Turn::from_text("done")]);
-    let agent = Agent::builder(model).tool(ask(&to)).global(redact()).build().unwrap();
+    let agent = Agent::builder(model).tool(ask(&to)).global_callbacks(redact()).build().unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
     assert_eq!(*to.lock().unwrap(), ["[email-1]"]);
     let failed = done.messages().iter().flat_map(|it| it.tool_results()).map(|it| it.is_error);
@@ -259,7 +259,7 @@ async fn after_an_approval_in_another_process_placeholders_are_put_back() {
 #[tokio::test]
 async fn numbers_stay_the_same_over_the_turns_of_a_conversation_and_are_shown_to_nobody() {
     let model = ScriptedModel::new([(); 2].map(|()| Turn::from_text("Well, model@raw.org.")));
-    let agent = || Agent::builder(model.clone()).global(redact()).build().unwrap();
+    let agent = || Agent::builder(model.clone()).global_callbacks(redact()).build().unwrap();
     let first = agent().run("I am user@raw.org.").await.unwrap();
     assert_eq!(first.text(), "Well, [email-2].");
     let request = AgentRequest::resume(again(&first)).with_message("And b@raw.org, user@raw.org.");
@@ -294,11 +294,11 @@ async fn two_redactions_and_all_agents_of_a_run_share_one_vault() {
         Turn::tool("clerk", json!({ "request": "user@raw.org and model@raw.org at 10.0.0.1" })),
         Turn::from_text("done"),
     ]);
-    let other = Redact::new([Detector::ip_address()]).unwrap().with_input();
+    let other = Redact::new([Detector::ip_address()]).unwrap().redact_input();
     let agent = Agent::builder(outer)
         .tool(clerk.into_tool("Mails."))
-        .global(redact().restore_when(|call| call.name() == "mail"))
-        .global(other.restore_when(|call| call.name() == "mail"))
+        .global_callbacks(redact().restore_when(|call| call.name() == "mail"))
+        .global_callbacks(other.restore_when(|call| call.name() == "mail"))
         .build()
         .unwrap();
     assert_eq!(agent.run("I am user@raw.org.").await.unwrap().text(), "done");
@@ -312,7 +312,7 @@ async fn an_error_that_leaves_a_run_shows_nothing_in_its_causes_or_its_metadata(
             .with_source(Error::new(ErrorKind::Tool, "for cause@raw.org"))
             .with_metadata(Metadata::default().with_status(503).with_request_id("error@raw.org")),
     )]);
-    let agent = Agent::builder(model).global(redact()).build().unwrap();
+    let agent = Agent::builder(model).global_callbacks(redact()).build().unwrap();
     let error = agent.run("?").await.unwrap_err();
     assert_hidden("the error", &chain(&error));
     assert_eq!((error.kind(), error.metadata().status()), (ErrorKind::Overloaded, Some(503)));

@@ -16,7 +16,7 @@ pub fn agent(name: &str, model: &ScriptedModel) -> Agent {
 
 /// Creates a turn with a delay.
 pub fn slow(text: &str, seconds: u64) -> Turn {
-    Turn::from_text(text).with_latency(Duration::from_secs(seconds))
+    Turn::from_text(text).latency(Duration::from_secs(seconds))
 }
 
 /// Creates a model that sends this text once.

@@ -164,7 +164,7 @@ impl TeamBuilder {
     /// Adds a bundle for the team and all agents in it. In each agent it is placed around
     /// everything of the agent's own, unless the [semantics](crate::compat::Globals) put it first
     /// in every phase.
-    pub fn global(mut self, bundle: impl Into<Bundle>) -> Self {
+    pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         self.global = self.global.and(bundle);
         self
     }

@@ -65,7 +65,7 @@
 //! # Where to register it
 //!
 //! Registered with [`on_tool`](crate::AgentBuilder::on_tool) it covers the agent's own calls; with
-//! [`global`](crate::AgentBuilder::global), also those of its sub-agents. Callbacks registered
+//! [`global_callbacks`](crate::AgentBuilder::global_callbacks), also those of its sub-agents. Callbacks registered
 //! before it change the arguments before the person sees them. Callbacks after it, and tower layers
 //! inside it, see the approved arguments; register argument checks there.
 

@@ -14,7 +14,7 @@ use crate::lock::lock;
 /// ```
 /// use tower_agent::middleware::budget::{Account, Limit, Limits};
 ///
-/// let account = Account::new(Limits::new().with_model_calls(50));
+/// let account = Account::new(Limits::new().model_calls(50));
 /// assert_eq!(account.used().model_calls, 0);
 /// assert_eq!(account.left(), [Limit::ModelCalls(50)]);
 /// ```

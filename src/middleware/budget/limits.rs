@@ -12,13 +12,13 @@ use crate::message::Usage;
 /// use tower_agent::middleware::budget::{Limit, Limits, OnExceeding};
 ///
 /// let limits = Limits::new()
-///     .with_model_calls(50)
-///     .with_tokens(200_000)
-///     .with_cost(0.5, |_model, usage| {
+///     .model_calls(50)
+///     .tokens(200_000)
+///     .cost(0.5, |_model, usage| {
 ///         usage.input_tokens as f64 * 3e-6 + usage.output_tokens as f64 * 15e-6
 ///     })
-///     .with_time(Duration::from_secs(300))
-///     .with_warning(0.8, |limit, share| println!("{:.0} % of {limit}", 100.0 * share))
+///     .time(Duration::from_secs(300))
+///     .warn_at(0.8, |limit, share| println!("{:.0} % of {limit}", 100.0 * share))
 ///     .on_exceeding(OnExceeding::Finish);
 /// assert_eq!(limits.each().count(), 4);
 /// assert!(limits.each().any(|limit| limit == Limit::Tokens(200_000)));
@@ -78,7 +78,7 @@ pub struct Exceeded {
     /// The limit that the call would have exceeded.
     pub limit: Limit,
     /// The amount that the call needed: for tokens and cost what it would have
-    /// [reserved](Limits::with_reservation), for time the time that had passed.
+    /// [reserved](Limits::reservation), for time the time that had passed.
     pub wanted: Limit,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Exceeded {
                 }
                 f.write_str(
                     ", more than the whole limit, so no such call can run; lower `max_tokens` in the \
-                     agent's settings or `Limits::with_reservation`, or raise the limit",
+                     agent's settings or `Limits::reservation`, or raise the limit",
                 )
             }
             _ => Ok(()),
@@ -127,35 +127,35 @@ impl Limits {
     }
 
     /// Limits the number of model calls.
-    pub fn with_model_calls(mut self, calls: u64) -> Self {
+    pub fn model_calls(mut self, calls: u64) -> Self {
         self.model_calls = Some(calls);
         self
     }
 
     /// Limits the number of tool calls.
-    pub fn with_tool_calls(mut self, calls: u64) -> Self {
+    pub fn tool_calls(mut self, calls: u64) -> Self {
         self.tool_calls = Some(calls);
         self
     }
 
     /// Limits the total number of input and output tokens. A call runs only if [what it
-    /// reserves](Self::with_reservation) is left, so a limit below one reservation blocks every
+    /// reserves](Self::reservation) is left, so a limit below one reservation blocks every
     /// call; the error says so. For a limit below 4096, set `max_tokens` in the agent's
     /// [settings](crate::Settings::max_tokens) or lower the reservation.
-    pub fn with_tokens(mut self, tokens: u64) -> Self {
+    pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = Some(tokens);
         self
     }
 
     /// Limits the total cost. Negative or NaN means zero. `price` receives the model and the tokens
-    /// and returns their cost; it also prices [reserved](Self::with_reservation) tokens, as output
+    /// and returns their cost; it also prices [reserved](Self::reservation) tokens, as output
     /// tokens.
     ///
     /// The model is the one named in the provider's response, otherwise the one in the request's
     /// settings; it is empty if neither names one. If `price` returns a negative number or NaN, the
     /// call fails before it runs; if that happens after the call, the call is charged what it
     /// reserved.
-    pub fn with_cost(
+    pub fn cost(
         mut self,
         cost: f64,
         price: impl Fn(&str, Usage) -> f64 + Send + Sync + 'static,
@@ -167,14 +167,14 @@ impl Limits {
 
     /// Limits the time since the first call, in `tokio`'s time. No call starts after it. A running
     /// call is not cut short; use a [timeout](crate::middleware::timeout) for that.
-    pub fn with_time(mut self, time: Duration) -> Self {
+    pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 
     /// Sets how many tokens a model call reserves if its request sets no `max_tokens`. Defaults to
     /// 4096.
-    pub fn with_reservation(mut self, tokens: u64) -> Self {
+    pub fn reservation(mut self, tokens: u64) -> Self {
         self.reservation = tokens;
         self
     }
@@ -182,7 +182,7 @@ impl Limits {
     /// Calls `warn` once for each limit, when finished calls have used the fraction `share` of it,
     /// such as 0.8. `warn` receives the limit and the fraction used. A `tracing` warning is logged
     /// as well.
-    pub fn with_warning(
+    pub fn warn_at(
         mut self,
         share: f64,
         warn: impl Fn(Limit, f64) + Send + Sync + 'static,
@@ -214,7 +214,7 @@ impl Limits {
         self.on_exceeding == OnExceeding::Finish
     }
 
-    pub(super) fn reservation(&self) -> u64 {
+    pub(super) fn default_reservation(&self) -> u64 {
         self.reservation
     }
 

@@ -17,7 +17,7 @@
 //! A call that a callback fails after the model has responded counts as failed; to charge its
 //! tokens, register the budget inside that callback's band. Calls are counted exactly. Tokens and
 //! cost may exceed the limit by as much as running calls use beyond their reservation: the
-//! request's `max_tokens`, or [a default](Limits::with_reservation) if it sets none.
+//! request's `max_tokens`, or [a default](Limits::reservation) if it sets none.
 //!
 //! ```
 //! use serde_json::json;
@@ -29,7 +29,7 @@
 //! # async fn main() -> Result<(), tower_agent::BoxError> {
 //! let agent = Agent::builder(ScriptedModel::always(Turn::tool("look", json!(null))))
 //!     .tool(Tool::function("look", "Looks.", |_: ()| "nothing"))
-//!     .global(Budget::new(Limits::new().with_model_calls(3)))
+//!     .global_callbacks(Budget::new(Limits::new().model_calls(3)))
 //!     .build()?;
 //!
 //! let error = agent.run("Find it.").await.unwrap_err();
@@ -44,7 +44,7 @@
 //!
 //! A budget counts the calls that pass it. Outside a retry it counts a call once, however many
 //! attempts it takes; [inside](crate::AgentBuilder::model_layer) the retry it counts every attempt.
-//! Registered with [`global`](crate::AgentBuilder::global) it covers the whole tree of agents;
+//! Registered with [`global_callbacks`](crate::AgentBuilder::global_callbacks) it covers the whole tree of agents;
 //! registered on one agent it covers only that agent's own calls. Two agents with clones of one
 //! budget share it. As a layer, a budget is a band of its own. To count every attempt of each of
 //! two models:
@@ -58,7 +58,7 @@
 //! use tower_agent::model::ModelService;
 //!
 //! fn counted(large: impl ModelService, small: impl ModelService) -> impl ModelService {
-//!     let budget = Callbacks::new().with(Budget::new(Limits::new().with_model_calls(20)));
+//!     let budget = Callbacks::new().with(Budget::new(Limits::new().model_calls(20)));
 //!     let attempts = ServiceBuilder::new().layer(CallRetryLayer::new()).layer(budget);
 //!     Fallback::new(attempts.service(large)).or(attempts.service(small))
 //! }
@@ -109,8 +109,8 @@ use crate::tool::{ToolRequest, ToolResponse};
 /// # let model = tower::service_fn(|_: ModelRequest| async {
 /// #     Ok::<_, BoxError>(ModelResponse::from_text("done"))
 /// # });
-/// let account = Account::new(Limits::new().with_tokens(1_000_000));
-/// let agent = Agent::builder(model).global(Budget::of(account.clone())).build()?;
+/// let account = Account::new(Limits::new().tokens(1_000_000));
+/// let agent = Agent::builder(model).global_callbacks(Budget::of(account.clone())).build()?;
 ///
 /// agent.run("Hello").await?;
 /// agent.run("Hello again").await?;
@@ -160,7 +160,7 @@ impl Budget {
     /// use tower_agent::Request;
     /// use tower_agent::callback::{Bundle, after_model};
     ///
-    /// let budget = Budget::new(Limits::new().with_tokens(50_000));
+    /// let budget = Budget::new(Limits::new().tokens(50_000));
     /// let look = after_model({
     ///     let budget = budget.clone();
     ///     move |request, _| {
@@ -343,7 +343,7 @@ impl From<Budget> for Bundle {
 /// Returns what a model call may spend.
 fn wanted(limits: &Limits, request: &ModelRequest) -> Result<Amounts> {
     let settings = request.settings();
-    let tokens = settings.max_tokens.map_or(limits.reservation(), u64::from);
+    let tokens = settings.max_tokens.map_or(limits.default_reservation(), u64::from);
     let model = settings.model.as_deref().unwrap_or_default();
     let cost = limits.price(model, Usage::new(0, tokens)).ok_or_else(|| {
         let message = format!(

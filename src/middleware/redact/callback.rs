@@ -174,7 +174,7 @@ impl Callback<ToolRequest> for Redact {
         if shown != [Part::from(response.value())]
             && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
         {
-            hidden = Some(hidden.unwrap_or_else(|| response.clone()).shown(shown));
+            hidden = Some(hidden.unwrap_or_else(|| response.clone()).with_parts(shown));
         }
         Ok(hidden.map_or(Action::Continue, Action::Respond))
     }
@@ -268,7 +268,7 @@ impl From<Redact> for Bundle {
             .on_agent(redact.clone())
             .on_model(Outside(redact.clone()))
             .on_tool(Outside(redact.clone()))
-            .inmost_model(redact.clone())
-            .inmost_tool(redact)
+            .innermost_model(redact.clone())
+            .innermost_tool(redact)
     }
 }

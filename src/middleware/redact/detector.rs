@@ -108,12 +108,12 @@ impl Detector {
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// let even = Detector::pattern("even", "(?-u:\\b)[0-9]+(?-u:\\b)")
-    ///     .with_check(|number| number.ends_with(['0', '2', '4', '6', '8']));
+    ///     .check(|number| number.ends_with(['0', '2', '4', '6', '8']));
     /// assert_eq!(Redact::new([even])?.text("12 and 13"), "[even] and 13");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_check(mut self, check: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn check(mut self, check: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         let check = Arc::new(check);
         for source in &mut self.sources {
             source.max = source.max.min(CHECKED_LEN);

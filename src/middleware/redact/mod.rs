@@ -14,7 +14,7 @@
 //! #     Ok::<_, BoxError>(ModelResponse::from_text("Ask jo@example.com."))
 //! # });
 //! let redact = Redact::new([Detector::email(), Detector::card(), Detector::secret()])?;
-//! let agent = Agent::builder(model).global(redact).build()?;
+//! let agent = Agent::builder(model).global_callbacks(redact).build()?;
 //!
 //! assert_eq!(agent.run("Whom shall I ask?").await?.text(), "Ask [email].");
 //! # Ok(())
@@ -24,7 +24,7 @@
 //! # What is redacted
 //!
 //! Redaction covers the model's text and reasoning, the arguments of its tool calls, tool results,
-//! and the errors of both. With [`with_input`](Redact::with_input) it also covers the conversation
+//! and the errors of both. With [`redact_input`](Redact::redact_input) it also covers the conversation
 //! sent to the model. Consumers, the transcript and callbacks outside see placeholders only. In
 //! JSON, every string, number and key is a text of its own.
 //!
@@ -40,8 +40,8 @@
 //!
 //! # Where to register it
 //!
-//! Pass it to [`global`](crate::AgentBuilder::global), or to
-//! [`bundle`](crate::AgentBuilder::bundle) for one agent, before everything else. It then acts in
+//! Pass it to [`global_callbacks`](crate::AgentBuilder::global_callbacks), or to
+//! [`callbacks`](crate::AgentBuilder::callbacks) for one agent, before everything else. It then acts in
 //! two places: where it is registered, and directly around the model and the tools. The output of
 //! the model and the tools is redacted before any other callback or layer sees it. Their input is
 //! redacted from where it is registered inwards, and placeholders are restored directly before the
@@ -75,7 +75,7 @@
 //! # Cost
 //!
 //! A match is at most [`max_len`](Redact::max_len) bytes long, an address at most 320, and a match
-//! with a [check](Detector::with_check) at most 512. Text in which a match may start at every byte,
+//! with a [check](Detector::check) at most 512. Text in which a match may start at every byte,
 //! such as a long word, is read about once.
 
 mod built_in;
@@ -152,7 +152,7 @@ impl Redact {
 
     /// Also redacts the conversation before it is sent to the model. Instructions and transcript
     /// stay unchanged.
-    pub fn with_input(mut self) -> Self {
+    pub fn redact_input(mut self) -> Self {
         self.has_input = true;
         self
     }
@@ -201,7 +201,7 @@ impl Redact {
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// let redact = Redact::new([Detector::email()])?
-    ///     .with_input()
+    ///     .redact_input()
     ///     .restore_when(|call| call.name() == "send_mail");
     /// # drop(redact);
     /// # Ok(())

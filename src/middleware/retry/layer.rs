@@ -16,8 +16,8 @@ use crate::error::Error;
 /// use tower_agent::middleware::retry::CallRetryLayer;
 ///
 /// let retry = CallRetryLayer::new()
-///     .with_attempts(5)
-///     .with_backoff(Duration::from_millis(200), Duration::from_secs(10))
+///     .max_attempts(5)
+///     .backoff(Duration::from_millis(200), Duration::from_secs(10))
 ///     .retry_if(|error| error.kind() == ErrorKind::RateLimited);
 /// # drop(retry);
 /// ```
@@ -34,7 +34,7 @@ impl CallRetryLayer {
     }
 
     /// Sets the maximum number of attempts, the first included. Defaults to 3; at least 1.
-    pub fn with_attempts(mut self, attempts: u32) -> Self {
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.policy.config().attempts = attempts;
         self
     }
@@ -42,7 +42,7 @@ impl CallRetryLayer {
     /// Sets the backoff: before each attempt the layer waits a random time between zero and an
     /// upper bound. The bound starts at `base` and doubles with each attempt up to `max`. Defaults
     /// to 500 ms and 30 s.
-    pub fn with_backoff(mut self, base: Duration, max: Duration) -> Self {
+    pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
         let config = self.policy.config();
         (config.base, config.max) = (base, max);
         self
@@ -50,7 +50,7 @@ impl CallRetryLayer {
 
     /// Sets the longest [`retry_after`](Error::retry_after) that is honoured. If a server asks for
     /// a longer wait, the call is not retried. Defaults to 60 s.
-    pub fn with_max_retry_after(mut self, max: Duration) -> Self {
+    pub fn max_retry_after(mut self, max: Duration) -> Self {
         self.policy.config().max_retry_after = max;
         self
     }
@@ -58,13 +58,13 @@ impl CallRetryLayer {
     /// Sets the budget that limits the retries of all calls together. Defaults to a
     /// [`TpsBudget`](tower::retry::budget::TpsBudget) of 3 retries a second plus one for every five
     /// successes, counted over 10 s.
-    pub fn with_budget(mut self, budget: impl Budget + Send + Sync + 'static) -> Self {
+    pub fn budget(mut self, budget: impl Budget + Send + Sync + 'static) -> Self {
         self.policy.set_budget(budget);
         self
     }
 
     /// Sets the source of the backoff's random numbers, for tests that need known values.
-    pub fn with_rng(mut self, rng: impl Rng + Send + 'static) -> Self {
+    pub fn rng(mut self, rng: impl Rng + Send + 'static) -> Self {
         self.policy.set_rng(rng);
         self
     }

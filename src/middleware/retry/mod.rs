@@ -20,7 +20,7 @@
 //! - Retrying an agent call runs its tools again, whatever their effects. Put the retry around the
 //!   model and the tools instead, unless repeating them is harmless.
 //! - If the server asks for a wait, that wait replaces the backoff. If the wait is longer than
-//!   [`with_max_retry_after`](CallRetryLayer::with_max_retry_after), the error is returned at once.
+//!   [`max_retry_after`](CallRetryLayer::max_retry_after), the error is returned at once.
 //! - All calls through one layer share a retry budget, which keeps retries from flooding a provider
 //!   that is down.
 //!

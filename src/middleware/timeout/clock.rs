@@ -8,18 +8,18 @@ use crate::call::Request;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::ModelRequest;
-use crate::stream::{Delta, Mapper, ReaderWait};
+use crate::stream::{ConsumerWait, Delta, Mapper};
 
 /// Measures time, without the time spent waiting for the consumer.
 #[derive(Debug)]
 struct Stopwatch {
     start: Instant,
-    wait: ReaderWait,
+    wait: ConsumerWait,
 }
 
 impl Stopwatch {
     fn start<R: Request>(request: &R) -> Self {
-        Self { start: Instant::now(), wait: request.reader_wait() }
+        Self { start: Instant::now(), wait: request.consumer_wait() }
     }
 
     fn elapsed(&self) -> Duration {

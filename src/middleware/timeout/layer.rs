@@ -41,7 +41,7 @@ impl<R: Request> CallTimeoutLayer<R> {
 impl CallTimeoutLayer<ModelRequest> {
     /// Limits the time from the start of a streamed call to its first delta. Defaults to the limit
     /// of the whole call.
-    pub fn with_first_delta(mut self, limit: Duration) -> Self {
+    pub fn first_delta(mut self, limit: Duration) -> Self {
         self.limits.first_delta = Some(limit);
         self.limits.watch = Some(clock::watch);
         self
@@ -49,7 +49,7 @@ impl CallTimeoutLayer<ModelRequest> {
 
     /// Limits the time between two deltas of a streamed call, and between the last delta and the
     /// end. Defaults to the limit of the whole call.
-    pub fn with_idle(mut self, limit: Duration) -> Self {
+    pub fn idle(mut self, limit: Duration) -> Self {
         self.limits.idle = Some(limit);
         self.limits.watch = Some(clock::watch);
         self
@@ -59,7 +59,7 @@ impl CallTimeoutLayer<ModelRequest> {
 impl CallTimeoutLayer<ToolRequest> {
     /// Sets the limit for calls of the tool `name`, which replaces the general one.
     /// [`build`](crate::AgentBuilder::build) fails if the agent has no such tool.
-    pub fn with_limit_of(mut self, name: impl Into<Arc<str>>, limit: Duration) -> Self {
+    pub fn tool_limit(mut self, name: impl Into<Arc<str>>, limit: Duration) -> Self {
         Arc::make_mut(&mut self.limits.by_name).insert(name.into(), limit);
         self
     }

@@ -7,9 +7,9 @@
 //! | limit | counts | applies to |
 //! |---|---|---|
 //! | [`new`](CallTimeoutLayer::new) | from the call to its response | every call |
-//! | [`with_limit_of`](CallTimeoutLayer::with_limit_of) | from the call to its response, for one tool | tools |
-//! | [`with_first_delta`](CallTimeoutLayer::with_first_delta) | from the call to the first delta | streamed model calls |
-//! | [`with_idle`](CallTimeoutLayer::with_idle) | from one delta to the next, or to the end of the stream | streamed model calls |
+//! | [`tool_limit`](CallTimeoutLayer::tool_limit) | from the call to its response, for one tool | tools |
+//! | [`first_delta`](CallTimeoutLayer::first_delta) | from the call to the first delta | streamed model calls |
+//! | [`idle`](CallTimeoutLayer::idle) | from one delta to the next, or to the end of the stream | streamed model calls |
 //!
 //! The last two have no effect on calls that are not streamed. They count the deltas that pass this
 //! layer: a delta that a callback inside this layer buffers has not arrived yet, so register the
@@ -37,12 +37,12 @@
 //!     .tool(Tool::function("search", "Searches the web.", |words: String| words))
 //!     .model_layer(
 //!         CallTimeoutLayer::new(Duration::from_secs(120))
-//!             .with_first_delta(Duration::from_secs(30))
-//!             .with_idle(Duration::from_secs(30)),
+//!             .first_delta(Duration::from_secs(30))
+//!             .idle(Duration::from_secs(30)),
 //!     )
 //!     .tool_layer(
 //!         CallTimeoutLayer::new(Duration::from_secs(60))
-//!             .with_limit_of("search", Duration::from_secs(300)),
+//!             .tool_limit("search", Duration::from_secs(300)),
 //!     )
 //!     .agent_layer(CallTimeoutLayer::new(Duration::from_secs(600)))
 //!     .build()?;

@@ -17,8 +17,8 @@ use test_support::log::Log;
 async fn a_limit_of_one_model_call_inside_of_retries_allows_one_call_of_the_provider() {
     let probe = ProbeLayer::new();
     let agent = Agent::builder(probe.layer(ScriptedModel::always(Turn::error(busy()))))
-        .model_layer(CallRetryLayer::new().with_attempts(5))
-        .on_model(Budget::new(Limits::new().with_model_calls(1)))
+        .model_layer(CallRetryLayer::new().max_attempts(5))
+        .on_model(Budget::new(Limits::new().model_calls(1)))
         .build()
         .unwrap();
 
@@ -28,7 +28,7 @@ async fn a_limit_of_one_model_call_inside_of_retries_allows_one_call_of_the_prov
 
 #[tokio::test(start_paused = true)]
 async fn calls_side_by_side_cannot_overspend_together() {
-    let account = Account::new(Limits::new().with_tool_calls(2));
+    let account = Account::new(Limits::new().tool_calls(2));
     let log = Log::default();
     let work = {
         let log = log.clone();
@@ -58,10 +58,10 @@ async fn calls_side_by_side_cannot_overspend_together() {
 async fn an_agent_whose_budget_is_used_up_can_still_conclude() {
     let model =
         ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("As far as I know")]);
-    let limits = Limits::new().with_model_calls(1).on_exceeding(OnExceeding::Finish);
+    let limits = Limits::new().model_calls(1).on_exceeding(OnExceeding::Finish);
     let agent = Agent::builder(model)
         .tool(Log::default().tool("look"))
-        .global(Budget::new(limits))
+        .global_callbacks(Budget::new(limits))
         .build()
         .unwrap();
 
@@ -71,8 +71,8 @@ async fn an_agent_whose_budget_is_used_up_can_still_conclude() {
 #[tokio::test(start_paused = true)]
 async fn a_concurrency_limit_of_one_admits_one_stream_at_a_time() {
     let probe = ProbeLayer::new();
-    let slow = ScriptedModel::always(Turn::from_text("some words").with_latency(ms(100)));
-    let agent = Agent::builder(slow.with_chunk_size(1))
+    let slow = ScriptedModel::always(Turn::from_text("some words").latency(ms(100)));
+    let agent = Agent::builder(slow.chunk_size(1))
         .model_layer(ConcurrencyLimitLayer::new(1))
         .model_layer(probe.clone())
         .build()

@@ -31,7 +31,7 @@ async fn a_guard_of_the_tree_stands_around_agents_behind_tools_and_those_handed_
     let agent = Agent::builder(model)
         .tool(worker.into_tool(""))
         .sub_agent(clerk)
-        .global(Redact::new([Detector::email()]).unwrap())
+        .global_callbacks(Redact::new([Detector::email()]).unwrap())
         .build()
         .unwrap();
 
@@ -78,10 +78,10 @@ async fn what_is_redacted_for_the_model_is_put_back_for_a_tool() {
         }),
         Turn::from_text("sent"),
     ]);
-    let redact = Redact::new([Detector::email()]).unwrap().with_input();
+    let redact = Redact::new([Detector::email()]).unwrap().redact_input();
     let agent = Agent::builder(model.clone())
         .tool(log.tool("send"))
-        .global(redact.restore_when(|call| call.name() == "send"))
+        .global_callbacks(redact.restore_when(|call| call.name() == "send"))
         .build()
         .unwrap();
 

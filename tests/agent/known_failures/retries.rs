@@ -19,7 +19,7 @@ async fn a_retry_on_a_stream_does_not_print_hello_hello_world() {
         [Turn::from_text("Hello world").failing_after(2, busy()), Turn::from_text("Hello world")]
     };
     for restart in [false, true] {
-        let agent = Agent::builder(ScriptedModel::new(turns()).with_chunk_size(3))
+        let agent = Agent::builder(ScriptedModel::new(turns()).chunk_size(3))
             .model_layer(CallRetryLayer::new().restart_streams(restart))
             .build()
             .unwrap();

@@ -60,10 +60,9 @@ async fn an_answer_that_a_check_refuses_is_never_streamed() {
 
 #[tokio::test]
 async fn a_redactor_waits_while_a_match_may_still_grow() {
-    let model =
-        ScriptedModel::new([Turn::from_text("Ask jo@example.com or me.")]).with_chunk_size(1);
+    let model = ScriptedModel::new([Turn::from_text("Ask jo@example.com or me.")]).chunk_size(1);
     let redact = Redact::new([Detector::email()]).unwrap();
-    let agent = Agent::builder(model).global(redact).build().unwrap();
+    let agent = Agent::builder(model).global_callbacks(redact).build().unwrap();
 
     let (events, response) = read(&agent).await;
 
@@ -103,7 +102,7 @@ async fn a_callback_can_stop_a_stream_in_the_middle_and_have_it_made_again() {
     let probe = ProbeLayer::new();
     let model =
         ScriptedModel::new([Turn::from_text("xx bad").hanging_after(6), Turn::from_text("good")]);
-    let agent = Agent::builder(probe.layer(model.with_chunk_size(1)))
+    let agent = Agent::builder(probe.layer(model.chunk_size(1)))
         .model_layer(CallRetryLayer::new().retry_if(|_| true).restart_streams(true))
         .on_model(before_model(|request| {
             request.map_deltas(|| Stops { at: "b", with: Error::new(ErrorKind::Other, "bad") });

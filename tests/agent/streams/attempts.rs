@@ -59,7 +59,7 @@ async fn a_retry_takes_back_what_was_seen_of_the_attempt_before() {
         Turn::from_text("Hello world").failing_after(1, busy()),
         Turn::from_text("Hello world"),
     ])
-    .with_chunk_size(6);
+    .chunk_size(6);
     let agent = Agent::builder(model).model_layer(RetryLayer::new(Again)).build().unwrap();
 
     let (seen, response) = seen(agent).await;
@@ -83,8 +83,8 @@ async fn a_retry_before_anything_was_seen_is_not_seen_either() {
 
 #[tokio::test]
 async fn a_fallback_after_half_an_answer_is_all_that_stays() {
-    let model = ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())])
-        .with_chunk_size(6);
+    let model =
+        ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())]).chunk_size(6);
     let fallback = on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("Sorry.")));
     let agent = Agent::builder(model).on_model(fallback).build().unwrap();
 

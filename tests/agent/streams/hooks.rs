@@ -181,8 +181,8 @@ async fn a_hook_that_a_callback_lacks_is_not_shown() {
         ScriptedModel::new([Turn::tool("look", json!({ "value": 1 })), Turn::from_text("said")]);
     let agent = Agent::builder(model)
         .tool(Tool::function("look", "Looks.", |n: u32| n))
-        .bundle(Object)
-        .bundle(Bundle::new().on_agent(Bare).on_model(Bare).on_tool(Bare))
+        .callbacks(Object)
+        .callbacks(Bundle::new().on_agent(Bare).on_model(Bare).on_tool(Bare))
         .on_model(Arc::new(Bare))
         .on_model(after_model(|_, _| ()).named("closure"))
         .build()

@@ -171,7 +171,7 @@ async fn a_gate_makes_the_model_wait_for_a_verdict() {
         let (tell, verdict) = oneshot::channel();
         let verdict = Arc::new(Mutex::new(Some(verdict)));
         let agent =
-            Agent::builder(ScriptedModel::new([Turn::from_text("long answer")]).with_chunk_size(4))
+            Agent::builder(ScriptedModel::new([Turn::from_text("long answer")]).chunk_size(4))
                 .on_model(before_model(move |request| {
                     let verdict = verdict.clone();
                     request.map_deltas(move || Gate(verdict.lock().unwrap().take()));

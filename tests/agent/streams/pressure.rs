@@ -102,7 +102,7 @@ async fn the_time_a_reader_takes_is_told_from_the_time_a_model_takes() {
         move |request: ModelRequest| {
             let waited = waited.clone();
             async move {
-                let wait = request.context().reader_wait();
+                let wait = request.context().consumer_wait();
                 let mut attempt = request.delta_sender().unwrap().open();
                 for _ in 0..40 {
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -137,7 +137,7 @@ async fn without_a_reader_nobody_waits_for_one() {
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(before_model(|request| {
             assert!(request.delta_sender().is_none());
-            assert_eq!(request.context().reader_wait().elapsed(), Duration::ZERO);
+            assert_eq!(request.context().consumer_wait().elapsed(), Duration::ZERO);
         }))
         .build()
         .unwrap();

@@ -51,7 +51,7 @@ fn script(turns: Vec<(Said, Option<usize>)>, name: &str) -> ScriptedModel {
             Some(after) => turn.failing_after(after, Error::new(ErrorKind::Overloaded, "busy")),
         }
     });
-    ScriptedModel::new(turns.chain([Turn::from_text("end")])).with_chunk_size(2)
+    ScriptedModel::new(turns.chain([Turn::from_text("end")])).chunk_size(2)
 }
 
 /// What stands around the model and the agent.

@@ -243,7 +243,7 @@ async fn callbacks_see_what_those_before_them_changed_and_the_next_turn_does_not
 #[tokio::test]
 async fn after_model_is_asked_once_about_a_streamed_answer_and_sees_all_of_it() {
     let log = Log::default();
-    let model = ScriptedModel::new([Turn::from_text("a long answer in pieces")]).with_chunk_size(3);
+    let model = ScriptedModel::new([Turn::from_text("a long answer in pieces")]).chunk_size(3);
     let agent = adk(&model)
         .on_model(after_model({
             let log = log.clone();

@@ -45,7 +45,8 @@ fn works_once() -> ScriptedModel {
 #[tokio::test]
 async fn the_hooks_of_a_run_come_in_the_order_of_its_calls() {
     let log = Log::default();
-    let agent = adk(&works_once()).global(notes(&log, "p")).tool(work(&log)).build().unwrap();
+    let agent =
+        adk(&works_once()).global_callbacks(notes(&log, "p")).tool(work(&log)).build().unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -69,8 +70,8 @@ async fn the_hooks_of_a_run_come_in_the_order_of_its_calls() {
 async fn plugins_registered_as_bundles_come_first_in_every_phase() {
     let log = Log::default();
     let agent = adk(&ScriptedModel::new([Turn::from_text("done")]))
-        .bundle(notes(&log, "p1"))
-        .bundle(notes(&log, "p2"))
+        .callbacks(notes(&log, "p1"))
+        .callbacks(notes(&log, "p2"))
         .on_model(Note { name: "own", log: log.clone() })
         .build()
         .unwrap();
@@ -86,9 +87,9 @@ async fn plugins_registered_as_bundles_come_first_in_every_phase() {
 async fn plugins_of_the_whole_tree_come_first_in_every_phase_of_every_call() {
     let log = Log::default();
     let agent = adk(&works_once())
-        .bundle(notes(&log, "own"))
-        .global(notes(&log, "p1"))
-        .global(notes(&log, "p2"))
+        .callbacks(notes(&log, "own"))
+        .global_callbacks(notes(&log, "p1"))
+        .global_callbacks(notes(&log, "p2"))
         .tool(work(&log))
         .build()
         .unwrap();
@@ -109,7 +110,7 @@ async fn the_agents_own_after_tool_sees_what_a_plugin_of_the_whole_tree_answers_
     let log = Log::default();
     let plugin = before_tool(|_| Action::Respond(ToolResponse::new("from the plugin")));
     let agent = adk(&works_once())
-        .global(Bundle::new().on_tool(plugin))
+        .global_callbacks(Bundle::new().on_tool(plugin))
         .on_tool(after_tool(|_, response| {
             let text = response.value().as_str().unwrap_or_default();
             Action::Respond(ToolResponse::new(format!("[{text}]")))
@@ -133,7 +134,7 @@ async fn a_plugin_of_the_whole_tree_recovers_a_failure_before_the_agents_own_cal
             own();
             Recovery::Fallback(model_says("from the agent's own"))
         }))
-        .global(Bundle::new().on_model(plugin))
+        .global_callbacks(Bundle::new().on_model(plugin))
         .build()
         .unwrap();
 
@@ -143,7 +144,7 @@ async fn a_plugin_of_the_whole_tree_recovers_a_failure_before_the_agents_own_cal
 
 /// How a plugin is given to an agent.
 const WAYS: [fn(tower_agent::AgentBuilder, Bundle) -> tower_agent::AgentBuilder; 2] =
-    [|agent, plugin| agent.global(plugin), |agent, plugin| agent.bundle(plugin)];
+    [|agent, plugin| agent.global_callbacks(plugin), |agent, plugin| agent.callbacks(plugin)];
 
 #[tokio::test]
 async fn a_plugins_answer_silences_later_plugins_and_the_agents_own_callbacks() {
@@ -239,8 +240,8 @@ async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_
         Turn::from_text("done"),
     ]);
     let agent = adk(&model)
-        .bundle(notes(&log, "bundle"))
-        .global(notes(&log, "global"))
+        .callbacks(notes(&log, "bundle"))
+        .global_callbacks(notes(&log, "global"))
         .tool(helper.into_tool("Helps."))
         .build()
         .unwrap();
@@ -299,7 +300,7 @@ async fn a_plugin_answers_for_a_whole_run_or_changes_what_the_user_said() {
             Ok(model_says(&format!("{}?", request.messages().last().unwrap().text())))
         }));
         let agent = adk(&model)
-            .global(Bundle::new().on_agent(before_agent(|request| {
+            .global_callbacks(Bundle::new().on_agent(before_agent(|request| {
                 let said = request.messages().last().map(Message::text).unwrap_or_default();
                 if said == "quit" {
                     return Action::Respond(agent_says("Goodbye."));
@@ -340,7 +341,7 @@ async fn a_plugin_keeps_the_last_turns_of_a_long_conversation() {
     ];
     for (turns, first) in [(1, "3"), (2, "2a"), (3, "1"), (9, "1")] {
         let model = ScriptedModel::new([Turn::from_text("three")]);
-        let agent = adk(&model).global(recent(turns)).build().unwrap();
+        let agent = adk(&model).global_callbacks(recent(turns)).build().unwrap();
 
         let request = AgentRequest::new("3").with_history(history.clone());
         let response = agent.run(request).await.unwrap();
@@ -359,7 +360,7 @@ async fn a_plugin_gives_every_agent_the_same_instructions_first() {
         Turn::from_text("done"),
     ]);
     let agent = adk(&model)
-        .global(Bundle::new().on_model(before_model(|request| {
+        .global_callbacks(Bundle::new().on_model(before_model(|request| {
             let own = request.instructions().unwrap_or_default();
             let all = format!("Never lie. {own}");
             request.set_instructions(Some(all.trim_end().into()));

@@ -69,7 +69,7 @@ async fn run(most: u32, calls: &[(&str, &str)]) -> Result<Vec<String>> {
     let calls = calls.iter().map(|(tool, how)| Turn::tool(*tool, json!(how)));
     let model = ScriptedModel::new(calls.chain([Turn::from_text("done")]));
     let agent = adk(&model)
-        .bundle(Reflect { most })
+        .callbacks(Reflect { most })
         .on_tool(on_tool_error(|_, error| Recovery::Fail(given_up(error))))
         .tools([fragile("print"), fragile("fax")])
         .build()

@@ -258,7 +258,13 @@ async fn a_plugin_of_a_team_stands_around_all_its_members_calls() {
     let works = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("a")]);
     let works = adk(&works).name("a").tool(Tool::function("work", "", |_: Value| "worked"));
 
-    sequential([works, member("b")]).global(plugin).build().unwrap().run("?").await.unwrap();
+    sequential([works, member("b")])
+        .global_callbacks(plugin)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap();
 
     let calls = ["agent sequence", "agent a", "model a", "tool a", "model a", "agent b", "model b"];
     assert_eq!(log.take(), calls);

@@ -118,7 +118,7 @@ async fn each_hook_fires_in_its_place_and_each_call_ends_once() {
         .tool(echo())
         .tool(Tool::function("fail", "", |_: Value| Err::<(), _>("disk full")))
         .tool_concurrency(1)
-        .bundle(Every(trace.clone()))
+        .callbacks(Every(trace.clone()))
         .build()
         .unwrap();
     agent.run("?").await.unwrap_err();
@@ -150,7 +150,7 @@ async fn each_hook_fires_in_its_place_and_each_call_ends_once() {
 async fn after_agent_and_the_end_of_an_agent_that_is_done_fire_too() {
     let trace = Trace::default();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]));
-    let agent = agent.bundle(Every(trace.clone())).build().unwrap();
+    let agent = agent.callbacks(Every(trace.clone())).build().unwrap();
     agent.run("?").await.unwrap();
     let expected = "before_agent before_model after_model model=done after_agent agent=done";
     assert_eq!(trace.take(), expected);
@@ -165,7 +165,7 @@ async fn hooks_left_out_change_nothing() {
     let run = async |idle: usize| {
         let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);
         let agent =
-            (0..idle).fold(Agent::builder(model.clone()).tool(echo()), |a, _| a.bundle(Idle));
+            (0..idle).fold(Agent::builder(model.clone()).tool(echo()), |a, _| a.callbacks(Idle));
         let response = agent.build().unwrap().run("?").await.unwrap();
         model.assert_done();
         serde_json::to_value(response.messages()).unwrap()
@@ -224,7 +224,7 @@ impl Hooks for Renamed {
 #[tokio::test]
 async fn an_object_is_named_in_explain_and_in_its_errors() {
     let model = ScriptedModel::new([Turn::from_text("bad")]);
-    let agent = Agent::builder(model).tool(echo()).bundle(Policy).build().unwrap();
+    let agent = Agent::builder(model).tool(echo()).callbacks(Policy).build().unwrap();
     let lines = agent.explain().to_string();
     let named: Vec<_> = lines.lines().filter(|line| line.trim() == "Policy").collect();
     assert_eq!(named.len(), 3, "once in each stack:\n{lines}");
@@ -232,7 +232,7 @@ async fn an_object_is_named_in_explain_and_in_its_errors() {
     let by = error.raised_by().unwrap();
     assert_eq!((error.kind(), &*by.callback, by.hook), (ErrorKind::Aborted, "Policy", "after"));
 
-    let agent = Agent::builder(ScriptedModel::new([])).bundle(Renamed).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new([])).callbacks(Renamed).build().unwrap();
     assert!(agent.explain().to_string().contains("doorman"));
     let error = agent.run("?").await.unwrap_err();
     assert_eq!(&*error.raised_by().unwrap().callback, "doorman");
@@ -241,7 +241,7 @@ async fn an_object_is_named_in_explain_and_in_its_errors() {
 #[tokio::test]
 async fn a_panic_in_an_object_is_named_and_the_model_is_told() {
     let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("oh")]);
-    let agent = Agent::builder(model).tool(echo()).bundle(Policy).build().unwrap();
+    let agent = Agent::builder(model).tool(echo()).callbacks(Policy).build().unwrap();
     let response = agent.run("?").await.unwrap();
     let told = response.new_messages().flat_map(Message::tool_results).next().unwrap().text();
     assert!(told.contains("panicked") && told.contains("at the disco"), "{told}");

@@ -60,7 +60,7 @@ fn agent(model: ScriptedModel, trace: &Trace) -> Agent {
         }))
         .on_tool(own)
         // Registered last, and outermost all the same.
-        .global(logs("tree", trace))
+        .global_callbacks(logs("tree", trace))
         .build()
         .unwrap()
 }
@@ -163,7 +163,7 @@ async fn a_bundle_stands_where_it_is_registered_among_the_agents_own() {
         .tool(echo())
         .on_model(Logger::new("a", &trace))
         .on_tool(Logger::new("x", &trace))
-        .bundle(logs("b", &trace).and(Bundle::new().on_model(Logger::new("c", &trace))))
+        .callbacks(logs("b", &trace).and(Bundle::new().on_model(Logger::new("c", &trace))))
         .on_model(Logger::new("d", &trace))
         .on_tool(Logger::new("y", &trace))
         .build()
@@ -178,9 +178,9 @@ async fn a_bundle_stands_where_it_is_registered_among_the_agents_own() {
 async fn a_layer_closes_the_band_that_a_bundle_is_part_of() {
     let trace = Trace::default();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
-        .bundle(Bundle::new().on_model(Logger::new("a", &trace)))
+        .callbacks(Bundle::new().on_model(Logger::new("a", &trace)))
         .model_layer(tower::layer::util::Identity::new())
-        .bundle(Bundle::new().on_model(Logger::new("b", &trace)))
+        .callbacks(Bundle::new().on_model(Logger::new("b", &trace)))
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
@@ -192,8 +192,8 @@ async fn global_bundles_stand_in_the_order_they_were_given_and_explain_names_the
     let trace = Trace::default();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(Logger::new("own", &trace))
-        .global(Bundle::new().on_model(Logger::new("first", &trace)))
-        .global(Bundle::new().on_model(Logger::new("second", &trace)))
+        .global_callbacks(Bundle::new().on_model(Logger::new("first", &trace)))
+        .global_callbacks(Bundle::new().on_model(Logger::new("second", &trace)))
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
@@ -211,7 +211,7 @@ async fn the_trees_callbacks_answer_before_anything_of_the_agents_own() {
     let agent =
         Agent::builder(script.clone())
             .on_model(Logger::new("own", &trace))
-            .global(Bundle::new().on_model(before_model(|_| {
+            .global_callbacks(Bundle::new().on_model(before_model(|_| {
                 Action::Respond(ModelResponse::from_text("from the tree"))
             })))
             .build()
@@ -232,7 +232,8 @@ async fn the_trees_on_error_sees_what_nobody_inside_recovered() {
             Recovery::Fallback(ModelResponse::from_text("from outside"))
         }))
     };
-    let agent = Agent::builder(ScriptedModel::new([down(), down()])).global(recover(&asked));
+    let agent =
+        Agent::builder(ScriptedModel::new([down(), down()])).global_callbacks(recover(&asked));
     let agent = agent.build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "from outside");
     // The run's own is inside, and comes first.
@@ -257,15 +258,15 @@ async fn a_runs_callbacks_bring_their_own_semantics() {
         build(builder.semantics(Semantics::adk_python()), twice()).build().unwrap()
     };
     let text = async |agent: Agent, request: AgentRequest| agent.run(request).await.unwrap().text();
-    assert_eq!(text(agent(|b, all| b.bundle(all)), "?".into()).await, "first");
-    assert_eq!(text(agent(|b, all| b.global(all)), "?".into()).await, "first");
+    assert_eq!(text(agent(|b, all| b.callbacks(all)), "?".into()).await, "first");
+    assert_eq!(text(agent(|b, all| b.global_callbacks(all)), "?".into()).await, "first");
 
     let given = |bundle: Bundle| AgentRequest::new("?").with_callbacks(bundle);
     assert_eq!(text(agent(|b, _| b), given(twice())).await, "first");
     let composed = twice().with_semantics(Semantics::default().band);
     assert_eq!(text(agent(|b, _| b), given(composed.clone())).await, "second");
     let globally = |b: tower_agent::AgentBuilder, all: Bundle| {
-        b.global(all.with_semantics(Semantics::default().band))
+        b.global_callbacks(all.with_semantics(Semantics::default().band))
     };
     assert_eq!(text(agent(globally), "?".into()).await, "second");
     // Also after callbacks for another call.

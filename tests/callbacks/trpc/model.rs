@@ -241,7 +241,7 @@ async fn the_error_half_sees_failures_that_came_without_any_response() {
 
 #[tokio::test]
 async fn a_streamed_answer_is_seen_once_and_whole() {
-    let model = ScriptedModel::new([Turn::from_text("a rather long answer")]).with_chunk_size(3);
+    let model = ScriptedModel::new([Turn::from_text("a rather long answer")]).chunk_size(3);
     let seen = Log::default();
     let agent = agent(model)
         .on_model(after_model({

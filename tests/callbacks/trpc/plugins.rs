@@ -43,9 +43,9 @@ fn of(trace: &str, call: &str) -> String {
 async fn plugins_given_first_to_an_agent_act_first_in_every_hook_as_one_chain() {
     let trace = Trace::default();
     let agent = agent(acts_once())
-        .bundle(bundle("first", &trace))
-        .bundle(bundle("second", &trace))
-        .bundle(bundle("own", &trace))
+        .callbacks(bundle("first", &trace))
+        .callbacks(bundle("second", &trace))
+        .callbacks(bundle("own", &trace))
         .tool(act())
         .build()
         .unwrap();
@@ -63,9 +63,9 @@ async fn plugins_given_first_to_an_agent_act_first_in_every_hook_as_one_chain() 
 async fn global_plugins_come_first_in_every_phase_and_stand_around_agents_alone() {
     let trace = Trace::default();
     let agent = agent(acts_once())
-        .global(bundle("g1", &trace))
-        .global(bundle("g2", &trace))
-        .bundle(bundle("own", &trace))
+        .global_callbacks(bundle("g1", &trace))
+        .global_callbacks(bundle("g2", &trace))
+        .callbacks(bundle("own", &trace))
         .tool(act())
         .build()
         .unwrap();
@@ -89,7 +89,8 @@ async fn global_plugins_reach_the_agents_below() {
         let run = inner.run(AgentRequest::new("?").with_context(request.context().clone()));
         async move { run.await.map(|response| response.text()) }
     });
-    let outer = agent(acts_once()).tool(delegate).global(bundle("g", &trace)).build().unwrap();
+    let outer =
+        agent(acts_once()).tool(delegate).global_callbacks(bundle("g", &trace)).build().unwrap();
 
     outer.run("?").await.unwrap();
 
@@ -109,8 +110,11 @@ async fn a_plugin_that_answers_before_the_call_keeps_the_agents_own_callbacks_ou
         .on_model(after_model(|_, response| {
             Action::Respond(ModelResponse::from_text(format!("{}!", response.message().text())))
         }));
-    let agent =
-        agent(model.clone()).global(pong).on_model(Mark("own", trace.clone())).build().unwrap();
+    let agent = agent(model.clone())
+        .global_callbacks(pong)
+        .on_model(Mark("own", trace.clone()))
+        .build()
+        .unwrap();
 
     assert_eq!(agent.run("?").await.unwrap().text(), "pong!");
     model.assert_done();
@@ -123,7 +127,7 @@ async fn an_error_of_a_plugin_keeps_the_agents_own_callbacks_and_the_call_out() 
     let no = before_tool(|_| Err::<(), _>(Error::from("no"))).named("policy");
     let agent = agent(acts_once())
         .tool(act())
-        .global(Bundle::new().on_tool(no))
+        .global_callbacks(Bundle::new().on_tool(no))
         .on_tool(Mark("own", trace.clone()))
         .build()
         .unwrap();
@@ -139,8 +143,8 @@ async fn a_plugin_that_only_looks_keeps_no_other_from_looking() {
     let trace = Trace::default();
     let agent = agent(acts_once())
         .tool(act())
-        .global(Bundle::new().on_tool(before_tool(|_| ())))
-        .bundle(Bundle::new().on_tool(after_tool(|_, _| ())))
+        .global_callbacks(Bundle::new().on_tool(before_tool(|_| ())))
+        .callbacks(Bundle::new().on_tool(after_tool(|_, _| ())))
         .on_tool(Mark("own", trace.clone()))
         .build()
         .unwrap();
@@ -161,7 +165,7 @@ async fn what_a_plugin_replaces_the_agents_own_callbacks_are_not_asked_about() {
     };
     let agent = agent(acts_once())
         .tool(act())
-        .global(Bundle::new().on_tool(adds("plugin")))
+        .global_callbacks(Bundle::new().on_tool(adds("plugin")))
         .on_tool(adds("own"))
         .build()
         .unwrap();
@@ -185,7 +189,7 @@ async fn what_a_plugin_leaves_in_the_request_the_agents_own_callbacks_find() {
     let opens = Bundle::new()
         .on_model(before_model(|request| drop(request.extensions_mut().insert(Span(1)))));
     let agent = agent(ScriptedModel::new([Turn::from_text("ok")]))
-        .global(opens)
+        .global_callbacks(opens)
         .on_model(before_model(move |request| finds(request)))
         .on_model(after_model(move |request, _| also(request)))
         .build()
@@ -230,7 +234,7 @@ impl Hooks for Quota {
 async fn one_object_is_a_plugin_with_hooks_for_every_call() {
     let build = |model: ScriptedModel| -> Agent {
         let quota = Quota { tool_calls: 0.into() };
-        agent(model).tool(super::failing_act()).global(quota).build().unwrap()
+        agent(model).tool(super::failing_act()).global_callbacks(quota).build().unwrap()
     };
     assert_eq!(build(ScriptedModel::new([])).run("/quota").await.unwrap().text(), "one tool call");
 
@@ -254,8 +258,8 @@ async fn callbacks_of_a_run_follow_the_agents_options() {
     for (continue_on_response, expected) in [(false, "said 1"), (true, "said 2")] {
         let model = || ScriptedModel::new([Turn::from_text("said")]);
         let semantics = with_options(false, continue_on_response);
-        let own = Agent::builder(model()).semantics(semantics).bundle(callbacks());
-        let global = Agent::builder(model()).semantics(semantics).global(callbacks());
+        let own = Agent::builder(model()).semantics(semantics).callbacks(callbacks());
+        let global = Agent::builder(model()).semantics(semantics).global_callbacks(callbacks());
         let of_run = Agent::builder(model()).semantics(semantics);
 
         let run = AgentRequest::new("?").with_callbacks(callbacks());

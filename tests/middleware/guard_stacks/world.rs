@@ -108,14 +108,13 @@ macro_rules! on_call {
     ($builder:expr, $world:expr, $around:expr, $outside:expr, $call:ty, $on:ident, $layer:ident) => {
         match $around {
             Around::Budget { calls, tokens, finish } => {
-                let mut limits =
-                    Limits::new().with_reservation(TOKENS).on_exceeding(match finish {
-                        true => OnExceeding::Finish,
-                        false => OnExceeding::Fail,
-                    });
-                limits = limits.with_model_calls(calls).with_tool_calls(calls);
+                let mut limits = Limits::new().reservation(TOKENS).on_exceeding(match finish {
+                    true => OnExceeding::Finish,
+                    false => OnExceeding::Fail,
+                });
+                limits = limits.model_calls(calls).tool_calls(calls);
                 if let Some(tokens) = tokens {
-                    limits = limits.with_tokens(tokens);
+                    limits = limits.tokens(tokens);
                 }
                 let (account, inside) = (Account::new(limits), ProbeLayer::new());
                 let builder = $builder.$on(Budget::of(account.clone())).$layer(inside.clone());
@@ -131,10 +130,8 @@ macro_rules! on_call {
 
 impl World {
     pub(crate) fn build(case: &Case) -> (Agent, Self) {
-        let mut world = Self {
-            probe: ProbeLayer::new().with_pending_polls(case.pending_polls),
-            ..Self::default()
-        };
+        let mut world =
+            Self { probe: ProbeLayer::new().pending_polls(case.pending_polls), ..Self::default() };
         let mut builder = Agent::builder(world.probe.layer(model(case)))
             .tool(tool("do", &world.ran).effect(Effect::Pure))
             .tool(tool("pay", &world.ran));
@@ -180,7 +177,7 @@ impl World {
                     }))
                 }
                 Around::TimeoutBetweenDeltas => builder.model_layer(
-                    CallTimeoutLayer::new(secs(60)).with_first_delta(secs(4)).with_idle(secs(4)),
+                    CallTimeoutLayer::new(secs(60)).first_delta(secs(4)).idle(secs(4)),
                 ),
                 Around::GuardrailBefore(check) => {
                     builder.model_layer(on_trip(Guardrail::before(move |_| checking(check)), check))
@@ -304,7 +301,7 @@ fn model(case: &Case) -> ScriptedModel {
     let turns = case.turns.iter().enumerate().map(|(index, turn)| scripted(index, turn));
     let usage = Usage::new(TOKENS / 2, TOKENS / 2);
     let end = Turn::from_text("main: the end").with_usage(usage);
-    ScriptedModel::new(turns.chain([end])).with_chunk_size(case.chunk)
+    ScriptedModel::new(turns.chain([end])).chunk_size(case.chunk)
 }
 
 fn scripted(index: usize, turn: &case::Turn) -> Turn {
@@ -321,7 +318,7 @@ fn scripted(index: usize, turn: &case::Turn) -> Turn {
     let broken = |kind| Error::new(kind, format!("the model of {OF_MODEL} broke off"));
     match turn.ends {
         Ends::Well => turn_,
-        Ends::Late => turn_.with_latency(secs(3)),
+        Ends::Late => turn_.latency(secs(3)),
         Ends::Fails { after } => turn_.failing_after(after, broken(ErrorKind::Overloaded)),
         Ends::FailsForGood { after } => turn_.failing_after(after, broken(ErrorKind::Auth)),
         Ends::Hangs { after } => turn_.hanging_after(after),

@@ -52,7 +52,7 @@ async fn a_call_beyond_the_limit_is_not_made() {
     let agent = Agent::builder(model.clone())
         .name("looker")
         .tool(log.tool("look"))
-        .global(Budget::new(Limits::new().with_model_calls(3)))
+        .global_callbacks(Budget::new(Limits::new().model_calls(3)))
         .build()
         .unwrap();
 
@@ -69,18 +69,19 @@ async fn a_call_beyond_the_limit_is_not_made() {
 async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
     let price = |_: &str, usage: Usage| usage.total() as f64 / 100.0;
     let cases = [
-        (Limits::new().with_tokens(1000), "1000 tokens", "4096 tokens"),
-        (Limits::new().with_cost(0.5, price), "a cost of 0.5", "a cost of 40.96"),
+        (Limits::new().tokens(1000), "1000 tokens", "4096 tokens"),
+        (Limits::new().cost(0.5, price), "a cost of 0.5", "a cost of 40.96"),
     ];
     for (limits, limit, wanted) in cases {
         let model = ScriptedModel::always(Turn::from_text("hi"));
-        let agent = Agent::builder(model.clone()).global(Budget::new(limits)).build().unwrap();
+        let agent =
+            Agent::builder(model.clone()).global_callbacks(Budget::new(limits)).build().unwrap();
         let error = agent.run("?").await.unwrap_err();
         let message =
             format!("this call would exceed the limit: {limit}; it would reserve {wanted}");
         assert!(error.message().starts_with(&message), "{error}");
         assert!(error.message().contains("`max_tokens`"), "{error}");
-        assert!(error.message().contains("`Limits::with_reservation`"), "{error}");
+        assert!(error.message().contains("`Limits::reservation`"), "{error}");
         assert_eq!(error.downcast_ref::<Exceeded>().unwrap().wanted.to_string(), wanted);
         assert_eq!(model.requests().len(), 0);
     }
@@ -89,7 +90,7 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
     let turn = Turn::tool("look", json!(1)).with_usage(Usage::new(20, 10));
     let agent = Agent::builder(ScriptedModel::always(turn))
         .tool(Log::default().tool("look"))
-        .global(Budget::new(Limits::new().with_tokens(10).with_reservation(10)))
+        .global_callbacks(Budget::new(Limits::new().tokens(10).reservation(10)))
         .build()
         .unwrap();
     let error = agent.run("?").await.unwrap_err();
@@ -98,7 +99,7 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_side_by_side_never_spend_more_than_there_is() {
-    let account = Account::new(Limits::new().with_tokens(1000).with_model_calls(15));
+    let account = Account::new(Limits::new().tokens(1000).model_calls(15));
     let inside = Arc::new(AtomicU64::new(0));
     let model = {
         let (inside, account) = (inside.clone(), account.clone());
@@ -129,7 +130,7 @@ async fn calls_side_by_side_never_spend_more_than_there_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_do_not_race_past_the_limit() {
-    let account = Account::new(Limits::new().with_model_calls(40));
+    let account = Account::new(Limits::new().model_calls(40));
     let model = BoxModel::new(tower::service_fn(|_: ModelRequest| async {
         tokio::task::yield_now().await;
         Ok::<_, BoxError>(ModelResponse::from_text("hi").with_usage(Usage::new(1, 1)))
@@ -156,10 +157,10 @@ async fn each_run_has_all_of_a_new_budget_and_an_account_is_used_up_once() {
     let run = async |budget: Budget| {
         let turns = [busy(1), vec![Turn::from_text("done")]].concat();
         let model = ScriptedModel::new([turns.clone(), turns].concat());
-        let agent = Agent::builder(model).tool(log.tool("look")).bundle(budget).build().unwrap();
+        let agent = Agent::builder(model).tool(log.tool("look")).callbacks(budget).build().unwrap();
         [agent.run("?").await, agent.run("?").await]
     };
-    let limits = || Limits::new().with_model_calls(2);
+    let limits = || Limits::new().model_calls(2);
 
     let [first, second] = run(Budget::new(limits())).await;
     assert!(first.is_ok() && second.is_ok());
@@ -185,12 +186,12 @@ async fn a_tree_of_agents_shares_what_its_root_was_given() {
             Turn::from_text("done"),
         ]);
         let pair = Agent::parallel("pair").agents([worker("a", 2), worker("b", 1)]);
-        let budget = Budget::new(Limits::new().with_model_calls(limit).with_tool_calls(limit));
+        let budget = Budget::new(Limits::new().model_calls(limit).tool_calls(limit));
         let account = Arc::new(Mutex::new(None));
         let found = account.clone();
         let agent = Agent::builder(model)
             .tool(pair.build().unwrap().into_tool(""))
-            .global(budget.clone())
+            .global_callbacks(budget.clone())
             .on_agent(after_agent(move |request, _| {
                 *found.lock().unwrap() = Some(budget.account(request.context())?);
                 Ok(())
@@ -230,14 +231,14 @@ async fn outside_a_retry_it_counts_the_call_and_inside_every_attempt() {
     inside.run("?").await.unwrap();
     assert_eq!(account.used().model_calls, 3);
 
-    let one = Budget::new(Limits::new().with_model_calls(1));
+    let one = Budget::new(Limits::new().model_calls(1));
     let inside = Agent::builder(turns()).model_layer(retry()).on_model(one).build().unwrap();
     assert_eq!(exceeded(&inside.run("?").await.unwrap_err()), Limit::ModelCalls(1));
 }
 
 #[tokio::test]
 async fn two_budgets_around_one_call_keep_books_of_their_own() {
-    let [mine, ours] = [(); 2].map(|()| Account::new(Limits::new().with_tokens(10_000)));
+    let [mine, ours] = [(); 2].map(|()| Account::new(Limits::new().tokens(10_000)));
     let model = ScriptedModel::new([
         Turn::from_text("hi").with_usage(Usage::new(3, 4)),
         Turn::from_text(""),
@@ -245,7 +246,7 @@ async fn two_budgets_around_one_call_keep_books_of_their_own() {
     let agent = Agent::builder(model)
         .on_model(Budget::of(mine.clone()))
         .on_model(Budget::of(ours.clone()))
-        .global(Budget::of(ours.clone()))
+        .global_callbacks(Budget::of(ours.clone()))
         .build()
         .unwrap();
 
@@ -259,13 +260,13 @@ async fn two_budgets_around_one_call_keep_books_of_their_own() {
 #[tokio::test(start_paused = true)]
 async fn no_call_begins_when_the_time_is_up() {
     let log = Log::default();
-    let slow = |turn: Turn| turn.with_latency(Duration::from_secs(4));
+    let slow = |turn: Turn| turn.latency(Duration::from_secs(4));
     let model = ScriptedModel::new(busy(3).into_iter().map(slow));
-    let limits = Limits::new().with_time(Duration::from_secs(10));
+    let limits = Limits::new().time(Duration::from_secs(10));
     let account = Account::new(limits);
     let agent = Agent::builder(model.clone())
         .tool(log.tool("look"))
-        .bundle(Budget::of(account.clone()))
+        .callbacks(Budget::of(account.clone()))
         .build()
         .unwrap();
 
@@ -284,19 +285,18 @@ async fn no_call_begins_when_the_time_is_up() {
 async fn a_share_that_is_used_is_warned_of_once() {
     let log = Log::default();
     let warned = Log::default();
-    let limits = Limits::new()
-        .with_model_calls(10)
-        .with_tool_calls(4)
-        .with_tokens(1000)
-        .with_reservation(500)
-        .with_warning(0.5, {
+    let limits =
+        Limits::new().model_calls(10).tool_calls(4).tokens(1000).reservation(500).warn_at(0.5, {
             let warned = warned.clone();
             move |limit, share| warned.note(format!("{share} of {limit}"))
         });
     let turns = busy(4).into_iter().chain([Turn::from_text("done")]);
     let model = ScriptedModel::new(turns.map(|turn| turn.with_usage(Usage::new(50, 50))));
-    let agent =
-        Agent::builder(model).tool(log.tool("look")).bundle(Budget::new(limits)).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(log.tool("look"))
+        .callbacks(Budget::new(limits))
+        .build()
+        .unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -308,7 +308,7 @@ async fn a_share_that_is_used_is_warned_of_once() {
 #[tokio::test]
 async fn a_budget_outside_an_agent_is_for_the_context_of_its_calls() {
     let model = BoxModel::new(ScriptedModel::always(Turn::from_text("hi")));
-    let budget = Budget::new(Limits::new().with_model_calls(1));
+    let budget = Budget::new(Limits::new().model_calls(1));
     let model = BoxModel::new(Callbacks::new().with(budget.clone()).layer(model));
     let request = ModelRequest::default();
 
@@ -323,13 +323,13 @@ async fn a_budget_outside_an_agent_is_for_the_context_of_its_calls() {
 #[tokio::test(start_paused = true)]
 async fn clones_of_a_budget_around_each_model_count_every_attempt() {
     for (limit, answers) in [(3, true), (2, false)] {
-        let budget = Budget::new(Limits::new().with_model_calls(limit));
+        let budget = Budget::new(Limits::new().model_calls(limit));
         let down = || Turn::error(Error::new(ErrorKind::Overloaded, "down"));
         let large = ScriptedModel::new([down(), down()]);
         let small = ScriptedModel::new([Turn::from_text("hi")]);
         let counted = |model: &ScriptedModel| {
             let counted = Callbacks::new().with(budget.clone()).layer(model.clone());
-            BoxModel::new(CallRetryLayer::new().with_attempts(2).layer(counted))
+            BoxModel::new(CallRetryLayer::new().max_attempts(2).layer(counted))
         };
         let models = Fallback::new(counted(&large)).or(counted(&small));
 

@@ -200,7 +200,7 @@ async fn an_abort_that_a_layer_made_another_error_of_is_the_end() {
 }
 
 fn half() -> ScriptedModel {
-    ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())]).with_chunk_size(6)
+    ScriptedModel::new([Turn::from_text("Hello world").failing_after(1, busy())]).chunk_size(6)
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn all_models_count_as_the_agents() {
 async fn each_model_has_its_own_retry_and_timeout_around_it() {
     let first = ScriptedModel::new([Turn::error(busy()), Turn::pending()]);
     let guarded = ServiceBuilder::new()
-        .layer(CallRetryLayer::new().with_attempts(2))
+        .layer(CallRetryLayer::new().max_attempts(2))
         .layer(CallTimeoutLayer::new(Duration::from_secs(1)))
         .service(first.clone());
     let model = Fallback::new(guarded).or(saying("second"));
@@ -265,7 +265,7 @@ async fn each_model_has_its_own_retry_and_timeout_around_it() {
 
 #[tokio::test]
 async fn it_is_ready_when_the_first_is_and_waits_for_the_others() {
-    let (first, second) = (ProbeLayer::new(), ProbeLayer::new().with_pending_polls(2));
+    let (first, second) = (ProbeLayer::new(), ProbeLayer::new().pending_polls(2));
     first.hold();
     let mut model = Fallback::new(first.layer(failing(busy()))).or(second.layer(saying("second")));
     let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(model.poll_ready(cx).is_ready()));

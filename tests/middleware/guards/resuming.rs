@@ -31,7 +31,7 @@ fn worker(name: &str, log: &Log, model: &ScriptedModel) -> Agent {
     Agent::builder(model.clone())
         .name(name)
         .tools([log.tool("look"), log.tool("wipe")])
-        .bundle(approval())
+        .callbacks(approval())
         .build()
         .unwrap()
 }
@@ -165,7 +165,7 @@ async fn an_interrupt_that_a_layer_answers_is_still_waited_for() {
         .tool_layer(wrap_tool(|request: ToolRequest, mut next| async move {
             Ok(next.run(request).await.unwrap_or_else(|_| ToolResponse::new("made up")))
         }))
-        .bundle(approval())
+        .callbacks(approval())
         .build()
         .unwrap();
 

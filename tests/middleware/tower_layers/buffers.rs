@@ -148,7 +148,7 @@ where
 #[tokio::test(start_paused = true)]
 async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
     for streamed in WAYS {
-        let late = || Turn::from_text("the second").with_latency(secs(1));
+        let late = || Turn::from_text("the second").latency(secs(1));
         let first_hangs = || [Turn::from_text("the first").hanging_after(3), late()];
         for (place, agent) in around_each!(
             first_hangs(),
@@ -162,7 +162,7 @@ async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
             let took = start.elapsed();
             assert!(took >= secs(1) && took <= Duration::from_millis(1200), "{place}: {took:?}");
         }
-        let second_hangs = || [Turn::from_text("the first").with_latency(secs(1)), Turn::pending()];
+        let second_hangs = || [Turn::from_text("the first").latency(secs(1)), Turn::pending()];
         for (place, agent) in around_each!(
             second_hangs(),
             ServiceBuilder::new()
@@ -203,7 +203,7 @@ async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
 #[tokio::test]
 async fn spawn_ready_in_a_buffer_gets_its_service_ready_in_the_background() {
     for streamed in WAYS {
-        let probe = ProbeLayer::new().with_pending_polls(3);
+        let probe = ProbeLayer::new().pending_polls(3);
         let turns = || [Turn::from_text("one"), Turn::from_text("two")];
         for (place, agent) in around_each!(
             turns(),

@@ -19,7 +19,7 @@ async fn an_optional_layer_fits_once_its_error_is_ours() {
         for limit in [None, Some(secs(1))] {
             let ours = MapErrLayer::new(Error::from);
             for (place, agent) in around_each!(
-                [Turn::from_text("half of it").with_latency(secs(5))],
+                [Turn::from_text("half of it").latency(secs(5))],
                 option_layer(limit.map(|limit| {
                     ServiceBuilder::new()
                         .layer(ours.clone())

@@ -13,7 +13,7 @@ use tower_agent::{ErrorKind, RunStream};
 use crate::tower_layers::{WAYS, around_each, check, read, reads_words, run, secs};
 
 fn answers(count: usize) -> Vec<Turn> {
-    vec![Turn::from_text("a long answer, many words").with_latency(secs(1)); count]
+    vec![Turn::from_text("a long answer, many words").latency(secs(1)); count]
 }
 
 #[tokio::test(start_paused = true)]

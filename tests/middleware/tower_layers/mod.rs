@@ -95,7 +95,7 @@ fn busy() -> Error {
 }
 
 fn plain(model: ScriptedModel) -> AgentBuilder {
-    Agent::builder(model.with_chunk_size(1))
+    Agent::builder(model.chunk_size(1))
 }
 
 /// A tool that streams: an agent behind it.

@@ -25,7 +25,7 @@ use crate::tower_layers::retries::Again;
 use crate::tower_layers::{WAYS, busy, of_model, of_two, run, secs};
 
 fn says(text: &str) -> ScriptedModel {
-    ScriptedModel::always(Turn::from_text(text).with_latency(secs(1)))
+    ScriptedModel::always(Turn::from_text(text).latency(secs(1)))
 }
 
 /// Takes turns.
@@ -67,8 +67,7 @@ fn balanced<R: Request>(services: [BoxCallService<R>; 2]) -> BoxCallService<R> {
 #[tokio::test(start_paused = true)]
 async fn balance_in_a_buffer_gives_each_call_to_the_less_busy() {
     for streamed in WAYS {
-        let limited =
-            |text: &str| ScriptedModel::always(Turn::from_text(text).with_latency(secs(1)));
+        let limited = |text: &str| ScriptedModel::always(Turn::from_text(text).latency(secs(1)));
         for (place, agent) in of_two!([limited("one"), limited("two")], balanced) {
             for _ in 0..5 {
                 let start = Instant::now();

@@ -27,7 +27,7 @@ async fn a_timeout_bounds_the_whole_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_lets_an_answer_in_time_pass() {
     for streamed in WAYS {
-        let quick = || [Turn::from_text("all of it").with_latency(secs(1))];
+        let quick = || [Turn::from_text("all of it").latency(secs(1))];
         for (place, agent) in around_each!(quick(), TimeoutLayer::new(secs(2))) {
             assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
         }

@@ -248,7 +248,7 @@ async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
     let outer = ScriptedModel::new([ask(), Turn::from_text("done")]);
     let agent = Agent::builder(outer)
         .tool(inner.into_tool("Pays."))
-        .global(Approval::of_tools(["pay", "clerk"]))
+        .global_callbacks(Approval::of_tools(["pay", "clerk"]))
         .build()
         .unwrap();
     let mut response = agent.run("?").await.unwrap();

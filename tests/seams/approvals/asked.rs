@@ -99,8 +99,8 @@ async fn a_guard_of_any_form_anywhere_keeps_a_tool_from_running_whatever_is_deci
                 let both = skips().and(guard.clone());
                 let mut request = AgentRequest::new("?");
                 let builder = match place {
-                    "own" => builder.bundle(both),
-                    "global" => builder.global(both),
+                    "own" => builder.callbacks(both),
+                    "global" => builder.global_callbacks(both),
                     _ => {
                         request = request.with_callbacks(both);
                         builder

@@ -44,11 +44,11 @@ fn a_guard_or_a_limit_that_names_a_tool_that_is_not_there_is_not_built() {
     let typo = |by: &str| (by.to_owned(), "typo".to_owned(), "pay".to_owned());
     let own = agent("a").tool(pay()).on_tool(Approval::of_tools(["pay", "typo"]));
     assert_eq!(unknown(own.build()), typo("Approval"));
-    let global = agent("a").tool(pay()).global(Approval::of_tools(["typo"]));
+    let global = agent("a").tool(pay()).global_callbacks(Approval::of_tools(["typo"]));
     assert_eq!(unknown(global.build()), typo("Approval"));
-    let hooks = agent("a").tool(pay()).bundle(Arc::new(Named("typo")));
+    let hooks = agent("a").tool(pay()).callbacks(Arc::new(Named("typo")));
     assert_eq!(unknown(hooks.build()), typo("Named"));
-    let limit = timeout().with_limit_of("pay", Duration::MAX).with_limit_of("typo", Duration::MAX);
+    let limit = timeout().tool_limit("pay", Duration::MAX).tool_limit("typo", Duration::MAX);
     let layer = agent("a").tool(pay()).tool_layer(limit.clone());
     assert_eq!(unknown(layer.build()), typo("CallTimeoutLayer"));
     let stacked = ServiceBuilder::new().layer(limit).layer(timeout()).into_inner();
@@ -56,24 +56,24 @@ fn a_guard_or_a_limit_that_names_a_tool_that_is_not_there_is_not_built() {
         unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
         typo("CallTimeoutLayer")
     );
-    let fits = timeout().with_limit_of("pay", Duration::MAX);
+    let fits = timeout().tool_limit("pay", Duration::MAX);
     let fits = agent("a").tool(pay()).tool_layer(fits).on_tool(Approval::of_tools(["pay"]));
-    fits.bundle(Named("pay")).global(Named("pay")).build().unwrap();
+    fits.callbacks(Named("pay")).global_callbacks(Named("pay")).build().unwrap();
 }
 
 #[test]
 fn a_guard_around_a_tree_may_name_the_tools_of_all_that_work_in_it() {
     let member = || agent("member").tool(pay()).build().unwrap();
     let guard = || Approval::of_tools(["pay"]);
-    agent("boss").tool(member().into_tool("Pays.")).global(guard()).build().unwrap();
-    agent("boss").sub_agent(member()).global(guard()).build().unwrap();
+    agent("boss").tool(member().into_tool("Pays.")).global_callbacks(guard()).build().unwrap();
+    agent("boss").sub_agent(member()).global_callbacks(guard()).build().unwrap();
     let team = || Agent::sequential("team").agent(member());
-    team().global(guard()).build().unwrap();
-    agent("boss").sub_agent(team().build().unwrap()).global(guard()).build().unwrap();
+    team().global_callbacks(guard()).build().unwrap();
+    agent("boss").sub_agent(team().build().unwrap()).global_callbacks(guard()).build().unwrap();
 
     let own = agent("boss").sub_agent(member()).on_tool(guard());
     assert_eq!(unknown(own.build()).2, "transfer_to_agent", "its own calls alone");
-    assert_eq!(unknown(team().global(Approval::of_tools(["typo"])).build()).2, "pay");
+    assert_eq!(unknown(team().global_callbacks(Approval::of_tools(["typo"])).build()).2, "pay");
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ fn look() -> Tool {
 
 /// Turns that take so long, and ask for a tool.
 fn slow(turns: usize, seconds: u64) -> Vec<Turn> {
-    let turn = || Turn::tool("look", json!({})).with_latency(SECONDS(seconds));
+    let turn = || Turn::tool("look", json!({})).latency(SECONDS(seconds));
     (0..turns).map(|_| turn()).collect()
 }
 
@@ -41,7 +41,7 @@ fn exceeded(error: &Error) -> Limit {
 
 #[tokio::test]
 async fn a_call_made_again_with_its_befores_gives_the_first_reservation_back() {
-    let account = Account::new(Limits::new().with_tokens(5000).with_reservation(4000));
+    let account = Account::new(Limits::new().tokens(5000).reservation(4000));
     let tries = Arc::new(AtomicU32::new(0));
     let model = service_fn(move |_: ModelRequest| {
         let first = tries.fetch_add(1, Ordering::Relaxed) == 0;
@@ -67,7 +67,7 @@ async fn a_time_limit_given_to_the_model_alone_is_enforced() {
     let model = ScriptedModel::new(slow(2, 6));
     let agent = Agent::builder(model.clone())
         .tool(look())
-        .on_model(Budget::new(Limits::new().with_time(SECONDS(10))))
+        .on_model(Budget::new(Limits::new().time(SECONDS(10))))
         .build()
         .unwrap();
 
@@ -82,7 +82,7 @@ async fn a_budget_refuses_exactly_at_the_end_of_its_time() {
     let model = ScriptedModel::new(slow(2, 5));
     let agent = Agent::builder(model.clone())
         .tool(look())
-        .on_model(Budget::new(Limits::new().with_time(SECONDS(10))))
+        .on_model(Budget::new(Limits::new().time(SECONDS(10))))
         .build()
         .unwrap();
     let begun = Instant::now();
@@ -97,7 +97,7 @@ async fn a_budget_refuses_exactly_at_the_end_of_its_time() {
 #[tokio::test(start_paused = true)]
 async fn the_time_before_the_first_model_call_counts() {
     let agent = Agent::builder(ScriptedModel::new([]))
-        .global(Budget::new(Limits::new().with_time(SECONDS(10))))
+        .global_callbacks(Budget::new(Limits::new().time(SECONDS(10))))
         .on_agent(before_agent(|_| advance(SECONDS(10))))
         .build()
         .unwrap();
@@ -115,7 +115,7 @@ fn a_warning_may_look_at_the_account() {
         let known = Arc::new(OnceLock::<Account>::new());
         let looks = known.clone();
         let (say, said) = mpsc::channel();
-        let limits = Limits::new().with_model_calls(2).with_warning(0.5, move |limit, share| {
+        let limits = Limits::new().model_calls(2).warn_at(0.5, move |limit, share| {
             let used = looks.get().map(|account| account.used().model_calls);
             say.send((limit, share, used)).unwrap();
         });
@@ -136,7 +136,7 @@ fn a_warning_may_look_at_the_account() {
 
 #[tokio::test]
 async fn without_a_price_nothing_costs_anything() {
-    let account = Account::new(Limits::new().with_tokens(10_000));
+    let account = Account::new(Limits::new().tokens(10_000));
     let turn = Turn::from_text("done").with_usage(Usage::new(20, 10));
     let agent = Agent::builder(ScriptedModel::new([turn]))
         .on_model(Budget::of(account.clone()))
@@ -168,7 +168,7 @@ async fn a_retry_waits_half_a_second_at_first_and_never_more_than_thirty() {
     let failing = (0..9).map(|_| Turn::error(busy()));
     let model = ScriptedModel::new(failing.chain([Turn::from_text("done")]));
     let generous = tower::retry::budget::TpsBudget::new(SECONDS(10), 100, 1.0);
-    let retry = CallRetryLayer::new().with_attempts(10).with_rng(Part(1.0)).with_budget(generous);
+    let retry = CallRetryLayer::new().max_attempts(10).rng(Part(1.0)).budget(generous);
     let began = Instant::now();
     let agent = Agent::builder(model).model_layer(retry).build().unwrap();
 

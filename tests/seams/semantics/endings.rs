@@ -166,7 +166,7 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
         let agents = [
             cashier(&trace).semantics(Semantics::adk_python()).on_agent(fails()),
             cashier(&trace).on_agent(fails().guard()),
-            cashier(&trace).global(Bundle::new().on_agent(fails().guard())),
+            cashier(&trace).global_callbacks(Bundle::new().on_agent(fails().guard())),
         ];
         for (index, agent) in agents.into_iter().enumerate() {
             let agent = agent.build().unwrap();

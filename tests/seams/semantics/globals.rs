@@ -87,9 +87,9 @@ async fn each_preset_has_them_where_its_plugins_are() {
         let trace = Trace::default();
         let agent = works_once()
             .semantics(semantics)
-            .bundle(notes("own", &trace))
-            .global(notes("a", &trace))
-            .global(notes("b", &trace))
+            .callbacks(notes("own", &trace))
+            .global_callbacks(notes("a", &trace))
+            .global_callbacks(notes("b", &trace))
             .build()
             .unwrap();
 
@@ -106,10 +106,10 @@ async fn each_preset_has_them_where_its_plugins_are() {
 async fn they_come_first_in_agents_that_take_their_semantics_from_the_tree() {
     let trace = Trace::default();
     let model = ScriptedModel::new([Turn::from_text("hi")]);
-    let member = Agent::builder(model).name("member").bundle(notes("own", &trace));
+    let member = Agent::builder(model).name("member").callbacks(notes("own", &trace));
     let team = Agent::sequential("team")
         .semantics(Semantics::adk_python())
-        .global(notes("a", &trace))
+        .global_callbacks(notes("a", &trace))
         .agent(member.build().unwrap())
         .build()
         .unwrap();
@@ -132,7 +132,7 @@ async fn where_an_agent_follows_other_semantics_they_stand_around_it() {
         let member = Agent::builder(model).name("member").on_model(Note("own", trace.clone()));
         let team = Agent::sequential("team")
             .semantics(tree)
-            .global(Bundle::new().on_model(Note("a", trace.clone())))
+            .global_callbacks(Bundle::new().on_model(Note("a", trace.clone())))
             .agent(member.semantics(own).build().unwrap())
             .build()
             .unwrap();
@@ -153,7 +153,7 @@ async fn an_error_reaches_them_before_the_agents_own() {
         let agent = Agent::builder(ScriptedModel::new([down]))
             .semantics(semantics)
             .on_model(Note("own", trace.clone()))
-            .global(Bundle::new().on_model(Note("a", trace.clone())))
+            .global_callbacks(Bundle::new().on_model(Note("a", trace.clone())))
             .build()
             .unwrap();
 
@@ -170,7 +170,7 @@ async fn callbacks_behind_a_layer_are_inside_of_theirs() {
     let trace = Trace::default();
     let agent = works_once()
         .semantics(Semantics::adk_python())
-        .global(notes("a", &trace))
+        .global_callbacks(notes("a", &trace))
         .on_model(Note("own", trace.clone()))
         .model_layer(TimeoutLayer::new(Duration::from_secs(9)))
         .on_model(Note("inside", trace.clone()))
@@ -203,7 +203,7 @@ async fn what_they_answer_before_a_call_is_the_agents_own_to_see_where_a_plugins
             .tool(work())
             .on_model(after_model(move |_, response| model.push(response.message().text())))
             .on_tool(after_tool(move |_, _| tool.push("tool")))
-            .global(
+            .global_callbacks(
                 Bundle::new()
                     .on_model(before_model(|request| match request.messages().len() {
                         1 => Action::Continue,
@@ -232,7 +232,7 @@ async fn a_guard_of_the_agent_is_asked_whatever_they_answer_after_a_call() {
         let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
             .semantics(semantics)
             .on_model(hides.guard())
-            .global(
+            .global_callbacks(
                 Bundle::new()
                     .on_model(after_model(|_, _| Action::Respond(says("the secret is 5")))),
             )
@@ -254,7 +254,7 @@ async fn an_approval_for_the_whole_tree_is_asked_whatever_the_agents_own_callbac
             .semantics(semantics)
             .tool(pays)
             .on_tool(before_tool(|_| Action::SkipRest))
-            .global(Bundle::new().on_tool(Approval::of_tools(["pay"])))
+            .global_callbacks(Bundle::new().on_tool(Approval::of_tools(["pay"])))
             .build()
             .unwrap();
 
@@ -276,7 +276,9 @@ async fn their_answer_for_an_agent_keeps_its_own_before_out() {
         let agent = Agent::builder(ScriptedModel::new([]))
             .semantics(semantics)
             .on_agent(Note("own", trace.clone()))
-            .global(Bundle::new().on_agent(before_agent(move |_| Action::Respond(answer()))))
+            .global_callbacks(
+                Bundle::new().on_agent(before_agent(move |_| Action::Respond(answer()))),
+            )
             .build()
             .unwrap();
 
@@ -301,7 +303,7 @@ async fn explain_shows_them_where_they_stand() {
     let team = Agent::sequential("team")
         .semantics(Semantics::adk_python())
         .on_agent(Note("whole", trace.clone()))
-        .global(notes("tree", &trace))
+        .global_callbacks(notes("tree", &trace))
         .agent(member("plain", None))
         .agent(member("other", Some(Semantics::default())))
         .build()
@@ -323,7 +325,7 @@ async fn explain_shows_them_where_they_stand() {
     let caller = |semantics| {
         let model = ScriptedModel::always(Turn::from_text("hi"));
         let caller = Agent::builder(model).semantics(semantics).sub_agent(member("plain", None));
-        caller.global(notes("tree", &trace)).build().unwrap().explain().to_string()
+        caller.global_callbacks(notes("tree", &trace)).build().unwrap().explain().to_string()
     };
     assert!(caller(Semantics::adk_python()).contains("tree, own"));
     assert!(!caller(Semantics::default()).contains("tree, own"));

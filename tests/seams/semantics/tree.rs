@@ -22,7 +22,7 @@ fn telling() -> Bundle {
 }
 
 fn inner() -> AgentBuilder {
-    Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").bundle(telling())
+    Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").callbacks(telling())
 }
 
 /// A tool of somebody's own that runs an agent in its caller's run.
@@ -190,7 +190,7 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
     let team = |inner: AgentBuilder| Agent::sequential("team").agent(inner.build().unwrap());
     for (outer, own, said) in [(adk, default, "one"), (default, adk, "two")] {
         // Those of the tree: of the agent that they are registered with.
-        let tree = team(plain().semantics(own)).semantics(outer).global(telling());
+        let tree = team(plain().semantics(own)).semantics(outer).global_callbacks(telling());
         assert_eq!(tree.build().unwrap().run("?").await.unwrap().text(), said);
 
         // Those of a run: of the agent that is called.
@@ -200,7 +200,7 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
 
         // A bundle's own semantics win over both.
         let bundle = || telling().with_semantics(own.band);
-        let tree = team(plain()).semantics(outer).global(bundle()).build().unwrap();
+        let tree = team(plain()).semantics(outer).global_callbacks(bundle()).build().unwrap();
         let other = if said == "one" { "two" } else { "one" };
         assert_eq!(tree.run("?").await.unwrap().text(), other);
         let called = team(plain()).semantics(outer).build().unwrap();
@@ -212,7 +212,7 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
 #[tokio::test]
 async fn callbacks_of_a_tree_that_has_no_semantics_follow_those_of_the_tree_around_it() {
     let inner = Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").build();
-    let middle = Agent::sequential("middle").agent(inner.unwrap()).global(telling());
+    let middle = Agent::sequential("middle").agent(inner.unwrap()).global_callbacks(telling());
     let middle = middle.build().unwrap();
     let outer = Agent::sequential("outer").semantics(Semantics::adk_python());
     let outer = outer.agent(middle.clone()).build().unwrap();

@@ -93,7 +93,7 @@ impl World {
             let said = world.says(&request, is_lead);
             async move {
                 let turn = Turn::response(ModelResponse::new(said?));
-                ScriptedModel::new([turn]).with_chunk_size(100).oneshot(request).await
+                ScriptedModel::new([turn]).chunk_size(100).oneshot(request).await
             }
         });
         let world = self.clone();

@@ -49,7 +49,7 @@ where
             }
             let response = ModelResponse::new(Message::new(Role::Assistant, parts));
             let turn = Turn::response(response).with_usage(Usage::new(7, 5));
-            ScriptedModel::new([turn]).with_chunk_size(5).oneshot(request).await
+            ScriptedModel::new([turn]).chunk_size(5).oneshot(request).await
         }
     }))
 }
@@ -134,7 +134,7 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
                     .failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),
                 Turn::from_text("The whole answer."),
             ])
-            .with_chunk_size(6),
+            .chunk_size(6),
         )
         .model_layer(RetryLayer::new(Again)),
         "replace" => model(|_| text("The secret is 1234.")).on_model(after_model(|_, _| {

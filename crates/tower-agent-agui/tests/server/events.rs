@@ -56,7 +56,7 @@ async fn frame(body: &mut Body) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_comment_is_sent_whenever_nothing_else_was_for_so_long() {
-    let turn = Turn::from_text("late").with_latency(Duration::from_secs(50));
+    let turn = Turn::from_text("late").latency(Duration::from_secs(50));
     let server = AgUi::new(agent([turn]));
     let start = tokio::time::Instant::now();
     let mut body = respond(server).await.into_body();
@@ -75,7 +75,7 @@ async fn a_comment_is_sent_whenever_nothing_else_was_for_so_long() {
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
     let turns = [6, 6, 9]
-        .map(|seconds| Turn::tool("echo", json!({})).with_latency(Duration::from_secs(seconds)));
+        .map(|seconds| Turn::tool("echo", json!({})).latency(Duration::from_secs(seconds)));
     let model = ScriptedModel::new(turns.into_iter().chain([Turn::from_text("done")]));
     let echo = tower_agent::Tool::function("echo", "", |it: Value| it);
     let agent = Agent::builder(model).tool(echo).build().unwrap();
@@ -93,7 +93,7 @@ async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_keep_alive_of_forever_sends_no_comment() {
-    let turn = Turn::from_text("late").with_latency(Duration::from_secs(3600));
+    let turn = Turn::from_text("late").latency(Duration::from_secs(3600));
     let agent = Agent::builder(ScriptedModel::new([turn])).build().unwrap();
     let mut body =
         respond(AgUi::builder(agent).keep_alive(Duration::MAX).build()).await.into_body();
@@ -206,7 +206,7 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
     let model = tower::service_fn(|request: tower_agent::ModelRequest| async move {
         let said = request.messages()[0].text();
         let turn = Turn::from_text(format!("You said {said}."));
-        ScriptedModel::new([turn]).with_chunk_size(2).oneshot(request).await
+        ScriptedModel::new([turn]).chunk_size(2).oneshot(request).await
     });
     let server = AgUi::builder(Agent::builder(model).build().unwrap())
         .on_translate(after_translate(|request, response| {

@@ -108,7 +108,7 @@ async fn compression_leaves_events_alone_unless_it_is_made_to() {
 /// The timeout is one of the response's head: a run may take as long as it takes.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_the_request_does_not_cut_a_run_short() {
-    let turn = Turn::from_text("late").with_latency(Duration::from_secs(600));
+    let turn = Turn::from_text("late").latency(Duration::from_secs(600));
     let timeout =
         TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, Duration::from_secs(1));
     let router = Router::new().route_service("/agent", AgUi::new(agent([turn]))).layer(timeout);

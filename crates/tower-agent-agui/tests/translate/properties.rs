@@ -72,7 +72,7 @@ fn model(script: &Script, name: &str, alike: bool) -> ScriptedModel {
             Some(after) => turn.failing_after(*after, Error::new(ErrorKind::Overloaded, "busy")),
         }
     });
-    ScriptedModel::new(turns.chain([Turn::from_text("end")])).with_chunk_size(3)
+    ScriptedModel::new(turns.chain([Turn::from_text("end")])).chunk_size(3)
 }
 
 /// What stands around the model, the tools and the agent.

@@ -130,7 +130,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
         }),
         Tool::function("draw", "", |_: Value| {
             tower_agent::ToolResponse::new("here")
-                .shown([Part::from_text("here"), Part::image_base64("image/png", "QQ==")])
+                .with_parts([Part::from_text("here"), Part::image_base64("image/png", "QQ==")])
         }),
     ];
     Agent::builder(model).tools(tools).build().unwrap()

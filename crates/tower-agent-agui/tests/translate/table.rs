@@ -150,7 +150,7 @@ fn calls_side_by_side_each_have_their_result() {
 fn a_result_may_have_pictures() {
     let draw = Tool::function("draw", "Draws.", |_: Value| {
         ToolResponse::new("drawn")
-            .shown([Part::from_text("Here:"), Part::image_base64("image/png", "QQ==")])
+            .with_parts([Part::from_text("Here:"), Part::image_base64("image/png", "QQ==")])
     });
     let sent =
         served(agent("agent", [asks("draw", "c1", json!({})), Turn::from_text("so")]).tool(draw));
@@ -590,7 +590,7 @@ fn a_snapshot_is_the_runs_whoever_makes_it_necessary() {
             .failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),
         Turn::from_text("helped"),
     ];
-    let helper = Agent::builder(ScriptedModel::new(turns).with_chunk_size(4))
+    let helper = Agent::builder(ScriptedModel::new(turns).chunk_size(4))
         .name("helper")
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .build()

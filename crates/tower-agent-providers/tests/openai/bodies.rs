@@ -33,7 +33,7 @@ fn asks(id: &str, name: &str, arguments: &str) -> Reply {
 
 fn tools() -> [Tool; 2] {
     let picture = Part::image_url("https://example.com/cat.png");
-    let shown = ToolResponse::new("a cat").shown([Part::from_text("a cat"), picture]);
+    let shown = ToolResponse::new("a cat").with_parts([Part::from_text("a cat"), picture]);
     [
         Tool::function("look", "Looks.", move |_: Value| shown.clone()),
         Tool::function("add", "Adds.", |(a, b): (f64, f64)| a + b),
@@ -62,7 +62,7 @@ async fn each_step_begins_with_the_bytes_of_the_one_before() {
     let agent = Agent::builder(server.model())
         .instructions("Be brief.")
         .tools(tools())
-        .model_layer(CallRetryLayer::new().with_backoff(Duration::ZERO, Duration::ZERO))
+        .model_layer(CallRetryLayer::new().backoff(Duration::ZERO, Duration::ZERO))
         .build()
         .unwrap();
     let failed = agent.run("What do you see?").await.unwrap_err();

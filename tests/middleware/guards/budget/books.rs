@@ -29,7 +29,7 @@ fn answering(response: ModelResponse) -> BoxModel {
 }
 
 fn per_token() -> Limits {
-    Limits::new().with_tokens(10_000).with_cost(100.0, |_, usage| usage.total() as f64 / 10.0)
+    Limits::new().tokens(10_000).cost(100.0, |_, usage| usage.total() as f64 / 10.0)
 }
 
 fn taken(spent: Spent) -> (u64, u64, f64) {
@@ -46,7 +46,7 @@ async fn an_answer_is_charged_what_it_took_and_one_that_does_not_say_what_was_re
         (answer, ModelRequest::default(), (1, 500, 50.0)),
     ];
     for (answer, request, spent) in cases {
-        let account = Account::new(per_token().with_reservation(500));
+        let account = Account::new(per_token().reservation(500));
         charged(&account, answering(answer)).oneshot(request).await.unwrap();
         assert_eq!(taken(account.used()), spent);
         assert_eq!(taken(account.reserved()), (0, 0, 0.0));
@@ -111,11 +111,11 @@ async fn a_call_that_is_dropped_or_panics_gives_back_what_it_held() {
 #[tokio::test]
 async fn a_call_that_waits_for_somebody_is_not_counted() {
     let log = Log::default();
-    let account = Account::new(Limits::new().with_tool_calls(1));
+    let account = Account::new(Limits::new().tool_calls(1));
     let model = ScriptedModel::new([Turn::tool("wipe", serde_json::json!(1))]);
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
-        .bundle(Budget::of(account.clone()))
+        .callbacks(Budget::of(account.clone()))
         .on_tool(before_tool(|_| Err::<(), _>(Error::interrupt(Interrupt::new("1", "tool_call")))))
         .build()
         .unwrap();
@@ -129,7 +129,7 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
     let asked = Log::default();
     let limits = || {
         let asked = asked.clone();
-        Limits::new().with_cost(1.0, move |model, usage| {
+        Limits::new().cost(1.0, move |model, usage| {
             asked.note(format!("{model} {} {}", usage.input_tokens, usage.output_tokens));
             0.25
         })
@@ -155,7 +155,7 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
 #[tokio::test]
 async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved() {
     for odd in [f64::NAN, f64::INFINITY, -1.0] {
-        let account = Account::new(Limits::new().with_cost(9.0, move |_, _| odd));
+        let account = Account::new(Limits::new().cost(9.0, move |_, _| odd));
         let model = charged(&account, answering(ModelResponse::from_text("hi")));
         let error = model.oneshot(tokens(100)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Callback);
@@ -167,7 +167,7 @@ async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved
             _ => std::panic::resume_unwind(Box::new("a bug")),
         };
         for input in [1, 2] {
-            let account = Account::new(Limits::new().with_cost(9.0, after));
+            let account = Account::new(Limits::new().cost(9.0, after));
             let answer = ModelResponse::from_text("hi").with_usage(Usage::new(input, 1));
             charged(&account, answering(answer)).oneshot(tokens(100)).await.unwrap();
             assert_eq!(account.used().cost, 2.0);
@@ -221,10 +221,10 @@ proptest! {
     ) {
         let account = Account::new(
             Limits::new()
-                .with_model_calls(calls)
-                .with_tokens(tokens)
-                .with_cost(tokens as f64 / 10.0, |_, usage| usage.total() as f64 / 10.0)
-                .with_reservation(RESERVATION),
+                .model_calls(calls)
+                .tokens(tokens)
+                .cost(tokens as f64 / 10.0, |_, usage| usage.total() as f64 / 10.0)
+                .reservation(RESERVATION),
         );
         let truth = Arc::new(Truth::default());
         let budget = Budget::of(account.clone());

@@ -27,7 +27,7 @@ fn agent(log: &Log, model: &ScriptedModel, account: &Account) -> AgentBuilder {
         .instructions("Look about.")
         .settings(settings)
         .tool(log.tool("look"))
-        .global(Budget::of(account.clone()))
+        .global_callbacks(Budget::of(account.clone()))
 }
 
 /// Asserts that the last model call was told to conclude, and that no other was.
@@ -47,16 +47,16 @@ fn assert_concluded(model: &ScriptedModel) {
 #[tokio::test]
 async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
     let thousand = || Turn::tool("look", json!(1)).with_usage(Usage::new(900, 100));
-    let slow = |turn: Turn| turn.with_latency(Duration::from_secs(5));
+    let slow = |turn: Turn| turn.latency(Duration::from_secs(5));
     let cases = [
-        (Limits::new().with_model_calls(2), busy(2)),
-        (Limits::new().with_tokens(2000).with_reservation(900), vec![thousand(), thousand()]),
+        (Limits::new().model_calls(2), busy(2)),
+        (Limits::new().tokens(2000).reservation(900), vec![thousand(), thousand()]),
         (
-            Limits::new().with_cost(2.0, |_, usage| usage.total() as f64 / 1000.0),
+            Limits::new().cost(2.0, |_, usage| usage.total() as f64 / 1000.0),
             // What is reserved at first is too much already.
             vec![],
         ),
-        (Limits::new().with_time(Duration::from_secs(10)), busy(2).into_iter().map(slow).collect()),
+        (Limits::new().time(Duration::from_secs(10)), busy(2).into_iter().map(slow).collect()),
     ];
     for (limits, turns) in cases {
         let log = Log::default();
@@ -82,7 +82,7 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
 #[tokio::test]
 async fn a_model_that_still_asks_for_tools_is_not_asked_again() {
     let log = Log::default();
-    let account = finishing(Limits::new().with_model_calls(2));
+    let account = finishing(Limits::new().model_calls(2));
     let model = ScriptedModel::new(busy(3));
     let error = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap_err();
 
@@ -95,7 +95,7 @@ async fn a_model_that_still_asks_for_tools_is_not_asked_again() {
 #[tokio::test]
 async fn the_concluding_call_may_be_tried_again() {
     let log = Log::default();
-    let account = finishing(Limits::new().with_model_calls(1));
+    let account = finishing(Limits::new().model_calls(1));
     let failed = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
     let model = ScriptedModel::new([busy(1), vec![failed, Turn::from_text("done")]].concat());
     let retry = wrap_model(|request: ModelRequest, mut next| async move {
@@ -107,7 +107,7 @@ async fn the_concluding_call_may_be_tried_again() {
     let agent = Agent::builder(model.clone())
         .tool(log.tool("look"))
         .model_layer(retry)
-        .bundle(Budget::of(account.clone()))
+        .callbacks(Budget::of(account.clone()))
         .build()
         .unwrap();
 
@@ -119,7 +119,7 @@ async fn the_concluding_call_may_be_tried_again() {
 #[tokio::test]
 async fn a_tool_call_beyond_the_limit_is_refused_and_the_agent_finishes() {
     let log = Log::default();
-    let account = finishing(Limits::new().with_tool_calls(2));
+    let account = finishing(Limits::new().tool_calls(2));
     let three = Turn::tool("look", json!(1)).and_tool("look", json!(2)).and_tool("look", json!(3));
     let model = ScriptedModel::new([three, Turn::from_text("done")]);
     let agent = agent(&log, &model, &account).tool_concurrency(1).build().unwrap();
@@ -135,7 +135,7 @@ async fn a_tool_call_beyond_the_limit_is_refused_and_the_agent_finishes() {
 #[tokio::test]
 async fn a_tool_call_beyond_the_limit_fails_the_run_unless_it_is_to_finish() {
     let log = Log::default();
-    let account = Account::new(Limits::new().with_tool_calls(1));
+    let account = Account::new(Limits::new().tool_calls(1));
     let model = ScriptedModel::new(busy(2));
     let error = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap_err();
 
@@ -147,7 +147,7 @@ async fn a_tool_call_beyond_the_limit_fails_the_run_unless_it_is_to_finish() {
 #[tokio::test]
 async fn every_agent_of_the_tree_concludes_once() {
     let log = Log::default();
-    let account = finishing(Limits::new().with_model_calls(2));
+    let account = finishing(Limits::new().model_calls(2));
     let inner = ScriptedModel::new([busy(1), vec![Turn::from_text("half of it")]].concat());
     let worker = Agent::builder(inner.clone()).name("worker").tool(log.tool("look"));
     let worker = worker.build().unwrap().into_tool("");
@@ -171,7 +171,7 @@ async fn every_agent_of_the_tree_concludes_once() {
 async fn a_refusal_counts_under_every_semantics() {
     for semantics in [Semantics::potato(), Semantics::trpc()] {
         let log = Log::default();
-        let account = finishing(Limits::new().with_tool_calls(1));
+        let account = finishing(Limits::new().tool_calls(1));
         let model = ScriptedModel::new([busy(2), vec![Turn::from_text("done")]].concat());
         let agent = agent(&log, &model, &account).semantics(semantics).build().unwrap();
         assert_eq!(agent.run("?").await.unwrap().text(), "done");

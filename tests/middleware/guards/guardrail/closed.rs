@@ -86,11 +86,11 @@ async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
     let spent = [(0, 0.0), (0, 0.0), (30, 30.0)];
     let guardrails = everywhere(|| async { Ok(Verdict::trip("no")) });
     for ((guardrail, origin), spent) in guardrails.into_iter().zip(origins).zip(spent) {
-        let account = Account::new(Limits::new().with_tokens(10_000).with_cost(1e9, price));
+        let account = Account::new(Limits::new().tokens(10_000).cost(1e9, price));
         let log = Log::default();
         let seen = log.clone();
         let agent = Agent::builder(ScriptedModel::always(Turn::response(answered.clone())))
-            .global(Budget::of(account.clone()))
+            .global_callbacks(Budget::of(account.clone()))
             .on_model(after_model(move |_, response| seen.note(format!("{:?}", response.origin()))))
             .model_layer(guardrail.with_on_trip(OnTrip::answer("Sorry.")))
             .build()
@@ -106,11 +106,11 @@ async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
 async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_that() {
     let guardrails = everywhere(|| async { Ok(Verdict::trip("no")) });
     for (guardrail, spent) in guardrails.into_iter().zip([7, 7, 30]) {
-        let account = Account::new(Limits::new().with_tokens(10_000));
+        let account = Account::new(Limits::new().tokens(10_000));
         let sorry = ModelResponse::from_text("Sorry.").with_usage(Usage::new(3, 4));
         let turn = Turn::from_text("answer").with_usage(Usage::new(20, 10));
         let agent = Agent::builder(ScriptedModel::always(turn))
-            .global(Budget::of(account.clone()))
+            .global_callbacks(Budget::of(account.clone()))
             .model_layer(guardrail.with_on_trip(OnTrip::Answer(Box::new(sorry))))
             .build()
             .unwrap();

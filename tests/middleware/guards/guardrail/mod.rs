@@ -185,7 +185,7 @@ async fn a_check_that_trips_drops_a_call_that_hangs() {
 #[tokio::test]
 async fn every_call_is_made_on_a_service_that_is_ready() {
     for guardrail in everywhere(|| async { Ok(Verdict::Pass) }) {
-        let probe = ProbeLayer::new().with_pending_polls(2);
+        let probe = ProbeLayer::new().pending_polls(2);
         let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
             .model_layer(guardrail)
             .model_layer(probe.clone())

@@ -56,7 +56,7 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
     ]);
     let given = Arc::default();
     let tool = keeping("send", &given, "sent");
-    let agent = Agent::builder(model.clone()).tool(tool).global(guard()).build().unwrap();
+    let agent = Agent::builder(model.clone()).tool(tool).global_callbacks(guard()).build().unwrap();
 
     let response = agent.run("?").await.unwrap();
 
@@ -85,12 +85,12 @@ async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
             r#"{"mail":"[email]"}"#,
         ),
         (
-            ToolResponse::new(json!(4711)).shown([Part::from_text("of jo@example.com")]),
+            ToolResponse::new(json!(4711)).with_parts([Part::from_text("of jo@example.com")]),
             json!(4711),
             "of [email]",
         ),
         (
-            ToolResponse::new(json!(["a@b.co"])).shown([Part::from_text("seen")]),
+            ToolResponse::new(json!(["a@b.co"])).with_parts([Part::from_text("seen")]),
             json!(["[email]"]),
             "seen",
         ),
@@ -130,7 +130,7 @@ async fn what_calls_fail_with_is_redacted() {
         .with_metadata(Metadata::default().with_status(401))
         .with_retryable(true);
     let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::error(refusal)]);
-    let agent = Agent::builder(model.clone()).tool(tool).global(guard()).build().unwrap();
+    let agent = Agent::builder(model.clone()).tool(tool).global_callbacks(guard()).build().unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 
@@ -143,7 +143,7 @@ async fn what_calls_fail_with_is_redacted() {
 #[tokio::test]
 async fn the_conversation_is_redacted_only_if_asked() {
     let said = "I am jo@example.com";
-    for (guard, sent) in [(guard(), said), (guard().with_input(), "I am [email]")] {
+    for (guard, sent) in [(guard(), said), (guard().redact_input(), "I am [email]")] {
         let model = ScriptedModel::new([Turn::from_text("hi")]);
         let agent = Agent::builder(model.clone())
             .instructions("Write to us@example.com.")
@@ -168,7 +168,7 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
     ]);
     let agent = Agent::builder(model.clone())
         .tool(keeping("send", &Arc::default(), "d@d.co a@a.co"))
-        .global(guard().numbered().with_input())
+        .global_callbacks(guard().numbered().redact_input())
         .build()
         .unwrap();
 
@@ -208,8 +208,8 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
         let helper = Agent::builder(helper.clone()).name("helper").tool(wipe()).build().unwrap();
         Agent::builder(lead.clone())
             .tools([wipe(), helper.into_tool("Helps.")])
-            .global(guard().numbered())
-            .global(Approval::of_tools(["wipe"]))
+            .global_callbacks(guard().numbered())
+            .global_callbacks(Approval::of_tools(["wipe"]))
             .build()
             .unwrap()
     };
@@ -246,7 +246,7 @@ async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
     let agent = Agent::builder(model.clone())
         .tool(keeping("send", &sent, "jo@example.com has it"))
         .tool(keeping("note", &noted, "noted"))
-        .global(guard().with_input().restore_when(|call| call.name() == "send"))
+        .global_callbacks(guard().redact_input().restore_when(|call| call.name() == "send"))
         .build()
         .unwrap();
 
@@ -268,7 +268,7 @@ async fn another_conversation_has_another_vault() {
     let given = Arc::default();
     let agent = Agent::builder(model)
         .tool(keeping("send", &given, "sent"))
-        .global(guard().with_input().restore_when(|_| true))
+        .global_callbacks(guard().redact_input().restore_when(|_| true))
         .build()
         .unwrap();
     let earlier = [Message::user("[email-1]"), Message::assistant("ok"), Message::user("a@b.co")];

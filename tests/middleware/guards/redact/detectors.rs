@@ -141,7 +141,7 @@ fn the_longest_match_counts_and_of_equals_the_first_detector() {
 
 #[test]
 fn a_check_that_refuses_the_longest_match_is_asked_of_shorter_ones() {
-    let even = Detector::pattern("even", "x+").with_check(|found| found.len() % 2 == 0);
+    let even = Detector::pattern("even", "x+").check(|found| found.len() % 2 == 0);
 
     check(even, &[("xxxxx", "[even]x"), ("x", "x"), ("xx x", "[even] x")]);
 }

@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn of_checked_patterns_exactly_what_may_still_match_is_held_back(pieces in pieces(EVEN)) {
         let even = Detector::pattern("even", r"x[x-]*(?-u:\b)");
-        let redact = marking([even.with_check(|found| found.len() % 2 == 0)]);
+        let redact = marking([even.check(|found| found.len() % 2 == 0)]);
         check_exact(&redact, EVEN, 5, &pieces);
     }
 

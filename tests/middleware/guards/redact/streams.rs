@@ -53,9 +53,9 @@ async fn nothing_that_is_redacted_reaches_the_reader_in_whatever_pieces_it_comes
             Turn::response(said.clone()).and_tool("send", arguments.clone()),
             Turn::from_text("jo@example.com has it"),
         ])
-        .with_chunk_size(size);
+        .chunk_size(size);
         let tool = Tool::function("send", "Sends.", |_: Value| "jo@example.com");
-        let agent = Agent::builder(model).tool(tool).global(guard()).build().unwrap();
+        let agent = Agent::builder(model).tool(tool).global_callbacks(guard()).build().unwrap();
 
         let (events, response) = read(&agent).await;
 
@@ -162,7 +162,7 @@ async fn numbers_are_the_same_in_deltas_and_response() {
         Turn::from_text("b@b.co a@a.co b@b.co").and_tool("none", json!("c@c.co a@a.co")),
         Turn::from_text("c@c.co"),
     ]);
-    let agent = Agent::builder(model).global(guard().numbered()).build().unwrap();
+    let agent = Agent::builder(model).global_callbacks(guard().numbered()).build().unwrap();
 
     let (events, response) = read(&agent).await;
 
@@ -214,7 +214,7 @@ proptest! {
             }
         });
         static GUARD: LazyLock<Redact> = LazyLock::new(guard);
-        let agent = Agent::builder(model).global(GUARD.clone()).stop_when(|_| true).build().unwrap();
+        let agent = Agent::builder(model).global_callbacks(GUARD.clone()).stop_when(|_| true).build().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 
         let (events, response) = runtime.block_on(read(&agent));

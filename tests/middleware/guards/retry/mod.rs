@@ -89,7 +89,7 @@ async fn the_first_success_is_the_answer() {
 async fn one_attempt_is_no_retry_and_none_is_one() {
     for attempts in [0, 1] {
         let model = ScriptedModel::new([Turn::error(busy())]);
-        let retry = CallRetryLayer::new().with_attempts(attempts).layer(model.clone());
+        let retry = CallRetryLayer::new().max_attempts(attempts).layer(model.clone());
         let error = call(retry, ModelRequest::default()).await.unwrap_err();
         model.assert_done();
         assert_eq!(error.message(), "busy");
@@ -136,15 +136,15 @@ async fn a_predicate_that_panics_fails_the_call_and_keeps_its_error() {
 
 #[tokio::test(start_paused = true)]
 async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
-    let layer = CallRetryLayer::new().with_attempts(6).with_backoff(SECOND, 5 * SECOND);
+    let layer = CallRetryLayer::new().max_attempts(6).backoff(SECOND, 5 * SECOND);
     for (part, seconds) in [(1.0, [1, 2, 4, 5, 5]), (0.0, [0; 5])] {
-        let (waits, _) = waits(layer.clone().with_rng(Part(part)), busy()).await;
+        let (waits, _) = waits(layer.clone().rng(Part(part)), busy()).await;
         let expected = seconds.map(|seconds| seconds * SECOND);
         assert_eq!(waits, expected, "{part}");
     }
     // Whatever the source of chance says.
     for part in [-1.0, 7.0, f64::NAN, f64::INFINITY] {
-        let (waits, _) = waits(layer.clone().with_rng(Part(part)), busy()).await;
+        let (waits, _) = waits(layer.clone().rng(Part(part)), busy()).await;
         assert!(waits.iter().all(|wait| *wait <= 5 * SECOND), "{part}: {waits:?}");
         assert_eq!(waits.len(), 5);
     }
@@ -153,7 +153,7 @@ async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_fail_together_do_not_wait_alike() {
     let (calls, model) = failing(busy());
-    let retry = CallRetryLayer::new().with_attempts(2).with_backoff(10 * SECOND, 10 * SECOND);
+    let retry = CallRetryLayer::new().max_attempts(2).backoff(10 * SECOND, 10 * SECOND);
     let retry = retry.layer(model);
     let start = Instant::now();
 
@@ -168,7 +168,7 @@ async fn calls_that_fail_together_do_not_wait_alike() {
 
 #[tokio::test(start_paused = true)]
 async fn the_server_says_how_long_to_wait_up_to_a_limit() {
-    let layer = CallRetryLayer::new().with_attempts(2).with_rng(Part(0.0));
+    let layer = CallRetryLayer::new().max_attempts(2).rng(Part(0.0));
     let after = |wait: Duration| busy().with_retry_after(wait);
 
     let (served, _) = waits(layer.clone(), after(60 * SECOND)).await;
@@ -182,7 +182,7 @@ async fn the_server_says_how_long_to_wait_up_to_a_limit() {
     );
     assert_eq!(error.retry_after(), Some(61 * SECOND));
 
-    let (served, _) = waits(layer.with_max_retry_after(90 * SECOND), after(61 * SECOND)).await;
+    let (served, _) = waits(layer.max_retry_after(90 * SECOND), after(61 * SECOND)).await;
     assert_eq!(served, [61 * SECOND]);
 }
 
@@ -203,7 +203,7 @@ impl Budget for Purse {
 #[tokio::test(start_paused = true)]
 async fn clones_share_a_budget_that_successes_fill() {
     let purse = Purse::default();
-    let layer = CallRetryLayer::new().with_budget(purse.clone());
+    let layer = CallRetryLayer::new().budget(purse.clone());
     let model =
         ScriptedModel::new([Turn::from_text("a"), Turn::error(busy()), Turn::error(busy())]);
     let (retry, other) = (layer.layer(model.clone()), layer.clone().layer(model.clone()));
@@ -222,7 +222,7 @@ async fn clones_share_a_budget_that_successes_fill() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_not_made_costs_no_budget() {
     let purse = Purse(Arc::new(AtomicIsize::new(5)));
-    let layer = CallRetryLayer::new().with_budget(purse.clone());
+    let layer = CallRetryLayer::new().budget(purse.clone());
     for error in [Error::new(ErrorKind::Auth, "no"), busy().with_retry_after(99 * SECOND)] {
         waits(layer.clone(), error).await;
     }
@@ -232,7 +232,7 @@ async fn a_retry_that_is_not_made_costs_no_budget() {
 #[tokio::test(start_paused = true)]
 async fn unless_told_thirty_retries_may_be_made_in_ten_seconds() {
     let (calls, model) = failing(busy());
-    let retry = CallRetryLayer::new().with_rng(Part(0.0)).layer(model);
+    let retry = CallRetryLayer::new().rng(Part(0.0)).layer(model);
 
     join_all((0..40).map(|_| call(retry.clone(), ModelRequest::default()))).await;
 
@@ -333,7 +333,7 @@ async fn a_panic_in_the_model_goes_up_and_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn each_attempt_waits_until_the_service_is_ready() {
-    let probe = ProbeLayer::new().with_pending_polls(2);
+    let probe = ProbeLayer::new().pending_polls(2);
     let model =
         ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::from_text("hi")]);
     let retry =
@@ -348,7 +348,7 @@ async fn each_attempt_waits_until_the_service_is_ready() {
 async fn what_is_dropped_in_an_attempt_or_between_two_leaves_nothing() {
     let probe = ProbeLayer::new();
     let model = ScriptedModel::new([Turn::pending(), Turn::error(busy()), Turn::from_text("hi")]);
-    let retry = CallRetryLayer::new().with_rng(Part(1.0)).layer(probe.layer(model.clone()));
+    let retry = CallRetryLayer::new().rng(Part(1.0)).layer(probe.layer(model.clone()));
 
     let mut in_an_attempt = Box::pin(call(retry.clone(), ModelRequest::default()));
     assert!(in_an_attempt.as_mut().now_or_never().is_none());
@@ -371,7 +371,7 @@ async fn a_call_that_waits_to_be_made_again_keeps_no_place_in_a_limit() {
         Turn::from_text("second"),
     ]);
     let retry = ServiceBuilder::new()
-        .layer(CallRetryLayer::new().with_rng(Part(1.0)).with_backoff(9 * SECOND, 9 * SECOND))
+        .layer(CallRetryLayer::new().rng(Part(1.0)).backoff(9 * SECOND, 9 * SECOND))
         .concurrency_limit(1)
         .service(model);
     let start = Instant::now();
@@ -390,7 +390,7 @@ async fn each_retry_is_traced() {
     let _traced = tracing::subscriber::set_default(traces.clone());
     let model =
         ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::from_text("hi")]);
-    let retry = CallRetryLayer::new().with_backoff(SECOND, SECOND).with_rng(Part(1.0)).layer(model);
+    let retry = CallRetryLayer::new().backoff(SECOND, SECOND).rng(Part(1.0)).layer(model);
 
     call(retry, ModelRequest::default()).await.unwrap();
 

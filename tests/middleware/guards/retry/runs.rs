@@ -28,7 +28,7 @@ fn half() -> Turn {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_has_been_seen_in_part_is_not_begun_again() {
-    let model = ScriptedModel::new([half(), Turn::from_text("Hello world")]).with_chunk_size(6);
+    let model = ScriptedModel::new([half(), Turn::from_text("Hello world")]).chunk_size(6);
     let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
 
     let (left, response) = read(&agent).await;
@@ -43,8 +43,7 @@ async fn an_answer_that_has_been_seen_in_part_is_not_begun_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_may_be_begun_again_is_seen_once() {
-    let model =
-        ScriptedModel::new([half(), half(), Turn::from_text("Hello world")]).with_chunk_size(6);
+    let model = ScriptedModel::new([half(), half(), Turn::from_text("Hello world")]).chunk_size(6);
     let agent = Agent::builder(model.clone())
         .model_layer(CallRetryLayer::new().restart_streams(true))
         .build()
@@ -121,7 +120,7 @@ async fn an_abort_that_a_layer_made_another_error_of_is_not_retried() {
     let asked = Arc::<AtomicUsize>::default();
     let counted = asked.clone();
     let agent = Agent::builder(ScriptedModel::new([]))
-        .model_layer(CallRetryLayer::new().retry_if(|_| true).with_rng(Part(1.0)))
+        .model_layer(CallRetryLayer::new().retry_if(|_| true).rng(Part(1.0)))
         .model_layer(tower::util::MapErrLayer::new(|_: Error| busy()))
         .on_model(before_model(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);

@@ -76,10 +76,10 @@ async fn an_answer_in_time_is_the_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_streamed_has_the_limit_of_the_whole_alone() {
-    let layer = CallTimeoutLayer::new(10 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(10 * SECOND).first_delta(SECOND).idle(SECOND);
     let model = ScriptedModel::new([
-        Turn::from_text("late").with_latency(9 * SECOND),
-        Turn::from_text("too late").with_latency(11 * SECOND),
+        Turn::from_text("late").latency(9 * SECOND),
+        Turn::from_text("too late").latency(11 * SECOND),
     ]);
     let model = layer.layer(model);
 
@@ -92,7 +92,7 @@ async fn a_call_that_is_not_streamed_has_the_limit_of_the_whole_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_delta_has_a_limit_of_its_own() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(5 * SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(5 * SECOND);
 
     let (result, took) = timed(layer.clone(), talker([6 * SECOND], MILLI)).await;
     assert_eq!(took, 5 * SECOND);
@@ -105,7 +105,7 @@ async fn the_first_delta_has_a_limit_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn each_delta_and_the_end_have_to_come_soon_after_the_last() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(2 * SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).idle(2 * SECOND);
     let soon = 1900 * MILLI;
 
     let (result, took) = timed(layer.clone(), talker([10 * SECOND, soon, soon, soon], soon)).await;
@@ -123,14 +123,14 @@ async fn each_delta_and_the_end_have_to_come_soon_after_the_last() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_limit_holds_after_a_long_one_began() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(30 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(30 * SECOND).idle(SECOND);
     let (result, took) = timed(layer, talker([500 * MILLI, 20 * SECOND], MILLI)).await;
     assert_eq!((result.is_err(), took), (true, 1500 * MILLI));
 }
 
 #[tokio::test(start_paused = true)]
 async fn deltas_that_another_task_sends_count() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(30 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(30 * SECOND).idle(SECOND);
     let spawned = |waits: [Duration; 2]| {
         service_fn(move |request: ModelRequest| async move {
             let answer = call(talker(waits, MILLI), request);
@@ -148,7 +148,7 @@ async fn deltas_that_another_task_sends_count() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_done_after_the_stream_is_not_waiting_for_a_delta() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).idle(SECOND);
     let model = service_fn(|request: ModelRequest| async move {
         let answer = call(talker([MILLI], MILLI), request).await;
         sleep(10 * SECOND).await;
@@ -175,9 +175,9 @@ async fn a_second_attempt_inside_is_a_sign_of_life() {
     });
     let retry = CallRetryLayer::new()
         .restart_streams(true)
-        .with_backoff(Duration::ZERO, Duration::ZERO)
+        .backoff(Duration::ZERO, Duration::ZERO)
         .layer(model);
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).idle(SECOND);
 
     assert_eq!(timed(layer, retry).await.0.unwrap().message().text(), "word");
 }
@@ -199,7 +199,7 @@ impl Mapper for Gate {
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_makes_the_model_wait_counts() {
     let gate = before_model(|request| request.map_deltas(|| Gate(Box::pin(sleep(10 * SECOND)))));
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).idle(SECOND);
     let model = gate.layer(layer.layer(talker([MILLI; 3], MILLI)));
     let start = Instant::now();
 
@@ -214,7 +214,7 @@ async fn what_a_callback_outside_drops_has_come_all_the_same() {
     let silence = before_model(|request| {
         request.map_deltas(|| tower_agent::stream::map_fn(|_| None));
     });
-    let layer = CallTimeoutLayer::new(60 * SECOND).with_first_delta(SECOND).with_idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(SECOND).idle(SECOND);
     let model = silence.layer(layer.layer(talker([900 * MILLI; 5], MILLI)));
 
     let (result, events) = stream(model, ModelRequest::default()).await;
@@ -225,7 +225,7 @@ async fn what_a_callback_outside_drops_has_come_all_the_same() {
 
 /// A layer with every limit at a second.
 fn strict() -> CallTimeoutLayer<ModelRequest> {
-    CallTimeoutLayer::new(SECOND).with_first_delta(SECOND).with_idle(SECOND)
+    CallTimeoutLayer::new(SECOND).first_delta(SECOND).idle(SECOND)
 }
 
 #[tokio::test(start_paused = true)]
@@ -289,7 +289,7 @@ async fn tools_have_one_limit_and_some_their_own() {
     let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tools([tool("quick", SECOND), tool("slow", 100 * SECOND), tool("stuck", 100 * SECOND)])
-        .tool_layer(CallTimeoutLayer::new(10 * SECOND).with_limit_of("slow", 200 * SECOND))
+        .tool_layer(CallTimeoutLayer::new(10 * SECOND).tool_limit("slow", 200 * SECOND))
         .build()
         .unwrap();
     let start = Instant::now();
@@ -336,7 +336,7 @@ async fn no_limit_is_too_short_or_too_long() {
     let (result, took) =
         timed(CallTimeoutLayer::new(Duration::ZERO), talker([SECOND], MILLI)).await;
     assert_eq!((result.is_err(), took), (true, Duration::ZERO));
-    let forever = CallTimeoutLayer::new(Duration::MAX).with_idle(Duration::MAX);
+    let forever = CallTimeoutLayer::new(Duration::MAX).idle(Duration::MAX);
     timed(forever, talker([1000 * SECOND], SECOND)).await.0.unwrap();
 }
 
@@ -362,7 +362,7 @@ async fn an_ending_and_a_panic_pass_as_they_are() {
 
 #[tokio::test(start_paused = true)]
 async fn what_took_too_long_or_was_dropped_is_gone() {
-    let probe = ProbeLayer::new().with_pending_polls(2);
+    let probe = ProbeLayer::new().pending_polls(2);
     let model = ServiceBuilder::new()
         .layer(strict())
         .layer(probe.clone())

@@ -17,7 +17,7 @@ async fn half_an_answer_that_took_too_long_is_taken_back() {
         Turn::from_text("Hello world").hanging_after(1),
         Turn::from_text("Hello world"),
     ]);
-    let agent = Agent::builder(model.with_chunk_size(6))
+    let agent = Agent::builder(model.chunk_size(6))
         .model_layer(CallRetryLayer::new().restart_streams(true))
         .model_layer(strict())
         .build()
@@ -37,7 +37,7 @@ async fn an_agent_that_took_too_long_in_the_middle_of_an_answer_takes_it_back() 
         Turn::from_text("Hello world").hanging_after(1),
         Turn::from_text("Hello world"),
     ]);
-    let agent = Agent::builder(model.with_chunk_size(6))
+    let agent = Agent::builder(model.chunk_size(6))
         .agent_layer(CallRetryLayer::new().restart_streams(true))
         .agent_layer(CallTimeoutLayer::new(SECOND))
         .build()

@@ -9,9 +9,9 @@ use crate::lock::lock;
 /// Measures the time that a run has waited for its consumer since this was created.
 ///
 /// For a layer with its own timeout: a slow consumer is not the model's fault. Created by
-/// [`RunContext::reader_wait`](crate::RunContext::reader_wait).
+/// [`RunContext::consumer_wait`](crate::RunContext::consumer_wait).
 #[derive(Debug, Default)]
-pub struct ReaderWait(Option<Watch>);
+pub struct ConsumerWait(Option<Watch>);
 
 #[derive(Debug)]
 struct Watch {
@@ -19,7 +19,7 @@ struct Watch {
     start: Duration,
 }
 
-impl ReaderWait {
+impl ConsumerWait {
     /// Returns the total time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -53,9 +53,9 @@ struct Waits {
 pub(super) struct Pause(Arc<Clock>);
 
 impl Clock {
-    pub(super) fn watch(self: &Arc<Self>) -> ReaderWait {
+    pub(super) fn watch(self: &Arc<Self>) -> ConsumerWait {
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        ReaderWait(Some(Watch { clock: self.clone(), start: self.elapsed() }))
+        ConsumerWait(Some(Watch { clock: self.clone(), start: self.elapsed() }))
     }
 
     pub(super) fn pause(self: &Arc<Self>) -> Option<Pause> {
