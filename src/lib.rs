@@ -161,6 +161,7 @@ mod function;
 mod latched;
 mod lock;
 mod maybe_future;
+mod metadata;
 mod on_drop;
 mod panic;
 mod run;

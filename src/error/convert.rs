@@ -6,7 +6,7 @@ use tower::buffer::error::{Closed, ServiceError};
 use tower::load_shed::error::Overloaded;
 use tower::timeout::error::Elapsed;
 
-use super::{BoxError, Error, ErrorKind};
+use super::{BoxError, Error, ErrorKind, below};
 
 /// Finds an [`Error`] anywhere in the source chain, otherwise an error of tower's.
 impl From<BoxError> for Error {
@@ -39,17 +39,6 @@ impl Error {
     /// Marks the error of a `Buffer` whose worker has ended: every later call fails too.
     fn or_over(self, is_over: bool) -> Self {
         if is_over { self.with_retryable(false) } else { self }
-    }
-}
-
-/// Returns the next error of a chain. An `io::Error` hides the error that it wraps and shows that
-/// error's source instead.
-pub(super) fn below<'a>(
-    error: &'a (dyn StdError + 'static),
-) -> Option<&'a (dyn StdError + 'static)> {
-    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped),
-        None => error.source(),
     }
 }
 

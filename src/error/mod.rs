@@ -11,14 +11,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::convert::below;
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
 pub use crate::panic::panic_message;
 
 use crate::call_kind::CallKind;
 use crate::context::Checkpoint;
-use crate::message::Metadata;
+use crate::metadata::Metadata;
 
 /// An error of any type, as tower's layers return it.
 pub type BoxError = tower::BoxError;
@@ -453,5 +452,14 @@ impl StdError for Error {
             Cause::Below(error) => Some(&**error),
             Cause::Same(error) => error.source(),
         }
+    }
+}
+
+/// Returns the next error of a chain. An `io::Error` hides the error that it wraps and shows that
+/// error's source instead.
+fn below<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
     }
 }

@@ -2,7 +2,6 @@
 
 mod arguments;
 mod messages;
-mod metadata;
 mod open_calls;
 mod part;
 mod parts;
@@ -17,13 +16,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::arguments::Arguments;
 pub use self::messages::{Iter, Messages};
-pub use self::metadata::Metadata;
 pub use self::part::{Image, ImageSource, Part, Reasoning, Text};
 use self::parts::Parts;
 pub use self::provider_data::ProviderData;
 pub(crate) use self::tool_call::is_call_id;
 pub use self::tool_call::{ToolCall, ToolResult};
 pub use self::usage::Usage;
+pub use crate::metadata::Metadata;
 
 /// The role of a message's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

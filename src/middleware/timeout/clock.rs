@@ -1,9 +1,10 @@
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::layer::Limits;
 use crate::call::Request;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -89,6 +90,42 @@ impl Mapper for Seen {
     fn flush(&mut self, _: &mut Vec<Delta>) -> Result<()> {
         self.0.note(Progress::Done);
         Ok(())
+    }
+}
+
+/// The limits of a layer.
+pub(super) struct Limits<R> {
+    pub(super) whole: Duration,
+    pub(super) by_name: Arc<HashMap<Arc<str>, Duration>>,
+    pub(super) first_delta: Option<Duration>,
+    pub(super) idle: Option<Duration>,
+    /// Observes the call's deltas, if it has any.
+    pub(super) watch: Option<Watch<R>>,
+}
+
+type Watch<R> = fn(&mut R) -> Option<Arc<Deltas>>;
+
+impl<R: Request> Limits<R> {
+    fn whole(&self, request: &R) -> Duration {
+        let own = request.name().and_then(|name| self.by_name.get(name));
+        own.copied().unwrap_or(self.whole)
+    }
+}
+
+impl<R> Clone for Limits<R> {
+    fn clone(&self) -> Self {
+        Self { by_name: self.by_name.clone(), ..*self }
+    }
+}
+
+impl<R> fmt::Debug for Limits<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits")
+            .field("whole", &self.whole)
+            .field("by_name", &self.by_name)
+            .field("first_delta", &self.first_delta)
+            .field("idle", &self.idle)
+            .finish()
     }
 }
 

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +5,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::CallTimeout;
-use super::clock::{self, Deltas};
+use super::clock::{self, Limits};
 use crate::call::Request;
 use crate::callback::layer_names_tools;
 use crate::model::ModelRequest;
@@ -18,17 +17,6 @@ use crate::tool::ToolRequest;
 pub struct CallTimeoutLayer<R> {
     limits: Limits<R>,
 }
-
-pub(super) struct Limits<R> {
-    whole: Duration,
-    by_name: Arc<HashMap<Arc<str>, Duration>>,
-    pub(super) first_delta: Option<Duration>,
-    pub(super) idle: Option<Duration>,
-    /// Observes the call's deltas, if it has any.
-    pub(super) watch: Option<Watch<R>>,
-}
-
-type Watch<R> = fn(&mut R) -> Option<Arc<Deltas>>;
 
 impl<R: Request> CallTimeoutLayer<R> {
     /// Limits the total duration of a call.
@@ -65,13 +53,6 @@ impl CallTimeoutLayer<ToolRequest> {
     }
 }
 
-impl<R: Request> Limits<R> {
-    pub(super) fn whole(&self, request: &R) -> Duration {
-        let own = request.name().and_then(|name| self.by_name.get(name));
-        own.copied().unwrap_or(self.whole)
-    }
-}
-
 impl<S, R> Layer<S> for CallTimeoutLayer<R> {
     type Service = CallTimeout<S, R>;
 
@@ -90,22 +71,5 @@ impl<R> Clone for CallTimeoutLayer<R> {
 impl<R> fmt::Debug for CallTimeoutLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallTimeoutLayer").field("limits", &self.limits).finish()
-    }
-}
-
-impl<R> Clone for Limits<R> {
-    fn clone(&self) -> Self {
-        Self { by_name: self.by_name.clone(), ..*self }
-    }
-}
-
-impl<R> fmt::Debug for Limits<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limits")
-            .field("whole", &self.whole)
-            .field("by_name", &self.by_name)
-            .field("first_delta", &self.first_delta)
-            .field("idle", &self.idle)
-            .finish()
     }
 }

@@ -8,8 +8,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 use tower::Service;
 
-use super::clock::Clock;
-use super::layer::Limits;
+use super::clock::{Clock, Limits};
 use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 

@@ -3,34 +3,10 @@
 use std::sync::Arc;
 
 use super::keeper::OrderKeeper;
+use super::lanes::{Lane, Stream};
 use super::owners::{Owner, agree};
 use super::{Violation, ends};
 use crate::wire::{Event, EventKind, ReasoningRole};
-
-/// The open entities that chunks have started. Each agent has at most one.
-#[derive(Clone, Debug)]
-pub(super) struct Lane {
-    owner: Owner,
-    stream: Stream,
-    id: Arc<str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
-    Text,
-    ToolCall,
-    Reasoning,
-}
-
-/// Returns the kind of a chunk, if the event is one.
-pub(super) fn stream(event: &Event) -> Option<Stream> {
-    match event.kind {
-        EventKind::TextMessageChunk { .. } => Some(Stream::Text),
-        EventKind::ToolCallChunk { .. } => Some(Stream::ToolCall),
-        EventKind::ReasoningMessageChunk { .. } => Some(Stream::Reasoning),
-        _ => None,
-    }
-}
 
 /// Returns the id in a chunk.
 fn named(chunk: &EventKind) -> Option<&Arc<str>> {

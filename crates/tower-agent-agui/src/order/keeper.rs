@@ -1,7 +1,7 @@
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-use super::chunks::{self, Lane, Stream};
+use super::lanes::{self, Lane, Stream};
 use super::owners::{Entities, agree, close};
 use super::{Violation, ends};
 use crate::wire::{EncryptedEntity, Event, EventKind, RunError, RunOutcome, RunStarted};
@@ -91,7 +91,7 @@ impl OrderKeeper {
                 }
             }
         }
-        if let Some(stream) = chunks::stream(&event) {
+        if let Some(stream) = lanes::stream(&event) {
             return self.chunk(stream, event, out);
         }
         if !self.lanes.is_empty() {

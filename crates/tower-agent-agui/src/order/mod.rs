@@ -52,6 +52,7 @@
 mod chunks;
 mod ends;
 mod keeper;
+mod lanes;
 mod owners;
 mod violation;
 

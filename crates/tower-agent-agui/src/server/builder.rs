@@ -5,10 +5,11 @@ use std::time::Duration;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::{AgUi, Limits, PrincipalOf};
+use super::limits::Limits;
+use super::{AgUi, PrincipalOf};
 use crate::threads::{BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::translate::{Translate, TranslateRequest, TranslateResponse};
-use tower_agent::agent::BoxAgent;
+use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::call::BoxCallService;
 use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
@@ -26,18 +27,25 @@ pub struct AgUiBuilder {
     principal: Option<PrincipalOf>,
 }
 
+impl AgUi {
+    /// Creates a server for an agent: an [`Agent`](tower_agent::Agent), or one inside layers.
+    pub fn new(agent: impl AgentService) -> Self {
+        Self::builder(agent).build()
+    }
+
+    /// Creates a builder for a server of this agent.
+    pub fn builder(agent: impl AgentService) -> AgUiBuilder {
+        AgUiBuilder::new(BoxAgent::new(agent))
+    }
+}
+
 impl AgUiBuilder {
-    pub(super) fn new(agent: BoxAgent) -> Self {
+    fn new(agent: BoxAgent) -> Self {
         Self {
             agent,
             stack: StackBuilder::new(),
             semantics: CallbackSemantics::default(),
-            limits: Limits {
-                body: 4 << 20,
-                nesting: 64,
-                keep_alive: Duration::from_secs(15),
-                abandoned_after: Duration::from_secs(15 * 60),
-            },
+            limits: Limits::default(),
             keeping: None,
             name: "".into(),
             principal: None,

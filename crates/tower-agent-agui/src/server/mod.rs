@@ -34,6 +34,7 @@
 
 mod body;
 mod builder;
+mod limits;
 mod read;
 mod reply;
 
@@ -41,7 +42,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tower::Service;
@@ -49,13 +49,14 @@ use tower::Service;
 pub use self::body::{Body, EventBody};
 pub use self::builder::AgUiBuilder;
 
+use self::limits::Limits;
 use self::read::read;
 use self::reply::Refusal;
 use super::input::Said;
 use super::threads::{self, Keeping, ThreadKey};
 use super::translate::TranslateRequest;
 use super::{AgUiRun, InputError, RunAgentInput};
-use tower_agent::agent::{AgentService, BoxAgent};
+use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::BoxError;
 
@@ -107,25 +108,7 @@ pub struct AgUi {
 /// Returns the principal of a request.
 type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Option<Arc<str>> + Send + Sync>;
 
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    body: usize,
-    nesting: usize,
-    keep_alive: Duration,
-    abandoned_after: Duration,
-}
-
 impl AgUi {
-    /// Creates a server for an agent: an [`Agent`](tower_agent::Agent), or one inside layers.
-    pub fn new(agent: impl AgentService) -> Self {
-        Self::builder(agent).build()
-    }
-
-    /// Creates a builder for a server of this agent.
-    pub fn builder(agent: impl AgentService) -> AgUiBuilder {
-        AgUiBuilder::new(BoxAgent::new(agent))
-    }
-
     /// Runs the agent for a client that is connected in another way, without a principal: see
     /// [`run_for`](Self::run_for).
     ///

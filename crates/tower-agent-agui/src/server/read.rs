@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::{Limits, Refusal};
+use super::Refusal;
+use super::limits::Limits;
 use tower_agent::error::BoxError;
 
 pub(super) async fn read<B>(body: B, limits: Limits) -> Result<Bytes, Refusal>

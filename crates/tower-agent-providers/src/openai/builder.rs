@@ -3,10 +3,10 @@ use std::fmt;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use super::OpenAi;
+use super::build_error::OpenAiBuildError;
+use super::client::OpenAi;
 use super::config::{Config, KEY_VARIABLE, KeySource, chat_url};
 use super::secrets::{Secrets, without_secrets};
-use tower_agent::error::{Error, ErrorKind};
 
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
@@ -30,44 +30,25 @@ pub struct OpenAiBuilder {
     headers: Vec<(String, String)>,
 }
 
-/// An [`OpenAi`] could not be built. The error never contains a key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenAiBuildError {
-    /// The base URL is not a valid HTTP URL.
-    #[error("invalid base URL `{url}`: {reason}")]
-    BaseUrl {
-        /// The URL, without parts that may contain a key: credentials, query, an invalid port.
-        url: String,
-        /// The problem.
-        reason: String,
-    },
-    /// The API key contains characters that are not allowed in a header.
-    #[error("the API key contains characters that are not allowed in an HTTP header")]
-    ApiKey,
-    /// The name of a header is invalid.
-    #[error("the name of header {number} contains characters that are not allowed in HTTP")]
-    HeaderName {
-        /// The position of the header in the builder, from 1. The name is not shown, since it may
-        /// be a misplaced key.
-        number: usize,
-    },
-    /// The value of a header contains characters that are not allowed in a header.
-    #[error(
-        "the value of header `{name}` contains characters that are not allowed in an HTTP header"
-    )]
-    HeaderValue {
-        /// The header.
-        name: String,
-    },
-    /// The TLS setup of the default client failed.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
+impl OpenAi<()> {
+    /// Creates a builder.
+    pub fn builder() -> OpenAiBuilder {
+        OpenAiBuilder::default()
+    }
 }
 
-impl From<OpenAiBuildError> for Error {
-    fn from(error: OpenAiBuildError) -> Self {
-        Self::from_source(ErrorKind::InvalidRequest, error)
+#[cfg(feature = "http-client")]
+impl OpenAi<super::HttpClient> {
+    /// Creates a model configured by `OPENAI_BASE_URL` and `OPENAI_API_KEY`, with the default
+    /// client.
+    ///
+    /// Set the model's name with [`with_model`](Self::with_model) or in a request's settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails with an [`OpenAiBuildError`] that names the invalid part.
+    pub fn from_env() -> Result<Self, OpenAiBuildError> {
+        OpenAiBuilder::default().build()
     }
 }
 

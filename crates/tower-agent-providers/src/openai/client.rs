@@ -13,7 +13,6 @@ use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use tower::Service;
 
-use super::builder::OpenAiBuilder;
 use super::config::{Config, is_media_type};
 use super::head::Head;
 use super::read::read;
@@ -30,28 +29,6 @@ pub struct OpenAi<S> {
     http: S,
     config: Arc<Config>,
     model: Option<Arc<str>>,
-}
-
-impl OpenAi<()> {
-    /// Creates a builder.
-    pub fn builder() -> OpenAiBuilder {
-        OpenAiBuilder::default()
-    }
-}
-
-#[cfg(feature = "http-client")]
-impl OpenAi<super::HttpClient> {
-    /// Creates a model configured by `OPENAI_BASE_URL` and `OPENAI_API_KEY`, with the default
-    /// client.
-    ///
-    /// Set the model's name with [`with_model`](Self::with_model) or in a request's settings.
-    ///
-    /// # Errors
-    ///
-    /// Fails with an [`OpenAiBuildError`](super::OpenAiBuildError) that names the invalid part.
-    pub fn from_env() -> Result<Self, super::OpenAiBuildError> {
-        OpenAiBuilder::default().build()
-    }
 }
 
 impl<S> OpenAi<S> {

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use super::OpenAiBuildError;
+use super::build_error::OpenAiBuildError;
 
 type Inner = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 type InnerFuture = <Inner as Service<http::Request<Full<Bytes>>>>::Future;

@@ -58,6 +58,7 @@
 //! The response body is read to its end, whatever its length; a layer under the client can limit
 //! it.
 
+mod build_error;
 mod builder;
 mod client;
 mod config;
@@ -72,7 +73,8 @@ mod secrets;
 mod tool_calls;
 mod wire;
 
-pub use self::builder::{OpenAiBuildError, OpenAiBuilder};
+pub use self::build_error::OpenAiBuildError;
+pub use self::builder::OpenAiBuilder;
 pub use self::client::OpenAi;
 #[cfg(feature = "http-client")]
 pub use self::http_client::HttpClient;
@@ -88,3 +90,6 @@ pub mod future {
 
 /// The key of this provider's data.
 const PROVIDER: &str = "openai";
+
+/// Identifies the format in which messages and tools are cached.
+const PROTOCOL: &str = "tower_agent_providers.openai.chat";

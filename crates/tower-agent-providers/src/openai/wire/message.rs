@@ -3,9 +3,8 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::PROVIDER;
+use super::super::{PROTOCOL, PROVIDER};
 use super::json::{Object, close, write};
-use super::request::PROTOCOL;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{
     ImageSource, Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult,

@@ -1,14 +1,12 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::super::PROTOCOL;
 use super::json::{Object, close};
 use super::message::{added, messages, unknown};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
-
-/// Identifies the format in which messages and tools are cached.
-pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
 
 /// Returns the body of a call.
 ///

@@ -1,0 +1,21 @@
+use std::time::Duration;
+
+/// What a server takes, and how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) body: usize,
+    pub(super) nesting: usize,
+    pub(super) keep_alive: Duration,
+    pub(super) abandoned_after: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 4 << 20,
+            nesting: 64,
+            keep_alive: Duration::from_secs(15),
+            abandoned_after: Duration::from_secs(15 * 60),
+        }
+    }
+}
