@@ -154,11 +154,8 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod any_value;
-mod boxed;
 mod call_kind;
-mod caught;
 mod function;
-mod latched;
 mod lock;
 mod maybe_future;
 mod metadata;

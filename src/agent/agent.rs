@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 use super::named_tools::KnownTools;
-use super::options::{self, AfterAgentRespond};
+use super::options;
 use super::outline::Outline;
 use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
-use crate::call::Request;
-use crate::call::{CallKind, Origin};
-use crate::callback::{Bundle, InTree};
-use crate::context::{self, Open, RunContext};
+use crate::call::{BoxCallFuture, CallKind, Origin, Request};
+use crate::callback::{Bundle, LayerInner, Tree};
+use crate::context::{Inherited, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ModelService;
 use crate::on_drop::OnDrop;
+use crate::run::options::AfterAgentRespond;
 use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
 use crate::stream::{EventEmitter, EventKind};
 
@@ -76,7 +76,7 @@ pub(super) struct AgentInner {
     pub(super) known_tools: KnownTools,
     pub(super) outline: Outline,
     pub(super) explanation: Explanation,
-    pub(super) stack: InTree<AgentRequest>,
+    pub(super) stack: LayerInner<AgentRequest>,
 }
 
 impl Agent {
@@ -112,7 +112,7 @@ impl Agent {
         let checked = self.0.check(&request);
         let (request, open) = self.0.enter(request, RunContext::enter_member);
         let context = request.context().clone();
-        (context, ResponseFuture(Box::pin(run(self.0.clone(), request, open, checked))))
+        (context, ResponseFuture(boxed(|| run(self.0.clone(), request, open, checked))))
     }
 
     /// Returns the tools that guards around this agent may name.
@@ -156,7 +156,7 @@ impl Agent {
     }
 
     /// Returns the same for an agent inside others, which add callbacks.
-    pub(super) fn explain_in(&self, around: &context::Carried) -> Explanation {
+    pub(super) fn explain_in(&self, around: &Inherited) -> Explanation {
         self.0.outline.explain(around)
     }
 }
@@ -172,10 +172,10 @@ impl Service<AgentRequest> for Agent {
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
         let agent = self.0.clone();
-        ResponseFuture(Box::pin(async move {
+        ResponseFuture(boxed(|| async move {
             let checked = agent.check(&request);
             let (request, open) = agent.enter(request, RunContext::enter);
-            boxed(|| run(agent, request, open, checked)).await
+            run(agent, request, open, checked).await
         }))
     }
 }
@@ -206,16 +206,14 @@ impl AgentInner {
     fn enter(
         &self,
         mut request: AgentRequest,
-        enter: fn(&RunContext, &str, u32, context::Carried) -> RunContext,
+        enter: fn(&RunContext, &str, u32, Inherited) -> RunContext,
     ) -> (AgentRequest, Option<Open>) {
-        let mut carried = request.context().carries().clone();
-        let Outline { semantics, global, .. } = &self.outline;
-        let semantics = options::enter(*semantics, global, &mut carried);
-        if let Some(OfRun(callbacks)) = request.extensions_mut().remove().as_deref() {
-            callbacks.clone().or_semantics(semantics.band).carry_in_run(&mut carried);
-        }
-        let caller = request.context();
-        let context = enter(caller, &self.name, self.max_iterations, carried);
+        let of_run = request.extensions_mut().remove();
+        let of_run = of_run.as_deref().map(|OfRun(callbacks)| callbacks);
+        let (caller, outline) = (request.context(), &self.outline);
+        let inherited =
+            options::enter(caller.inherited(), outline.semantics, &outline.global, of_run);
+        let context = enter(caller, &self.name, self.max_iterations, inherited);
         let context = context.nested(self.max_nesting);
         let (context, open) = match request.joins_at() {
             Some(at) => (context.joining(caller, at), None),
@@ -229,7 +227,8 @@ impl AgentInner {
             }
         };
         let context = context.told_to(caller, request.takes_turn());
-        let after_says_all = semantics.run.after_agent_respond == AfterAgentRespond::Transform;
+        let semantics = Tree::of(&context).map(|tree| tree.run).unwrap_or_default();
+        let after_says_all = semantics.after_agent_respond == AfterAgentRespond::Transform;
         (request.entered(context).with_after_says_all(after_says_all), open)
     }
 }
@@ -246,7 +245,7 @@ async fn run(
     if let Some(emitter) = &entered {
         emitter.tell(EventKind::AgentStarted).await;
     }
-    let result = boxed(|| answer(agent, request, checked)).await;
+    let result = answer(agent, request, checked).await;
     if let Some(entered) = entered {
         boxed(|| leave(entered, &result)).await;
     }
@@ -294,8 +293,8 @@ async fn answer(
     if let Some(ended) = context.refusal::<AgentRequest>() {
         return Err(ended);
     }
-    let (stack, asked) = (agent.stack.clone(), request.clone());
-    let result = until_cancelled(&context, boxed(|| stack.oneshot(request))).await;
+    let asked = request.clone();
+    let result = until_cancelled(&context, agent.stack.make(request)).await;
     let result = settle(&context, &asked, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         asked.mark(&mut response, None, Origin::Service);
@@ -322,7 +321,7 @@ fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResp
 
 async fn until_cancelled(
     context: &RunContext,
-    call: BoxFuture<'_, Result<AgentResponse>>,
+    call: BoxCallFuture<AgentRequest>,
 ) -> Result<AgentResponse> {
     let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
     let call = async {

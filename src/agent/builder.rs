@@ -9,8 +9,7 @@ use super::agent::{Agent, AgentInner};
 use super::build_error::BuildError;
 use super::explain::Explanation;
 use super::lint;
-use super::loop_state::{Config, Loop, StopWhen};
-use super::meter::Metered;
+use super::loop_state::{self, Config, StopWhen};
 use super::named_tools::{self, KnownTools};
 use super::options::Semantics;
 use super::outline::{Body, Outline};
@@ -18,15 +17,10 @@ use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
 use crate::call::CallKind;
-use crate::callback::{
-    Bundle, Callback, CallbackService, Callbacks, Carried, InTree, LayerInner, StackBuilder,
-    noting_names,
-};
-use crate::caught::Caught;
-use crate::context;
-use crate::latched::Latched;
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder, noting_names};
+use crate::context::Inherited;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
-use crate::run::{AgentRequest, AgentService, BoxAgent};
+use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
 
 /// Builds an agent; created by [`Agent::builder`].
@@ -38,7 +32,7 @@ use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
 pub struct AgentBuilder {
     name: Arc<str>,
     description: Arc<str>,
-    model: Box<MakeModel>,
+    model: BoxModel,
     model_type: &'static str,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
@@ -59,9 +53,6 @@ pub struct AgentBuilder {
     innermost_model: Callbacks<ModelRequest>,
     innermost_tool: Callbacks<ToolRequest>,
 }
-
-/// Wraps the model in the callbacks directly around it.
-type MakeModel = dyn FnOnce(Callbacks<ModelRequest>) -> BoxModel + Send;
 
 /// Checks that a name can be part of a path.
 pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
@@ -85,10 +76,7 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model: Box::new(|inmost| {
-                let model = Latched::new(Caught::new(Metered(model)), None);
-                BoxModel::new(Carried::new(CallbackService::new(model, inmost)))
-            }),
+            model: BoxModel::leaf(model, None),
             model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
@@ -382,37 +370,35 @@ impl AgentBuilder {
             tool_set.insert(tool)?;
         }
         let band = self.semantics.map(|semantics| semantics.band);
-        let tools = CallbackService::new(tool_set.clone(), self.innermost_tool);
-        let tools = BoxTool::new(Carried::new(tools));
-        let (tools, of_layers) = noting_names(|| self.tool_stack.around(tools, band));
+        let leaf = tool_set.clone();
+        let leaf = BoxTool::ours(move |request| leaf.make(request));
+        let inmost = self.innermost_tool;
+        let (tools, of_layers) = noting_names(|| self.tool_stack.in_agent(leaf, inmost, band));
         named.extend(of_layers);
         named_tools::check(named.iter().cloned(), &own)?;
         let mut brought = [named, of_tree].concat();
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
-        let model = (self.model)(self.innermost_model);
         let config = Config {
-            model: InTree::new(self.model_stack.around(model, band)),
-            tools: InTree::new(tools),
+            model: self.model_stack.in_agent(self.model, self.innermost_model, band),
+            tools,
             tool_set,
             instructions: self.instructions,
             settings: Arc::new(self.settings),
             tool_concurrency: self.tool_concurrency,
-            semantics: self.semantics,
             show_tool: self.show_tool,
             tool_failure_message: self.tool_failure_message,
             stop_when: self.stop_when,
             sub_agents: self.sub_agents,
         };
-        let inmost = BoxAgent::new(Carried::new(Loop(Arc::new(config))));
         Ok(Agent::new(AgentInner {
             name: self.name,
             description: self.description,
             max_iterations: self.max_iterations,
             max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
-            explanation: outline.explain(&context::Carried::default()),
+            explanation: outline.explain(&Inherited::default()),
             outline,
-            stack: InTree::new(self.agent_stack.around(inmost, band)),
+            stack: self.agent_stack.in_agent(loop_state::service(config), Callbacks::new(), band),
         }))
     }
 
@@ -450,6 +436,6 @@ impl AgentBuilder {
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(f, "AgentBuilder({})", outline.explain(&context::Carried::default()))
+        write!(f, "AgentBuilder({})", outline.explain(&Inherited::default()))
     }
 }

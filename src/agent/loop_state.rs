@@ -3,47 +3,36 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-
-use futures_util::future::BoxFuture;
-use tower::{Service, ServiceExt};
 
 use super::Progress;
 use super::agent::{Agent, boxed};
-use super::options::{
-    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics, Semantics,
-};
 use super::step::{self, Step};
 use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use super::whole::make_whole;
-use crate::call::Request;
-use crate::call::{CallKind, Origin};
-use crate::callback::InTree;
+use crate::call::{BoxCallFuture, CallKind, Origin, Request, settle};
+use crate::callback::{LayerInner, Tree};
 use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::run::{AgentRequest, AgentResponse, EndReason};
+use crate::run::options::{
+    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics,
+};
+use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolRequest, ToolSet};
 
-/// The innermost service of an agent's stack.
-#[derive(Clone)]
-pub(super) struct Loop(pub(super) Arc<Config>);
-
 pub(super) struct Config {
-    pub(super) model: InTree<ModelRequest>,
-    pub(super) tools: InTree<ToolRequest>,
+    pub(super) model: LayerInner<ModelRequest>,
+    pub(super) tools: LayerInner<ToolRequest>,
     pub(super) tool_set: ToolSet,
     pub(super) instructions: Option<Arc<str>>,
     pub(super) settings: Arc<Settings>,
     pub(super) tool_concurrency: usize,
-    /// `None` means those of the agent that contains it.
-    pub(super) semantics: Option<Semantics>,
     pub(super) show_tool: Option<ShowTool>,
     pub(super) tool_failure_message: Option<Cow<'static, str>>,
     pub(super) stop_when: Option<StopWhen>,
@@ -52,23 +41,23 @@ pub(super) struct Config {
 
 pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
 
-impl Service<AgentRequest> for Loop {
-    type Response = AgentResponse;
-    type Error = Error;
-    type Future = BoxFuture<'static, Result<AgentResponse>>;
+/// The loop at the bottom of an agent's stack.
+pub(super) fn service(config: Config) -> BoxAgent {
+    let config = Arc::new(config);
+    BoxAgent::ours(move |request| call(config.clone(), request))
+}
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: AgentRequest) -> Self::Future {
-        let config = self.0.clone();
-        Box::pin(async move {
-            let added = make_whole(&mut request);
-            let running = LoopState::new(&config, request)?;
-            boxed(|| running.run(&added)).await
-        })
-    }
+#[inline(never)]
+fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
+    BoxCallFuture::new(async move {
+        let context = request.context().clone();
+        let added = make_whole(&mut request);
+        let result = match LoopState::new(&config, request) {
+            Ok(running) => running.run(&added).await,
+            Err(error) => Err(error),
+        };
+        result.map_err(|error| settle::<AgentRequest>(&context, None, error))
+    })
 }
 
 /// One run of the loop.
@@ -112,7 +101,7 @@ impl<'a> LoopState<'a> {
         };
         Ok(Self {
             config,
-            semantics: Semantics::inside(config.semantics, request.context().carries()).run,
+            semantics: Tree::of(request.context()).map(|tree| tree.run).unwrap_or_default(),
             settings,
             tools,
             transcript: request.context().write(request.messages()),
@@ -257,12 +246,7 @@ impl<'a> LoopState<'a> {
     /// Returns the model's response in the form for the transcript.
     async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
         let beyond_limit = request.context().beyond_limit(CallKind::Model);
-        let result = self.config.model.clone().oneshot(request).await;
-        let mut response = result.map_err(|error| {
-            let error = error.in_call(|| self.turn.site(CallKind::Model, None));
-            self.turn.latch::<ModelRequest>(&error);
-            error
-        })?;
+        let mut response = self.config.model.make(request).await?;
         self.survived()?;
         name_calls_apart(response.message_mut(), self.turn.iteration());
         if self.ends_run(response.origin()) || self.is_final(&response) {
@@ -294,11 +278,6 @@ impl<'a> LoopState<'a> {
     /// Fails after an abort, whatever a layer returned.
     pub(super) fn survived(&self) -> Result<()> {
         self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
-    }
-
-    /// Returns the tools of this run.
-    pub(super) fn tools_of_run(&self) -> Option<&ToolSet> {
-        Some(self.request.tools()).filter(|tools| !tools.is_empty())
     }
 
     fn waits(&self) -> bool {

@@ -31,7 +31,6 @@ mod builder;
 mod explain;
 mod lint;
 mod loop_state;
-mod meter;
 mod named_tools;
 pub(crate) mod options;
 mod outline;

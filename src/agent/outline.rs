@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::options::{self, Semantics};
 use super::{Agent, Explanation};
 use crate::call::Request;
-use crate::callback::{Bundle, Callbacks, StackBuilder};
-use crate::context::Carried;
+use crate::callback::{Bundle, InBundle, StackBuilder, Tree};
+use crate::context::Inherited;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
 use crate::tool::ToolRequest;
@@ -47,13 +47,16 @@ impl<R: Request> From<&StackBuilder<R>> for Parts {
 }
 
 impl Parts {
-    /// Returns the names, with those of the callbacks that the tree has for this call.
-    fn in_tree<R: Request>(&self, tree: &Carried, semantics: Semantics) -> Vec<Vec<String>> {
-        let mut names = self.names.clone();
-        let Some(tree) = tree.global.get::<Callbacks<R>>() else { return names };
+    /// The names, with those of the callbacks that the tree has for this call.
+    fn in_tree<R: InBundle>(&self, tree: &Tree) -> Vec<Vec<String>> {
+        let (mut names, semantics) = (self.names.clone(), tree.band);
+        let tree = R::around(&tree.global);
+        if tree.is_empty() {
+            return names;
+        }
         let of_tree = tree.names().map(String::from);
         match names.first_mut() {
-            Some(own) if self.begins_with_band && tree.shares_band_of(semantics.band) => {
+            Some(own) if self.begins_with_band && tree.shares_band_of(semantics) => {
                 *own = of_tree.chain(std::mem::take(own)).collect();
             }
             _ => names.insert(0, of_tree.collect()),
@@ -63,34 +66,37 @@ impl Parts {
 }
 
 impl Outline {
-    /// Returns the explanation of the agent inside others with `around`.
-    pub(super) fn explain(&self, around: &Carried) -> Explanation {
-        let mut tree = around.clone();
-        let semantics = options::enter(self.semantics, &self.global, &mut tree);
+    /// The agent inside others that have this for it.
+    pub(super) fn explain(&self, around: &Inherited) -> Explanation {
+        let inherited = options::enter(around, self.semantics, &self.global, None);
+        let nothing = Tree::default();
+        let tree = inherited.get().unwrap_or(&nothing);
         let mut onion = Explanation::new();
         onion.line(0, format!("agent `{}`", self.name));
-        let inside = onion.stack(1, self.agent.in_tree::<AgentRequest>(&tree, semantics));
+        let inside = onion.stack(1, self.agent.in_tree::<AgentRequest>(tree));
         match &self.body {
             Body::Loop { max_iterations, model, tool_concurrency, tools, sub_agents } => {
                 onion.line(inside, format!("loop of at most {max_iterations} model calls"));
                 onion.line(inside + 1, "model call");
                 let (stack, service) = model;
-                let stack = stack.in_tree::<ModelRequest>(&tree, semantics);
+                let stack = stack.in_tree::<ModelRequest>(tree);
                 let depth = onion.stack(inside + 2, stack);
                 onion.nest(depth, service);
                 onion.line(inside + 1, format!("tool calls, {tool_concurrency} at a time"));
                 let (stack, services) = tools;
-                let stack = stack.in_tree::<ToolRequest>(&tree, semantics);
+                let stack = stack.in_tree::<ToolRequest>(tree);
                 let depth = onion.stack(inside + 2, stack);
                 onion.nest(depth, services);
                 if !sub_agents.is_empty() {
                     onion.line(inside + 1, "may transfer to");
-                    sub_agents.iter().for_each(|it| onion.nest(inside + 2, &it.explain_in(&tree)));
+                    sub_agents
+                        .iter()
+                        .for_each(|it| onion.nest(inside + 2, &it.explain_in(&inherited)));
                 }
             }
             Body::Team { plan, members } => {
                 onion.line(inside, plan);
-                members.iter().for_each(|it| onion.nest(inside + 1, &it.explain_in(&tree)));
+                members.iter().for_each(|it| onion.nest(inside + 1, &it.explain_in(&inherited)));
             }
         }
         onion

@@ -2,16 +2,15 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
-use tower::ServiceExt;
 
 use super::loop_state::{LoopState, refusal};
-use super::options::{ToolCalls, ToolFailure, UnknownTool};
 use super::tool_messages::ToolAnswer;
-use crate::call::CallKind;
+use crate::call::{CallKind, settle};
 use crate::context::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::tool::{Effect, OfRun, ToolRequest, ToolResponse};
+use crate::run::options::{ToolCalls, ToolFailure, UnknownTool};
+use crate::tool::{Effect, ToolRequest, ToolResponse};
 
 impl LoopState<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
@@ -81,7 +80,7 @@ impl LoopState<'_> {
         if context.refusal::<ToolRequest>().is_some() {
             return Ok(Slot::Open);
         }
-        let declaration = self.tools.declaration(&call.name).cloned();
+        let (declaration, tool) = self.tools.find(&call.name).unzip();
         if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
             return Ok(Slot::Answered(self.told(call, &self.tools.unknown(&call.name))));
         }
@@ -89,13 +88,10 @@ impl LoopState<'_> {
         if !is_repeatable {
             self.transcript.keep(index, Slot::Begun(call.clone()));
         }
-        let mut request =
-            ToolRequest::in_run(context.clone(), call.clone()).with_declaration(declaration);
-        if let Some(tools) = self.tools_of_run() {
-            request.extensions_mut().insert(OfRun(tools.clone()));
-        }
-        let result = self.config.tools.clone().oneshot(request).await;
-        let result = result.map_err(|error| self.failed(call, error));
+        let request = ToolRequest::in_run(context.clone(), call.clone())
+            .with_declaration(declaration.cloned())
+            .with_tool(tool.cloned());
+        let result = self.config.tools.make(request).await;
         if let Err(abort) = self.survived() {
             // It has a result, whatever else ends the run.
             if let Ok(response) = &result {
@@ -119,11 +115,7 @@ impl LoopState<'_> {
     }
 
     fn failed(&self, call: &ToolCall, error: Error) -> Error {
-        let context = self.turn.in_tool_call(&call.id);
-        let error = error.in_call(|| context.site(CallKind::Tool, Some(&call.name)));
-        context.latch::<ToolRequest>(&error);
-        // A layer may have changed the error of an ending.
-        context.ending::<ToolRequest>().unwrap_or(error)
+        settle::<ToolRequest>(&self.turn.in_tool_call(&call.id), Some(&call.name), error)
     }
 
     fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {

@@ -1,10 +1,18 @@
-//! Calls: the `Request` trait, the data attached to a call, and how calls end.
+//! Calls: the `Request` trait, the data attached to a call, how calls are made and how they end.
+//!
+//! ```text
+//! CallService<R>: Service<R, Response = R::Response>    where R: Request
+//! ```
 
+mod boundary;
 mod ending;
 mod extensions;
 mod request;
+mod service;
 
+pub(crate) use self::boundary::settle;
+pub use self::boundary::{BoxCallFuture, BoxCallService};
 pub use self::extensions::Extensions;
 pub use self::request::Request;
-pub use crate::boxed::{BoxCallFuture, BoxCallService};
+pub use self::service::CallService;
 pub use crate::call_kind::{CallKind, Origin};

@@ -9,30 +9,30 @@ use super::options::{CallbackSemantics, Retries};
 use super::{Callbacks, Outcome};
 use crate::call::{CallKind, Origin, Request};
 use crate::context::RunContext;
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 
-/// Runs one call inside a band. `inner` has been polled ready.
+/// Runs one call inside a band. `inner` may have been polled ready, and its error is `settled` by
+/// this.
 //
 // Not an async fn, which would store its arguments twice.
 pub(super) fn run<R, S>(
     callbacks: Callbacks<R>,
     request: R,
     inner: S,
+    is_ready: bool,
+    settled: fn(&R, S::Error) -> Error,
 ) -> impl Future<Output = Result<R::Response>>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
+    S: Service<R, Response = R::Response, Future: Send> + Send,
 {
     let call = callbacks.begin(request);
     // However it ends, `on_end` runs once for every callback that has started.
     let call = OnDrop::new(call, |call| call.end(Outcome::Dropped));
-    let mut band = Band { call, inner };
+    let mut band = Band { call, inner, is_ready, settled };
     async move {
-        let mut result = match band.context().refusal::<R>() {
-            Some(ended) => Err(ended),
-            None => band.make().await,
-        };
+        let mut result = band.make().await;
         // An ending takes precedence over whatever a hook or an inner service made of it.
         match band.context().ending::<R>() {
             Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => {
@@ -49,17 +49,24 @@ where
     }
 }
 
-struct Band<R: Request, S> {
+struct Band<R: Request, S: Service<R>> {
     call: OnDrop<CallState<R>>,
     inner: S,
+    is_ready: bool,
+    settled: fn(&R, S::Error) -> Error,
 }
 
 impl<R, S> Band<R, S>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
+    S: Service<R, Response = R::Response, Future: Send> + Send,
 {
     async fn make(&mut self) -> Result<R::Response> {
+        // Nobody is asked about a call before it could be made.
+        self.ready().await?;
+        if let Some(ended) = self.context().refusal::<R>() {
+            return Err(ended);
+        }
         let (mut response, origin) = self.answer().await?;
         if origin != Origin::Service || !self.call.is_inmost {
             self.call.request.mark(&mut response, None, origin);
@@ -84,30 +91,25 @@ where
 
     /// Returns the response before any `after`, and its origin.
     async fn answer(&mut self) -> Result<(R::Response, Origin)> {
-        let Self { call, inner } = self;
-        call.request.enter_band();
-        let asks_again = call.semantics.retry_before.get(R::CALL);
-        let entered = asks_again.then(|| call.request.clone());
-        if let Some(response) = call.before(Rest::Asked).await? {
+        self.call.request.enter_band();
+        let asks_again = self.call.semantics.retry_before.get(R::CALL);
+        let entered = asks_again.then(|| self.call.request.clone());
+        if let Some(response) = self.call.before(Rest::Asked).await? {
             return Ok((response, Origin::Before));
         }
         let mut retries = 0;
         loop {
             // A hook may have seen the abort and ignored it.
-            match call.request.context().ending::<R>() {
+            match self.context().ending::<R>() {
                 Some(abort) if abort.kind() == ErrorKind::Aborted => return Err(abort),
                 _ => {}
             }
-            let attempt = async {
-                if retries > 0 {
-                    poll_fn(|cx| inner.poll_ready(cx)).await?;
-                }
-                inner.call(call.request.clone()).await
-            };
-            let error = match attempt.await {
+            let error = match self.attempt().await {
                 Ok(response) => return Ok((response, Origin::Service)),
-                Err(error) => failed(call, error.into())?,
+                Err(error) if is_final::<R>(self.context(), &error) => return Err(error),
+                Err(error) => error,
             };
+            let call = &mut self.call;
             let sent = call.request.clone();
             let may_retry = retries < max_retries(call);
             match call.on_error(error, may_retry).await? {
@@ -132,6 +134,22 @@ where
                 return Ok((response, Origin::Before));
             }
         }
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_ready, true) {
+            return Ok(());
+        }
+        let Self { call, inner, settled, .. } = self;
+        poll_fn(|cx| inner.poll_ready(cx)).await.map_err(|error| settled(&call.request, error))
+    }
+
+    async fn attempt(&mut self) -> Result<R::Response> {
+        self.ready().await?;
+        self.is_ready = false;
+        let Self { call, inner, settled, .. } = self;
+        let made = inner.call(call.request.clone());
+        made.await.map_err(|error| settled(&call.request, error))
     }
 
     fn is_after_asked(&self, origin: Origin) -> bool {
@@ -164,19 +182,9 @@ fn max_retries<R: Request>(call: &CallState<R>) -> u32 {
     }
 }
 
-/// Returns the error of a failed call; `Err` if it ends more than the call.
-fn failed<R: Request>(call: &CallState<R>, error: BoxError) -> Result<Error> {
-    let error = call.name_call(Error::from(error));
-    let context = call.request.context();
-    context.latch::<R>(&error);
-    match context.ending::<R>() {
-        Some(ending) => Err(ending),
-        // There was no call that could be recovered.
-        None if error.kind() == ErrorKind::MaxIterations
-            && context.beyond_limit(R::CALL).is_some() =>
-        {
-            Err(error)
-        }
-        None => Ok(error),
-    }
+/// Whether no `on_error` is asked: the error ends more than the call, or no call was made that could
+/// be recovered.
+fn is_final<R: Request>(context: &RunContext, error: &Error) -> bool {
+    let is_beyond_limit = || context.beyond_limit(R::CALL).is_some();
+    error.is_ending() || error.kind() == ErrorKind::MaxIterations && is_beyond_limit()
 }

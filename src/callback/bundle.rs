@@ -1,7 +1,5 @@
 use super::{Callback, CallbackSemantics, Callbacks, NamedTool};
-use crate::call::Extensions;
 use crate::call::Request;
-use crate::context::Carried;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
 use crate::tool::ToolRequest;
@@ -152,32 +150,69 @@ impl Bundle {
         &self.innermost_tool
     }
 
-    /// Appends these callbacks to those that a run carries for its agents. The semantics of the
-    /// first are kept.
-    pub(crate) fn carry_globally(self, carried: &mut Carried) {
-        self.carry(|carried| &mut carried.global, carried);
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.agent.is_empty()
+            && self.model.is_empty()
+            && self.tool.is_empty()
+            && self.innermost_model.is_empty()
+            && self.innermost_tool.is_empty()
     }
 
-    /// Appends these callbacks to those that were given with the run.
-    pub(crate) fn carry_in_run(self, carried: &mut Carried) {
-        self.carry(|carried| &mut carried.run, carried);
-    }
-
-    fn carry(self, at: fn(&mut Carried) -> &mut Extensions, carried: &mut Carried) {
-        carry(self.agent, at(carried));
-        carry(self.model, at(carried));
-        carry(self.tool, at(carried));
-        carry(self.innermost_model.inmost(), &mut carried.inmost);
-        carry(self.innermost_tool.inmost(), &mut carried.inmost);
+    /// Adds another bundle's callbacks for the calls themselves, and those around what is called to
+    /// `inmost`. Of lists that have callbacks, the first one's semantics stand.
+    pub(super) fn extend(&mut self, other: Self, inmost: &mut Self) {
+        extend(&mut self.agent, other.agent);
+        extend(&mut self.model, other.model);
+        extend(&mut self.tool, other.tool);
+        extend(&mut inmost.innermost_model, other.innermost_model.inmost());
+        extend(&mut inmost.innermost_tool, other.innermost_tool.inmost());
     }
 }
 
-fn carry<R: Request>(callbacks: Callbacks<R>, carried: &mut Extensions) {
-    if !callbacks.is_empty() {
-        let all = match carried.get::<Callbacks<R>>() {
-            Some(outer) => outer.clone().and(callbacks),
-            None => callbacks,
-        };
-        carried.insert(all);
+fn extend<R: Request>(callbacks: &mut Callbacks<R>, more: Callbacks<R>) {
+    if callbacks.is_empty() {
+        *callbacks = more;
+    } else {
+        callbacks.append(&more);
+    }
+}
+
+/// A call that a bundle has callbacks for.
+pub(crate) trait InBundle: Request {
+    /// Its callbacks for the call.
+    fn around(bundle: &Bundle) -> &Callbacks<Self>;
+
+    /// Its callbacks around what is called.
+    fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>>;
+}
+
+impl InBundle for AgentRequest {
+    fn around(bundle: &Bundle) -> &Callbacks<Self> {
+        &bundle.agent
+    }
+
+    fn inmost(_: &Bundle) -> Option<&Callbacks<Self>> {
+        None
+    }
+}
+
+impl InBundle for ModelRequest {
+    fn around(bundle: &Bundle) -> &Callbacks<Self> {
+        &bundle.model
+    }
+
+    fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>> {
+        Some(&bundle.innermost_model)
+    }
+}
+
+impl InBundle for ToolRequest {
+    fn around(bundle: &Bundle) -> &Callbacks<Self> {
+        &bundle.tool
+    }
+
+    fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>> {
+        Some(&bundle.innermost_tool)
     }
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call_state::{CallState, Recovered, Rest};
-use super::{ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Recovery};
+use super::{ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Recovery, Tree};
 use crate::call::Request;
 use crate::context::RunContext;
 use crate::error::{Error, Result};
@@ -142,15 +142,6 @@ impl<R: Request> Callbacks<R> {
         matches!(self.follows, Follows::Service)
     }
 
-    /// Sets the semantics that the list follows in this run.
-    pub(super) fn in_run(self, context: &RunContext) -> Self {
-        if self.is_inmost() {
-            return self;
-        }
-        let semantics = self.semantics_in(context);
-        self.with_semantics(semantics)
-    }
-
     /// Returns the semantics set with [`with_semantics`](Self::with_semantics). Defaults to
     /// [`CallbackSemantics::default`].
     #[must_use]
@@ -175,9 +166,9 @@ impl<R: Request> Callbacks<R> {
     }
 
     /// The semantics that it follows in this run.
-    fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
+    pub(super) fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
         match self.follows {
-            Follows::Agent => CallbackSemantics::of_agent(context.carries()),
+            Follows::Agent => Tree::of(context).map(|tree| tree.band).unwrap_or_default(),
             Follows::Default | Follows::Own(_) | Follows::Service => self.semantics(),
         }
     }

@@ -48,17 +48,18 @@ mod arc_callback;
 mod band;
 mod bundle;
 mod call_state;
-mod carried;
 mod constructors;
 mod erased;
 mod function;
 mod hook;
 pub(crate) mod hook_set;
+mod layer_inner;
 mod list;
 mod named;
 pub(crate) mod options;
 mod service;
 mod stack_builder;
+mod tree;
 mod wrap;
 
 use std::borrow::Cow;
@@ -69,19 +70,21 @@ pub use self::action::{Action, Outcome, Recovery};
 pub use self::any_call::*;
 pub use self::arc_callback::ArcCallback;
 pub use self::bundle::Bundle;
-pub(crate) use self::carried::{Carried, InTree};
+pub(crate) use self::bundle::InBundle;
 pub use self::constructors::*;
 pub use self::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
+pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
 pub use self::named::layer_names_tools;
 pub(crate) use self::named::{NamedTool, noting_names};
 pub(crate) use self::options::{CallbackSemantics, Globals};
 pub use self::service::CallbackService;
+pub use self::stack_builder::StackBuilder;
 pub(crate) use self::stack_builder::made_of;
-pub use self::stack_builder::{LayerInner, StackBuilder};
+pub(crate) use self::tree::Tree;
 pub use self::wrap::{Next, Wrap, WrapService};
 
 /// Futures of the layers in this module.

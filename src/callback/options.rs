@@ -1,5 +1,4 @@
 use crate::call::CallKind;
-use crate::context::Carried;
 
 /// The semantics of a band: what agent frameworks do differently, one field for each question.
 ///
@@ -189,11 +188,6 @@ impl CallbackSemantics {
         globals: PerCall::all(Globals::Around),
         after_pause: false,
     };
-
-    /// Returns the semantics of the agent for calls inside it, or the default outside an agent.
-    pub(crate) fn of_agent(around: &Carried) -> Self {
-        around.global.get().copied().unwrap_or(Self::DEFAULT)
-    }
 }
 
 impl Default for CallbackSemantics {

@@ -3,13 +3,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
 use super::{Callbacks, band};
-use crate::call::Request;
+use crate::call::{BoxCallFuture, Request, settle};
 use crate::error::{BoxError, Error, Result};
 
 /// A service inside a band of callbacks; created by [`Callbacks`].
@@ -22,15 +21,6 @@ impl<S, R: Request> CallbackService<S, R> {
     /// Wraps `inner` in `callbacks`.
     pub fn new(inner: S, callbacks: Callbacks<R>) -> Self {
         Self { inner, callbacks }
-    }
-
-    pub(super) fn callbacks(&self) -> &Callbacks<R> {
-        &self.callbacks
-    }
-
-    /// Replaces the callbacks.
-    pub(super) fn with_callbacks(self, callbacks: Callbacks<R>) -> Self {
-        Self { callbacks, ..self }
     }
 }
 
@@ -60,13 +50,15 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         if self.callbacks.is_empty() {
-            return ResponseFuture::passed(self.inner.call(request));
+            return ResponseFuture { state: State::Passed { future: self.inner.call(request) } };
         }
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
-        let future = Box::pin(band::run(self.callbacks.clone(), request, ready));
-        ResponseFuture { state: State::Banded { future } }
+        let future = band::run(self.callbacks.clone(), request, ready, true, |request, error| {
+            settle::<R>(request.context(), request.name(), Error::from(error.into()))
+        });
+        ResponseFuture { state: State::Banded { future: BoxCallFuture::new(future) } }
     }
 }
 
@@ -97,26 +89,7 @@ pin_project! {
     #[project = Projected]
     enum State<F, R: Request> {
         Passed { #[pin] future: F },
-        Banded { future: BoxFuture<'static, Result<R::Response>> },
-    }
-}
-
-impl<F, R: Request> ResponseFuture<F, R> {
-    /// Returns the future of a call with further wrappers.
-    pub(super) fn boxed(
-        future: impl Future<Output = Result<R::Response>> + Send + 'static,
-    ) -> Self {
-        Self { state: State::Banded { future: Box::pin(future) } }
-    }
-
-    /// Returns the future of a call without callbacks.
-    pub(super) fn passed(future: F) -> Self {
-        Self { state: State::Passed { future } }
-    }
-
-    /// Returns the future of a call that cannot be made.
-    pub(super) fn failed(error: Error) -> Self {
-        Self { state: State::Banded { future: Box::pin(std::future::ready(Err(error))) } }
+        Banded { #[pin] future: BoxCallFuture<R> },
     }
 }
 
@@ -133,7 +106,7 @@ where
             Projected::Passed { future } => {
                 Poll::Ready(ready!(future.poll(cx)).map_err(|error| Error::from(error.into())))
             }
-            Projected::Banded { future } => future.as_mut().poll(cx),
+            Projected::Banded { future } => future.poll(cx),
         }
     }
 }

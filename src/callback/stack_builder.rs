@@ -1,17 +1,13 @@
 use std::any::Any;
 use std::fmt;
 
-use tower::Service;
 use tower_layer::Layer;
 
-use super::{Callback, CallbackSemantics, CallbackService, Callbacks, NamedTool, Wrap};
-use crate::boxed::BoxCallService;
-use crate::call::Request;
-use crate::error::BoxError;
+use super::bundle::InBundle;
+use super::layer_inner::{Bundles, Place};
+use super::{Callback, CallbackSemantics, Callbacks, LayerInner, NamedTool, Wrap};
+use crate::call::{BoxCallService, CallService, Request};
 use crate::type_name::{layers, shorten};
-
-/// The inner service of a layer of a [`StackBuilder`]: everything registered after it, type-erased.
-pub type LayerInner<R> = CallbackService<BoxCallService<R>, R>;
 
 /// Builds a stack of callbacks and layers for one call, outermost first.
 ///
@@ -81,15 +77,10 @@ impl<R: Request> StackBuilder<R> {
     /// Adds a layer, which ends the band before it.
     pub fn layer<L>(&mut self, layer: L)
     where
-        L: Layer<LayerInner<R>> + Send + 'static,
-        L::Service: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
+        L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
         let (types, names) = made_of::<R>(&layer, std::any::type_name::<L>());
-        let apply = Box::new(move |seam| BoxCallService::new(layer.layer(seam)));
+        let apply = Box::new(move |inner| BoxCallService::layer(layer.layer(inner)));
         self.0.push(Part::Layer { types, names, apply });
     }
 
@@ -137,7 +128,34 @@ impl<R: Request> StackBuilder<R> {
         service: BoxCallService<R>,
         semantics: impl Into<Option<CallbackSemantics>>,
     ) -> LayerInner<R> {
-        let (mut service, semantics) = (service, semantics.into());
+        self.compose(
+            service,
+            semantics.into(),
+            Place { is_first: false, inmost: None, bundles: None },
+        )
+    }
+
+    /// The same in an agent, where a run brings callbacks along; with these around `service` itself.
+    pub(crate) fn in_agent(
+        self,
+        service: BoxCallService<R>,
+        inmost: Callbacks<R>,
+        semantics: Option<CallbackSemantics>,
+    ) -> LayerInner<R>
+    where
+        R: InBundle,
+    {
+        let place = Place { is_first: true, inmost: Some(inmost), bundles: Some(Bundles::NEW) };
+        self.compose(service, semantics, place)
+    }
+
+    /// `place` is that of a stack without layers.
+    fn compose(
+        self,
+        mut service: BoxCallService<R>,
+        semantics: Option<CallbackSemantics>,
+        mut place: Place<R>,
+    ) -> LayerInner<R> {
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
@@ -148,11 +166,13 @@ impl<R: Request> StackBuilder<R> {
                     }
                 }
                 Part::Layer { apply, .. } => {
-                    service = apply(CallbackService::new(service, std::mem::take(&mut band)));
+                    let inside = Place { is_first: false, ..place.clone() };
+                    place.inmost = None;
+                    service = apply(LayerInner::new(std::mem::take(&mut band), inside, service));
                 }
             }
         }
-        CallbackService::new(service, band)
+        LayerInner::new(band, place, service)
     }
 }
 

@@ -12,10 +12,9 @@ use futures_util::future::BoxFuture;
 use tower::Service;
 use tower_layer::Layer;
 
-use crate::boxed::BoxCallService;
-use crate::call::Request;
+use crate::call::{BoxCallFuture, BoxCallService, CallService, Request, settle};
 use crate::context::RunContext;
-use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
 
 /// The inner service of a wrap. It may be called repeatedly, and its clones in parallel.
@@ -111,11 +110,7 @@ impl<S: Clone, R: Request> Clone for WrapService<S, R> {
 impl<S, R> Service<R> for WrapService<S, R>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send + 'static>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: CallService<R>,
 {
     type Response = R::Response;
     type Error = Error;
@@ -129,9 +124,8 @@ where
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
         let wrap = self.wrap.clone();
-        WrapFuture {
-            future: Box::pin(run(wrap, request, Next { inner: BoxCallService::ready(ready) })),
-        }
+        let next = Next { inner: BoxCallService::ready(ready) };
+        WrapFuture { future: BoxCallFuture::new(run(wrap, request, next)) }
     }
 }
 
@@ -140,7 +134,7 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
     if let Some(ended) = context.refusal::<R>() {
         return Err(ended);
     }
-    let site = CallSite::of(&request);
+    let name: Option<Arc<str>> = request.name().map(Into::into);
     let result = match catch(|| (wrap.function)(request, next)) {
         Ok(future) => CatchPanic::new(future).await,
         Err(panic) => Err(panic),
@@ -148,9 +142,8 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
     let result = result
         .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Callback, format!("panicked: {panic}"))));
     let result = result.map_err(|error| {
-        let error = error.by(|| wrap.name.clone(), "wrap").in_call(|| site);
-        context.latch::<R>(&error);
-        error
+        let error = error.by(|| wrap.name.clone(), "wrap");
+        settle::<R>(&context, name.as_deref(), error)
     });
     match context.ending::<R>() {
         // The function may have changed the error.
@@ -161,14 +154,14 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
 
 /// The future of a [`WrapService`].
 pub struct WrapFuture<R: Request> {
-    future: BoxFuture<'static, Result<R::Response>>,
+    future: BoxCallFuture<R>,
 }
 
 impl<R: Request> Future for WrapFuture<R> {
     type Output = Result<R::Response>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.future.as_mut().poll(cx)
+        Pin::new(&mut self.future).poll(cx)
     }
 }
 

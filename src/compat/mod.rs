@@ -5,12 +5,14 @@ mod presets;
 
 pub use self::hooks::Hooks;
 #[doc(inline)]
-pub use crate::agent::options::{
-    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics,
-    Semantics, ToolCalls, ToolFailure, UnknownTool,
-};
+pub use crate::agent::options::Semantics;
 #[doc(inline)]
 pub use crate::callback::options::{
     AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
     RespondScope, Retries,
+};
+#[doc(inline)]
+pub use crate::run::options::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics,
+    ToolCalls, ToolFailure, UnknownTool,
 };

@@ -1,8 +1,8 @@
 //! The run that a call belongs to.
 
-mod carried;
 mod checkpoint;
 mod hold;
+mod inherited;
 mod joined;
 mod latch;
 mod limit;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::carried::{Carried, Place};
 pub use self::checkpoint::Checkpoint;
+pub(crate) use self::inherited::Inherited;
 pub(crate) use self::joined::Joined;
 pub(crate) use self::nesting::Nesting;
 pub(crate) use self::record::{Conversation, Open, Record, Suspended, Transcript};
@@ -328,27 +328,27 @@ impl RunContext {
         self.scope.usage()
     }
 
-    /// Returns the data that the run carries at a place.
-    pub(crate) fn carried<T: Send + Sync + 'static>(&self, place: Place) -> Option<&T> {
-        self.scope.carried.at(place).get()
-    }
-
-    /// Returns all data that the run carries.
-    pub(crate) fn carries(&self) -> &Carried {
-        &self.scope.carried
+    /// Returns what the agent at work hands down.
+    pub(crate) fn inherited(&self) -> &Inherited {
+        &self.scope.inherited
     }
 
     /// Returns the context of an agent called with this one.
-    pub(crate) fn enter(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
+    pub(crate) fn enter(&self, agent: &str, max_iterations: u32, inherited: Inherited) -> Self {
         let caller = self.tool_call.clone();
-        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
+        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
         Self::of(scope, caller)
     }
 
     /// Returns the context of a team member called with this one.
-    pub(crate) fn enter_member(&self, agent: &str, max_iterations: u32, carried: Carried) -> Self {
+    pub(crate) fn enter_member(
+        &self,
+        agent: &str,
+        max_iterations: u32,
+        inherited: Inherited,
+    ) -> Self {
         let caller = self.tool_call.clone();
-        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, carried);
+        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
         Self::of(scope.of_member(), caller)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-use super::carried::Carried;
+use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
 use super::record::Record;
@@ -84,7 +84,7 @@ pub(super) struct Scope {
     pub(super) latch: Latch,
     /// Why the response of an ended agent is not used.
     pub(super) withheld: OnceLock<Error>,
-    pub(super) carried: Carried,
+    pub(super) inherited: Inherited,
     /// The emitter of events, if the run is streamed.
     pub(super) emitter: Option<EventEmitter>,
     /// Cancels this part of the run.
@@ -132,22 +132,22 @@ impl Scope {
         caller: Option<CallName>,
         agent: &str,
         max_iterations: u32,
-        carried: Carried,
+        inherited: Inherited,
     ) -> Self {
         let path = match &*parent.path {
             "" => Arc::from(agent),
             path => Arc::from(format!("{path}/{agent}")),
         };
         parent.run.begin();
-        Self { caller, max_iterations, carried, ..Self::within(parent, path) }
+        Self { caller, max_iterations, inherited, ..Self::within(parent, path) }
     }
 
     /// Creates a part of a run for the same agent.
     pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
-        let Self { max_iterations, ref carried, ref emitter, .. } = **parent;
-        let (carried, emitter) = (carried.clone(), emitter.clone());
+        let Self { max_iterations, ref inherited, ref emitter, .. } = **parent;
+        let (inherited, emitter) = (inherited.clone(), emitter.clone());
         let within = Self::within(parent, parent.path.clone());
-        Self { caller, max_iterations, carried, emitter, ..within }
+        Self { caller, max_iterations, inherited, emitter, ..within }
     }
 
     fn within(parent: &Arc<Self>, path: Arc<str>) -> Self {
@@ -173,7 +173,7 @@ impl Scope {
             nesting: Nesting::default(),
             latch: Latch::default(),
             withheld: OnceLock::new(),
-            carried: Carried::default(),
+            inherited: Inherited::default(),
             emitter: None,
             token,
             own_token: None,

@@ -49,7 +49,17 @@ impl ModelRequest {
         tools: Arc<Vec<Arc<ToolDeclaration>>>,
         settings: Arc<Settings>,
     ) -> Self {
-        Self { messages, tools, settings, context, ..Self::default() }
+        Self {
+            instructions: None,
+            messages,
+            tools,
+            settings,
+            sink: None,
+            extensions: Extensions::new(),
+            context,
+            after_replaces_all: false,
+            earlier: Earlier::default(),
+        }
     }
 
     /// The same request, of a loop for whose model calls this was written.

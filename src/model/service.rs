@@ -1,11 +1,8 @@
-use tower::Service;
+use super::ModelRequest;
+use crate::call::{BoxCallService, CallService};
 
-use super::{ModelRequest, ModelResponse};
-use crate::boxed::BoxCallService;
-use crate::error::BoxError;
-
-/// A model: any `tower::Service<ModelRequest>` with a [`ModelResponse`] and an error that converts
-/// into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
+/// A model: any `tower::Service<ModelRequest>` with a [`ModelResponse`](super::ModelResponse) and an error that converts
+/// into a [`BoxError`](crate::BoxError), which is `Clone`, `Send` and `Sync`.
 ///
 /// Implemented for every such service; do not implement it by hand. A model can be wrapped in any
 /// of tower's layers, `Buffer` included.
@@ -16,32 +13,10 @@ use crate::error::BoxError;
     note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
     note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
 )]
-pub trait ModelService:
-    Service<
-        ModelRequest,
-        Response = ModelResponse,
-        Error: Into<BoxError> + Send + Sync,
-        Future: Send + 'static,
-    > + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
+pub trait ModelService: CallService<ModelRequest> {}
 
 #[diagnostic::do_not_recommend]
-impl<S> ModelService for S where
-    S: Service<
-            ModelRequest,
-            Response = ModelResponse,
-            Error: Into<BoxError> + Send + Sync,
-            Future: Send + 'static,
-        > + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<S: CallService<ModelRequest>> ModelService for S {}
 
 /// A type-erased model.
 pub type BoxModel = BoxCallService<ModelRequest>;

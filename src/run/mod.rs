@@ -7,10 +7,12 @@
 //! An agent is any [`AgentService`]: the loop of model and tool calls, a team of agents, a remote
 //! server.
 
+pub(crate) mod options;
 mod request;
 mod response;
 mod service;
 
+pub(crate) use self::options::LoopSemantics;
 pub use self::request::AgentRequest;
 pub use self::response::{AgentResponse, EndReason};
 pub use self::service::{AgentService, BoxAgent};

@@ -1,11 +1,8 @@
-use tower::Service;
+use super::AgentRequest;
+use crate::call::{BoxCallService, CallService};
 
-use super::{AgentRequest, AgentResponse};
-use crate::boxed::BoxCallService;
-use crate::error::BoxError;
-
-/// An agent: any `tower::Service<AgentRequest>` with an [`AgentResponse`] and an error that
-/// converts into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
+/// An agent: any `tower::Service<AgentRequest>` with an [`AgentResponse`](super::AgentResponse) and
+/// an error that converts into a [`BoxError`](crate::BoxError), which is `Clone`, `Send` and `Sync`.
 ///
 /// Implemented for every such service; do not implement it by hand. An agent can be wrapped in any
 /// of tower's layers, `Buffer` included.
@@ -16,32 +13,10 @@ use crate::error::BoxError;
     note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
     note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
 )]
-pub trait AgentService:
-    Service<
-        AgentRequest,
-        Response = AgentResponse,
-        Error: Into<BoxError> + Send + Sync,
-        Future: Send + 'static,
-    > + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
+pub trait AgentService: CallService<AgentRequest> {}
 
 #[diagnostic::do_not_recommend]
-impl<S> AgentService for S where
-    S: Service<
-            AgentRequest,
-            Response = AgentResponse,
-            Error: Into<BoxError> + Send + Sync,
-            Future: Send + 'static,
-        > + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<S: CallService<AgentRequest>> AgentService for S {}
 
 /// A type-erased agent.
 pub type BoxAgent = BoxCallService<AgentRequest>;

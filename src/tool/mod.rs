@@ -60,6 +60,5 @@ pub use self::request::ToolRequest;
 pub use self::response::ToolResponse;
 pub(crate) use self::schema::answer;
 pub use self::service::{BoxTool, ToolService};
-pub(crate) use self::set::OfRun;
 pub use self::set::{InvalidTool, ToolSet};
 pub use self::tool::Tool;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::arguments::{looks_like_object, wrapped};
-use super::{Effect, ToolDeclaration, ToolResponse};
+use super::{BoxTool, Effect, ToolDeclaration, ToolResponse};
 use crate::call::Extensions;
 use crate::call::Request;
 use crate::call::{CallKind, Origin};
@@ -28,6 +28,8 @@ pub struct ToolRequest {
     /// `None` until the arguments are changed.
     arguments: Option<Arc<Value>>,
     declaration: Option<Arc<ToolDeclaration>>,
+    /// The tool, where the agent has looked it up.
+    tool: Option<BoxTool>,
     extensions: Extensions,
     context: RunContext,
 }
@@ -40,8 +42,8 @@ impl ToolRequest {
     }
 
     pub(crate) fn in_run(context: RunContext, call: ToolCall) -> Self {
-        let (arguments, declaration) = (None, None);
-        Self { call, arguments, declaration, extensions: Extensions::new(), context }
+        let (arguments, declaration, tool) = (None, None, None);
+        Self { call, arguments, declaration, tool, extensions: Extensions::new(), context }
     }
 
     /// Sets the run that the request belongs to.
@@ -66,6 +68,17 @@ impl ToolRequest {
         }
         self.declaration = declaration;
         self
+    }
+
+    /// Returns the same request, to be answered by this tool.
+    pub(crate) fn with_tool(mut self, tool: Option<BoxTool>) -> Self {
+        self.tool = tool;
+        self
+    }
+
+    /// Returns the tool that answers it, if that is known already.
+    pub(super) fn tool(&self) -> Option<&BoxTool> {
+        self.tool.as_ref()
     }
 
     /// Returns the call as the model made it, unchanged by callbacks.

@@ -1,11 +1,9 @@
-use tower::Service;
+use super::ToolRequest;
+use crate::call::{BoxCallService, CallService};
 
-use super::{ToolRequest, ToolResponse};
-use crate::boxed::BoxCallService;
-use crate::error::BoxError;
-
-/// A service that executes tool calls: any `tower::Service<ToolRequest>` with a [`ToolResponse`]
-/// and an error that converts into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
+/// A service that executes tool calls: any `tower::Service<ToolRequest>` with a
+/// [`ToolResponse`](super::ToolResponse) and an error that converts into a
+/// [`BoxError`](crate::BoxError), which is `Clone`, `Send` and `Sync`.
 ///
 /// Implemented for every such service; do not implement it by hand. A tool service can be wrapped
 /// in any of tower's layers, `Buffer` included.
@@ -16,32 +14,10 @@ use crate::error::BoxError;
     note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
     note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
 )]
-pub trait ToolService:
-    Service<
-        ToolRequest,
-        Response = ToolResponse,
-        Error: Into<BoxError> + Send + Sync,
-        Future: Send + 'static,
-    > + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
+pub trait ToolService: CallService<ToolRequest> {}
 
 #[diagnostic::do_not_recommend]
-impl<S> ToolService for S where
-    S: Service<
-            ToolRequest,
-            Response = ToolResponse,
-            Error: Into<BoxError> + Send + Sync,
-            Future: Send + 'static,
-        > + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<S: CallService<ToolRequest>> ToolService for S {}
 
 /// A type-erased tool service.
 pub type BoxTool = BoxCallService<ToolRequest>;

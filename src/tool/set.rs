@@ -2,12 +2,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::future::Either;
 use serde_json::Value;
 use tower::Service;
-use tower::util::Oneshot;
 
 use super::{BoxTool, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+use crate::call::{BoxCallFuture, Request, settle};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A service that routes each call to the tool with its name.
@@ -114,8 +113,7 @@ impl ToolSet {
     /// Returns the declaration of the tool named `name`.
     #[must_use]
     pub fn declaration(&self, name: &str) -> Option<&Arc<ToolDeclaration>> {
-        let (index, _) = self.0.services.get(name)?;
-        self.0.declarations.get(*index)
+        Some(self.find(name)?.0)
     }
 
     /// Returns these tools followed by those of `others`.
@@ -144,8 +142,22 @@ impl ToolSet {
         self.0.services.is_empty()
     }
 
-    fn find(&self, name: &str) -> Option<&BoxTool> {
-        self.0.services.get(name).map(|(_, tool)| tool)
+    /// A tool, and what the model is told of it.
+    pub(crate) fn find(&self, name: &str) -> Option<(&Arc<ToolDeclaration>, &BoxTool)> {
+        let (index, tool) = self.0.services.get(name)?;
+        Some((self.0.declarations.get(*index)?, tool))
+    }
+
+    /// Makes a call of the tool that was found for it, or of the one that it names.
+    pub(crate) fn make(&self, request: ToolRequest) -> BoxCallFuture<ToolRequest> {
+        match request.tool().or_else(|| Some(self.find(request.name())?.1)).cloned() {
+            Some(tool) => tool.make(request),
+            None => {
+                let (context, name) = (request.context(), request.name());
+                let unknown = self.unknown(name);
+                BoxCallFuture::failed(settle::<ToolRequest>(context, Some(name), unknown))
+            }
+        }
     }
 
     /// Returns the error of a call of an unknown tool.
@@ -159,23 +171,16 @@ impl ToolSet {
     }
 }
 
-/// The tools of one run, stored in a request's extensions.
-pub(crate) struct OfRun(pub(crate) ToolSet);
-
 impl Service<ToolRequest> for ToolSet {
     type Response = ToolResponse;
     type Error = Error;
-    type Future = Either<Oneshot<BoxTool, ToolRequest>, std::future::Ready<Result<ToolResponse>>>;
+    type Future = BoxCallFuture<ToolRequest>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        let of_run = || request.extensions().get::<OfRun>()?.0.find(request.name());
-        match self.find(request.name()).or_else(of_run) {
-            Some(tool) => Either::Left(Oneshot::new(tool.clone(), request)),
-            None => Either::Right(std::future::ready(Err(self.unknown(request.name())))),
-        }
+        self.make(request)
     }
 }

@@ -12,9 +12,7 @@ use super::arguments;
 use super::function::{Function, IntoToolFuture};
 use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
-use crate::caught::Caught;
 use crate::error::Error;
-use crate::latched::Latched;
 
 /// A tool: its declaration for the model, the service that executes it, and the layers around it.
 ///
@@ -99,7 +97,7 @@ impl Tool {
         let name = Some(declaration.name().into());
         Self {
             declaration: Arc::new(declaration),
-            service: BoxTool::new(Latched::new(Caught::new(service), name)),
+            service: BoxTool::leaf(service, name),
             layers: Vec::new(),
             failure_message: None,
             inner_tools: BTreeSet::new(),
@@ -123,7 +121,7 @@ impl Tool {
     {
         let layer = Arc::new(layer);
         let applied = layer.clone();
-        let apply = Arc::new(move |service| BoxTool::new(applied.layer(service)));
+        let apply = Arc::new(move |service| BoxTool::layer(applied.layer(service)));
         self.layers.push(ToolLayer { type_name: type_name::<L>(), layer, apply });
         self
     }

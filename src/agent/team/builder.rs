@@ -3,16 +3,16 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::{Config, Plan, Team, Until};
+use super::{Config, Plan, Until};
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
 use crate::agent::named_tools::{self, KnownTools};
 use crate::agent::options::Semantics;
 use crate::agent::outline::{Body, Outline};
-use crate::callback::{Bundle, Callback, Carried, InTree, LayerInner, StackBuilder};
-use crate::context;
-use crate::run::{AgentRequest, AgentResponse, AgentService, BoxAgent};
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder};
+use crate::context::Inherited;
+use crate::run::{AgentRequest, AgentResponse, AgentService};
 
 /// Builds a team of agents; created by [`Agent::sequential`], [`Agent::parallel`] and
 /// [`Agent::repeat`].
@@ -210,9 +210,9 @@ impl TeamBuilder {
         let outline = self.outline();
         let Self { name, description, plan, members, until, max_nesting, semantics, stack, .. } =
             self;
-        let team = Team(Arc::new(Config { plan, members, until }));
-        let inmost = BoxAgent::new(Carried::new(team));
-        let stack = stack.around(inmost, semantics.map(|semantics| semantics.band));
+        let team = super::service(Config { plan, members, until });
+        let stack =
+            stack.in_agent(team, Callbacks::new(), semantics.map(|semantics| semantics.band));
         Ok(Agent::new(AgentInner {
             name,
             description,
@@ -220,9 +220,9 @@ impl TeamBuilder {
             max_iterations: u32::MAX,
             max_nesting,
             known_tools: KnownTools { all, ..KnownTools::default() },
-            explanation: outline.explain(&context::Carried::default()),
+            explanation: outline.explain(&Inherited::default()),
             outline,
-            stack: InTree::new(stack),
+            stack,
         }))
     }
 
@@ -246,6 +246,6 @@ impl TeamBuilder {
 impl fmt::Debug for TeamBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(f, "TeamBuilder({})", outline.explain(&context::Carried::default()))
+        write!(f, "TeamBuilder({})", outline.explain(&Inherited::default()))
     }
 }

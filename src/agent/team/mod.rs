@@ -5,24 +5,16 @@ mod parallel;
 mod sequence;
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
-
-use futures_util::future::BoxFuture;
-use tower::Service;
 
 pub use self::builder::TeamBuilder;
 
 use super::Agent;
 use super::whole::make_whole;
-use crate::call::Request;
+use crate::call::{BoxCallFuture, Request, settle};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;
-use crate::run::{AgentRequest, AgentResponse};
-
-/// The innermost service of a team's stack.
-#[derive(Clone)]
-struct Team(Arc<Config>);
+use crate::run::{AgentRequest, AgentResponse, BoxAgent};
 
 struct Config {
     plan: Plan,
@@ -53,29 +45,26 @@ impl Config {
     }
 }
 
-impl Service<AgentRequest> for Team {
-    type Response = AgentResponse;
-    type Error = Error;
-    type Future = BoxFuture<'static, Result<AgentResponse>>;
+/// The plan at the bottom of a team's stack.
+fn service(config: Config) -> BoxAgent {
+    let config = Arc::new(config);
+    BoxAgent::ours(move |request| call(config.clone(), request))
+}
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: AgentRequest) -> Self::Future {
-        let team = self.0.clone();
-        Box::pin(async move {
-            // Once for all members.
-            let added = make_whole(&mut request);
-            if let Some(emitter) = request.context().emitter() {
-                let asked = request.messages();
-                emitter.begin(&request.context().begin(asked), asked.len()).await;
-                emitter.tell_answers(&added).await;
-            }
-            match team.plan {
-                Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
-                Plan::SideBySide => parallel::run(&team, &request).await,
-            }
-        })
-    }
+#[inline(never)]
+fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
+    BoxCallFuture::new(async move {
+        // Once for all its members.
+        let added = make_whole(&mut request);
+        if let Some(emitter) = request.context().emitter() {
+            let asked = request.messages();
+            emitter.begin(&request.context().begin(asked), asked.len()).await;
+            emitter.tell_answers(&added).await;
+        }
+        let result = match team.plan {
+            Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
+            Plan::SideBySide => parallel::run(&team, &request).await,
+        };
+        result.map_err(|error| settle::<AgentRequest>(request.context(), None, error))
+    })
 }

@@ -11,9 +11,8 @@ use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
 use super::super::when::When;
-use crate::call::Request;
-use crate::caught::{self, Caught};
-use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
+use crate::call::{BoxCallFuture, Request};
+use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 
 /// Calls models in order until one responds.
@@ -22,9 +21,9 @@ use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 /// before it is called. `O` lists their types, for [`explain`](crate::Agent::explain) and for the
 /// warnings of `build`.
 pub struct Fallback<S, O = ()> {
-    first: Caught<S>,
+    first: BoxModel,
     plan: Arc<Plan>,
-    others: PhantomData<fn() -> O>,
+    models: PhantomData<fn() -> (S, O)>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,7 +33,7 @@ struct Plan {
     restart_streams: bool,
 }
 
-impl<S> Fallback<S> {
+impl<S: ModelService> Fallback<S> {
     /// Creates a fallback whose first model is `model`.
     #[must_use]
     pub fn new(model: S) -> Self {
@@ -43,9 +42,9 @@ impl<S> Fallback<S> {
             error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
         });
         Self {
-            first: Caught::new(model),
+            first: BoxModel::catching_panics(model),
             plan: Arc::new(Plan { others: Vec::new(), when, restart_streams: false }),
-            others: PhantomData,
+            models: PhantomData,
         }
     }
 }
@@ -54,8 +53,8 @@ impl<S, O> Fallback<S, O> {
     /// Adds a model to call if all models before it have failed.
     #[must_use]
     pub fn or<M: ModelService>(mut self, model: M) -> Fallback<S, (O, M)> {
-        self.plan().others.push(BoxModel::new(Caught::new(model)));
-        Fallback { first: self.first, plan: self.plan, others: PhantomData }
+        self.plan().others.push(BoxModel::catching_panics(model));
+        Fallback { first: self.first, plan: self.plan, models: PhantomData }
     }
 
     /// Adds several models, to call in order if all models before them have failed.
@@ -64,10 +63,8 @@ impl<S, O> Fallback<S, O> {
         mut self,
         models: impl IntoIterator<Item = M>,
     ) -> Fallback<S, (O, Vec<M>)> {
-        self.plan()
-            .others
-            .extend(models.into_iter().map(|model| BoxModel::new(Caught::new(model))));
-        Fallback { first: self.first, plan: self.plan, others: PhantomData }
+        self.plan().others.extend(models.into_iter().map(BoxModel::catching_panics));
+        Fallback { first: self.first, plan: self.plan, models: PhantomData }
     }
 
     /// Sets the errors after which the next model is called. `predicate` is never called for an
@@ -94,28 +91,25 @@ impl<S, O> Fallback<S, O> {
     }
 }
 
-impl<S: Clone, O> Clone for Fallback<S, O> {
+impl<S, O> Clone for Fallback<S, O> {
     fn clone(&self) -> Self {
-        Self { first: self.first.clone(), plan: self.plan.clone(), others: PhantomData }
+        Self { first: self.first.clone(), plan: self.plan.clone(), models: PhantomData }
     }
 }
 
-impl<S: fmt::Debug, O> fmt::Debug for Fallback<S, O> {
+impl<S, O> fmt::Debug for Fallback<S, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fallback").field("first", &self.first).field("plan", &self.plan).finish()
     }
 }
 
-impl<S, O> Service<ModelRequest> for Fallback<S, O>
-where
-    S: Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>>,
-{
+impl<S, O> Service<ModelRequest> for Fallback<S, O> {
     type Response = ModelResponse;
     type Error = Error;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Service::<ModelRequest>::poll_ready(&mut self.first, cx)
+        self.first.poll_ready(cx)
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
@@ -127,26 +121,22 @@ where
 
 pin_project! {
     /// The future of a [`Fallback`].
-    pub struct ResponseFuture<F> {
+    pub struct ResponseFuture {
         #[pin]
-        state: State<F>,
+        state: State,
         asked: Asked,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F> {
-        First { #[pin] future: caught::ResponseFuture<F> },
+    enum State {
+        First { #[pin] future: BoxCallFuture<ModelRequest> },
         Other { #[pin] future: Oneshot<BoxModel, ModelRequest> },
     }
 }
 
-impl<F, E> Future for ResponseFuture<F>
-where
-    F: Future<Output = Result<ModelResponse, E>>,
-    E: Into<BoxError>,
-{
+impl Future for ResponseFuture {
     type Output = Result<ModelResponse>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -258,7 +248,7 @@ impl StdError for ModelsFailed {
     }
 }
 
-impl<F> fmt::Debug for ResponseFuture<F> {
+impl fmt::Debug for ResponseFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

@@ -2,18 +2,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tower::Service;
 use tower_layer::Layer;
 
 use super::limits::Limits;
 use super::{AgUi, PrincipalOf};
 use crate::threads::{BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
-use crate::translate::{Translate, TranslateRequest, TranslateResponse};
+use crate::translate::{Translate, TranslateRequest};
 use tower_agent::agent::{AgentService, BoxAgent};
-use tower_agent::call::BoxCallService;
+use tower_agent::call::{BoxCallService, CallService};
 use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
-use tower_agent::error::BoxError;
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -61,15 +59,8 @@ impl AgUiBuilder {
     /// Adds a layer around the translation of each event. What is registered after it is inside it.
     pub fn translate_layer<L>(mut self, layer: L) -> Self
     where
-        L: Layer<LayerInner<TranslateRequest>> + Send + 'static,
-        L::Service: Service<
-                TranslateRequest,
-                Response = TranslateResponse,
-                Error: Into<BoxError>,
-                Future: Send + 'static,
-            > + Clone
+        L: Layer<LayerInner<TranslateRequest>, Service: CallService<TranslateRequest>>
             + Send
-            + Sync
             + 'static,
     {
         self.stack.layer(layer);

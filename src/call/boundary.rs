@@ -1,0 +1,411 @@
+//! The boundary: foreign code, made ours.
+//!
+//! A model, a tool and a tower layer are foreign code. Around each stands one [`BoxCallService`]; no
+//! other place clones a service, drives its readiness, boxes its future, catches its panics, makes
+//! its error ours, names the call in it, counts what it has used, refuses a call of a run that has
+//! ended, and keeps an ending that the code raises. What is inside the crate speaks [`Result`] and
+//! asks none of that again.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use sync_wrapper::SyncWrapper;
+use tower::Service;
+
+use super::{CallKind, CallService, Request};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::Usage;
+use crate::panic::catch;
+
+/// A service for `R` with its type erased, its error made [`Error`], and its readiness kept.
+///
+/// It differs from [`BoxCloneSyncService`](tower::util::BoxCloneSyncService) in what it costs: a
+/// clone a reference count, and a call one box, which holds first the service while it gets ready
+/// and then its future. So each call is made on a clone of its own of the service.
+///
+/// ```
+/// use tower::{ServiceExt, service_fn};
+/// use tower_agent::{BoxError, Message, ModelRequest, ModelResponse};
+/// use tower_agent::model::BoxModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let model = BoxModel::new(service_fn(|_: ModelRequest| async {
+///     Ok::<_, BoxError>(ModelResponse::new(Message::assistant("hello")))
+/// }));
+/// let response = model.clone().oneshot(ModelRequest::default()).await?;
+/// assert_eq!(response.message().text(), "hello");
+/// # Ok(())
+/// # }
+/// ```
+pub struct BoxCallService<R: Request> {
+    service: Arc<dyn Start<R>>,
+    /// The next call, while it gets ready.
+    next: Option<Pin<Box<dyn Crossing<R>>>>,
+}
+
+impl<R: Request> BoxCallService<R> {
+    /// Erases `service`.
+    pub fn new(service: impl CallService<R>) -> Self {
+        Self::foreign(service, Role::Handle { catches: false })
+    }
+
+    /// Erases `service`, and makes its panics errors of the call.
+    ///
+    /// ```
+    /// use tower::{ServiceExt, service_fn};
+    /// use tower_agent::{ModelRequest, ModelResponse, Result};
+    /// use tower_agent::model::BoxModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let model = service_fn(async |_: ModelRequest| -> Result<ModelResponse> { panic!("oh no") });
+    /// let model = BoxModel::catching_panics(model);
+    /// let error = model.oneshot(ModelRequest::default()).await.unwrap_err();
+    /// assert_eq!(error.message(), "the model panicked: oh no");
+    /// # }
+    /// ```
+    pub fn catching_panics(service: impl CallService<R>) -> Self {
+        Self::foreign(service, Role::Handle { catches: true })
+    }
+
+    /// Erases a service that has been polled ready, and keeps it so.
+    pub(crate) fn ready(service: impl CallService<R>) -> Self {
+        let unready = Self::new(service.clone());
+        let next = Call::new(service, Role::Handle { catches: false }, None);
+        Self { next: Some(Box::pin(next)), ..unready }
+    }
+
+    /// A model or a tool: what a call is for. It may have one name for all its calls.
+    pub(crate) fn leaf(service: impl CallService<R>, name: Option<Arc<str>>) -> Self {
+        Self::foreign(service, Role::Leaf(name))
+    }
+
+    /// What a tower layer has made of a service of ours.
+    pub(crate) fn layer(service: impl CallService<R>) -> Self {
+        Self::foreign(service, Role::Layer(None))
+    }
+
+    /// Code of this crate, which is always ready and keeps to its rules.
+    pub(crate) fn ours(start: impl Fn(R) -> BoxCallFuture<R> + Send + Sync + 'static) -> Self {
+        Self { service: Arc::new(Ours(start)), next: None }
+    }
+
+    fn foreign(service: impl CallService<R>, role: Role) -> Self {
+        Self { service: Arc::new(Foreign { service, role }), next: None }
+    }
+
+    /// Makes one call, which gets ready first.
+    pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        self.service.start(request)
+    }
+
+    /// The same handle, with the readiness of this one.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { service: self.service.clone(), next: self.next.take() }
+    }
+}
+
+impl<R: Request> Service<R> for BoxCallService<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = BoxCallFuture<R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.next.is_none() {
+            self.next = self.service.prepare();
+        }
+        self.next.as_mut().map_or(Poll::Ready(Ok(())), |next| next.as_mut().poll_ready(cx))
+    }
+
+    fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        let Some(mut next) = self.next.take() else { return self.service.start(request) };
+        next.as_mut().give(request);
+        BoxCallFuture(next)
+    }
+}
+
+impl<R: Request> Clone for BoxCallService<R> {
+    /// The clone is not ready, whatever this handle is.
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone(), next: None }
+    }
+}
+
+impl<R: Request> fmt::Debug for BoxCallService<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxCallService").field("call", &R::CALL).finish_non_exhaustive()
+    }
+}
+
+/// The future of a call whose service has its type erased.
+#[must_use = "a call does nothing until it is awaited"]
+pub struct BoxCallFuture<R: Request>(Pin<Box<dyn Future<Output = Result<R::Response>> + Send>>);
+
+impl<R: Request> BoxCallFuture<R> {
+    pub(crate) fn new(future: impl Future<Output = Result<R::Response>> + Send + 'static) -> Self {
+        Self(Box::pin(future))
+    }
+
+    pub(crate) fn failed(error: Error) -> Self {
+        Self::new(std::future::ready(Err(error)))
+    }
+}
+
+impl<R: Request> Future for BoxCallFuture<R> {
+    type Output = Result<R::Response>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<R: Request> fmt::Debug for BoxCallFuture<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxCallFuture").field("call", &R::CALL).finish_non_exhaustive()
+    }
+}
+
+/// The error of a call that foreign code has failed: it names the call, what it ends is latched,
+/// and an ending that the code has made another error of stands in its place.
+pub(crate) fn settle<R: Request>(context: &RunContext, name: Option<&str>, error: Error) -> Error {
+    let error = error.in_call(|| context.site(R::CALL, name));
+    context.latch::<R>(&error);
+    context.ending::<R>().unwrap_or(error)
+}
+
+/// What makes calls.
+trait Start<R: Request>: Send + Sync {
+    /// A call that gets ready before it has its request; none where that is not needed.
+    fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>>;
+
+    /// A call that gets ready by itself.
+    fn start(&self, request: R) -> BoxCallFuture<R>;
+}
+
+struct Ours<F>(F);
+
+impl<R: Request, F> Start<R> for Ours<F>
+where
+    F: Fn(R) -> BoxCallFuture<R> + Send + Sync,
+{
+    fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
+        None
+    }
+
+    fn start(&self, request: R) -> BoxCallFuture<R> {
+        (self.0)(request)
+    }
+}
+
+struct Foreign<S> {
+    service: S,
+    role: Role,
+}
+
+/// What foreign code is to the calls that go through it.
+#[derive(Clone)]
+enum Role {
+    /// A service that somebody holds: its error is made ours, and at most its panics.
+    Handle { catches: bool },
+    /// What the call is for, and by which name.
+    Leaf(Option<Arc<str>>),
+    /// Something around that. The name is that of the call.
+    Layer(Option<Arc<str>>),
+}
+
+impl<R: Request, S: CallService<R>> Start<R> for Foreign<S> {
+    fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
+        Some(Box::pin(Call::new(self.service.clone(), self.role.clone(), None)))
+    }
+
+    fn start(&self, request: R) -> BoxCallFuture<R> {
+        BoxCallFuture(Box::pin(Call::new(self.service.clone(), self.role.clone(), Some(request))))
+    }
+}
+
+/// One call on its way through foreign code.
+trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
+
+    /// The call is made with this request.
+    fn give(self: Pin<&mut Self>, request: R);
+}
+
+pin_project! {
+    struct Call<S, F, R> {
+        // Futures need not be `Sync`, and none is looked at through a shared reference.
+        #[pin]
+        state: SyncWrapper<State<S, F, R>>,
+        side: Side,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum State<S, F, R> {
+        /// It gets ready, and is made once it is and has its request.
+        Waiting { service: S, is_ready: bool, request: Option<R> },
+        Made { #[pin] future: F },
+        /// It is over, or cannot be made.
+        Over { error: Option<Error> },
+    }
+}
+
+impl<R, S> Call<S, S::Future, R>
+where
+    R: Request,
+    S: Service<R>,
+{
+    fn new(service: S, role: Role, request: Option<R>) -> Self {
+        let mut side = Side { role, context: None };
+        request.iter().for_each(|request| side.belong(request));
+        let state = State::Waiting { service, is_ready: false, request };
+        Self { state: SyncWrapper::new(state), side }
+    }
+}
+
+impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.project();
+        let mut state = this.state.get_pin_mut();
+        let Projected::Waiting { service, is_ready, .. } = state.as_mut().project() else {
+            return Poll::Ready(Ok(()));
+        };
+        match this.side.watch::<R, _>(|| service.poll_ready(cx)) {
+            Ok(poll) => {
+                *is_ready = matches!(poll, Poll::Ready(Ok(())));
+                poll.map_err(|error| Error::from(error.into()))
+            }
+            Err(panic) => {
+                // It is the error of the call, where callbacks, retries and fallbacks see it.
+                state.set(State::Over { error: Some(panic) });
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    fn give(self: Pin<&mut Self>, given: R) {
+        let this = self.project();
+        this.side.belong(&given);
+        if let Projected::Waiting { request, .. } = this.state.get_pin_mut().project() {
+            *request = Some(given);
+        }
+    }
+}
+
+impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
+    type Output = Result<R::Response>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut state = this.state.get_pin_mut();
+        let result = loop {
+            match state.as_mut().project() {
+                Projected::Waiting { service, is_ready, request } => {
+                    if !*is_ready {
+                        match this.side.watch::<R, _>(|| service.poll_ready(cx)) {
+                            Ok(poll) => match ready!(poll) {
+                                Ok(()) => {}
+                                Err(error) => break Err(Error::from(error.into())),
+                            },
+                            Err(panic) => break Err(panic),
+                        }
+                    }
+                    // Without one it was never called.
+                    let Some(request) = request.take() else { return Poll::Pending };
+                    if let Some(ended) = this.side.refusal::<R>() {
+                        break Err(ended);
+                    }
+                    match this.side.watch::<R, _>(|| service.call(request)) {
+                        Ok(future) => state.set(State::Made { future }),
+                        Err(panic) => break Err(panic),
+                    }
+                }
+                Projected::Made { mut future } => {
+                    match this.side.watch::<R, _>(|| future.as_mut().poll(cx)) {
+                        Ok(poll) => break ready!(poll).map_err(|error| Error::from(error.into())),
+                        Err(panic) => break Err(panic),
+                    }
+                }
+                Projected::Over { error: Some(error) } => break Err(error.clone()),
+                Projected::Over { error: None } => return Poll::Pending,
+            }
+        };
+        state.set(State::Over { error: None });
+        Poll::Ready(this.side.leave::<R>(result))
+    }
+}
+
+/// The crate's side of a call.
+struct Side {
+    role: Role,
+    /// That of the call, once it has its request.
+    context: Option<RunContext>,
+}
+
+impl Side {
+    /// The call is this one.
+    fn belong<R: Request>(&mut self, request: &R) {
+        match &mut self.role {
+            Role::Handle { .. } => return,
+            Role::Leaf(_) => {}
+            Role::Layer(name) => *name = request.name().map(Into::into),
+        }
+        self.context = Some(request.context().clone());
+    }
+
+    /// Why the call is not made.
+    fn refusal<R: Request>(&self) -> Option<Error> {
+        let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else { return None };
+        let refusal = context.refusal::<R>().or_else(|| context.beyond_limit(R::CALL));
+        refusal.or_else(|| (R::CALL == CallKind::Tool).then(|| context.withheld()).flatten())
+    }
+
+    /// Runs foreign code; a panic becomes an error.
+    fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
+        let what = match self.role {
+            Role::Handle { catches: false } => return Ok(code()),
+            Role::Handle { catches: true } | Role::Leaf(_) => "",
+            Role::Layer(_) => "a layer around ",
+        };
+        catch(code).map_err(|panic| {
+            let kind = match R::CALL {
+                _ if !what.is_empty() => ErrorKind::Callback,
+                CallKind::Tool => ErrorKind::Tool,
+                CallKind::Model => ErrorKind::Provider,
+                _ => ErrorKind::Other,
+            };
+            Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
+        })
+    }
+
+    /// What the call has come to, for the crate.
+    fn leave<R: Request>(&self, result: Result<R::Response>) -> Result<R::Response> {
+        let Some(context) = &self.context else { return result };
+        match (&self.role, result) {
+            (Role::Handle { .. }, result) => result,
+            (Role::Leaf(_), Ok(response)) => {
+                let usage = R::usage(&response);
+                if usage != Usage::default() {
+                    context.add_usage(usage);
+                }
+                Ok(response)
+            }
+            (Role::Layer(_), Ok(response)) => Ok(response),
+            (Role::Leaf(name), Err(error)) => {
+                let error = match R::CALL {
+                    CallKind::Tool => error.or_kind(ErrorKind::Tool),
+                    _ => error,
+                };
+                Err(settle::<R>(context, name.as_deref(), error))
+            }
+            (Role::Layer(name), Err(error)) => Err(settle::<R>(context, name.as_deref(), error)),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+use tower::Service;
+
+use super::Request;
+use crate::error::BoxError;
+
+/// A service of one kind of call: any `tower::Service<R>` that answers with `R`'s response, whose
+/// error becomes a [`BoxError`], and that can be cloned, sent and shared.
+///
+/// It is implemented for every such service; nothing implements it by hand.
+/// [`ModelService`](crate::model::ModelService), [`ToolService`](crate::tool::ToolService) and
+/// [`AgentService`](crate::agent::AgentService) are its names for the calls of an agent.
+pub trait CallService<R: Request>:
+    Service<R, Response = R::Response, Error: Into<BoxError> + Send + Sync, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Request, S> CallService<R> for S where
+    S: Service<
+            R,
+            Response = R::Response,
+            Error: Into<BoxError> + Send + Sync,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}

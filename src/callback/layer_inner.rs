@@ -1,0 +1,215 @@
+//! The life of a call.
+
+use std::fmt;
+use std::task::{Context, Poll};
+use std::vec;
+
+use tower::Service;
+
+use super::bundle::InBundle;
+use super::{Bundle, Callbacks, Tree, band};
+use crate::call::{BoxCallFuture, BoxCallService, Request};
+use crate::context::RunContext;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a layer of a [`StackBuilder`](super::StackBuilder) wraps: everything registered after it.
+///
+/// It is ready when what is inside it is. A call passes through, from the outside in:
+///
+/// ```text
+/// the first    global callbacks     of the agents around, and of this one
+///  |           own callbacks        up to the first layer
+///  |     [layer]                    and again: callbacks, layer
+///  v           own callbacks        behind the last layer
+/// the last     the run's callbacks  given with the request
+///              inmost callbacks     of the agents around, then of this one
+///              the call itself      a model, a tool, the loop of an agent
+/// ```
+///
+/// Where there is no callback, there is no band, and it costs nothing.
+pub struct LayerInner<R: Request> {
+    own: Callbacks<R>,
+    place: Place<R>,
+    /// The next layer, or the call itself.
+    inner: BoxCallService<R>,
+}
+
+/// Where in the stack of an agent it stands. In the stack of another call it is nowhere.
+pub(super) struct Place<R: Request> {
+    /// Nothing stands around it.
+    pub(super) is_first: bool,
+    /// It stands around the call itself, and these inside of it.
+    pub(super) inmost: Option<Callbacks<R>>,
+    pub(super) bundles: Option<Bundles<R>>,
+}
+
+impl<R: Request> Clone for Place<R> {
+    fn clone(&self) -> Self {
+        let Self { is_first, inmost, bundles } = self;
+        Self { is_first: *is_first, inmost: inmost.clone(), bundles: *bundles }
+    }
+}
+
+/// Where a bundle has callbacks for a call, and around what is called.
+pub(super) struct Bundles<R: Request> {
+    around: fn(&Bundle) -> &Callbacks<R>,
+    inmost: fn(&Bundle) -> Option<&Callbacks<R>>,
+}
+
+impl<R: Request> Clone for Bundles<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Request> Copy for Bundles<R> {}
+
+impl<R: InBundle> Bundles<R> {
+    pub(super) const NEW: Self = Self { around: R::around, inmost: R::inmost };
+}
+
+impl<R: Request> LayerInner<R> {
+    pub(super) fn new(own: Callbacks<R>, place: Place<R>, inner: BoxCallService<R>) -> Self {
+        Self { own, place, inner }
+    }
+
+    /// Makes a call, which gets ready first.
+    pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        let Bands { first, rest } = match self.bands(request.context()) {
+            Ok(bands) => bands,
+            Err(error) => return BoxCallFuture::failed(error),
+        };
+        match first {
+            None => self.inner.make(request),
+            Some(band) => {
+                let inside = Inside { bands: rest.into_iter(), inner: self.inner.clone() };
+                BoxCallFuture::new(band::run(band, request, inside, false, ours))
+            }
+        }
+    }
+
+    /// The bands around a call of this run.
+    fn bands(&self, context: &RunContext) -> Result<Bands<R>> {
+        let Self { own, place: Place { is_first, inmost, bundles }, .. } = self;
+        let mut bands = Bands { first: None, rest: Vec::new() };
+        let tree = bundles.and_then(|of| Some((of, Tree::of(context)?)));
+        let global = tree.filter(|_| *is_first).map(|(of, tree)| (of.around)(&tree.global));
+        match global.filter(|global| !global.is_empty()) {
+            Some(global) if global.shares_band_of(own.semantics_in(context)) => {
+                bands.push(&global.clone().and(own.clone()));
+            }
+            Some(global) => {
+                bands.push(global);
+                bands.push(own);
+            }
+            None => bands.push(own),
+        }
+        if let Some(inmost) = inmost {
+            if context.path().is_empty() {
+                return Err(no_part_of_the_run::<R>());
+            }
+            if let Some((of, tree)) = tree {
+                bands.push((of.around)(&tree.of_run));
+                (of.inmost)(&tree.inmost).into_iter().for_each(|callbacks| bands.push(callbacks));
+            }
+            bands.push(inmost);
+        }
+        Ok(bands)
+    }
+}
+
+impl<R: Request> Service<R> for LayerInner<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = BoxCallFuture<R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        match self.bands(request.context()) {
+            Ok(Bands { first, rest }) => {
+                let inside = Inside { bands: rest.into_iter(), inner: self.inner.take() };
+                inside.enter(first, request)
+            }
+            Err(error) => BoxCallFuture::failed(error),
+        }
+    }
+}
+
+/// The bands around a call, outermost first. Nearly always there is one at most.
+struct Bands<R: Request> {
+    first: Option<Callbacks<R>>,
+    rest: Vec<Callbacks<R>>,
+}
+
+impl<R: Request> Bands<R> {
+    fn push(&mut self, callbacks: &Callbacks<R>) {
+        if callbacks.is_empty() {
+            return;
+        }
+        match self.first {
+            None => self.first = Some(callbacks.clone()),
+            Some(_) => self.rest.push(callbacks.clone()),
+        }
+    }
+}
+
+/// What is inside a band.
+struct Inside<R: Request> {
+    bands: vec::IntoIter<Callbacks<R>>,
+    inner: BoxCallService<R>,
+}
+
+impl<R: Request> Inside<R> {
+    fn enter(mut self, band: Option<Callbacks<R>>, request: R) -> BoxCallFuture<R> {
+        match band {
+            None => self.inner.call(request),
+            Some(band) => BoxCallFuture::new(band::run(band, request, self, true, ours)),
+        }
+    }
+}
+
+impl<R: Request> Service<R> for Inside<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = BoxCallFuture<R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        let mut inside = Self { bands: self.bands.clone(), inner: self.inner.take() };
+        let band = inside.bands.next();
+        inside.enter(band, request)
+    }
+}
+
+/// The error of what is inside, which has crossed its boundary.
+fn ours<R: Request>(_: &R, error: Error) -> Error {
+    error
+}
+
+fn no_part_of_the_run<R: Request>() -> Error {
+    let message = format!(
+        "a layer has put a new {} request in the place of the agent's: it is no part of the run; \
+         change the request that the layer was given, or a clone of it",
+        R::CALL
+    );
+    Error::new(ErrorKind::InvalidRequest, message)
+}
+
+impl<R: Request> Clone for LayerInner<R> {
+    /// The clone is not ready, whatever this handle is.
+    fn clone(&self) -> Self {
+        Self { own: self.own.clone(), place: self.place.clone(), inner: self.inner.clone() }
+    }
+}
+
+impl<R: Request> fmt::Debug for LayerInner<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LayerInner").field("callbacks", &self.own).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,17 @@
+use std::any::Any;
+use std::sync::Arc;
+
+/// What an agent hands down to the calls and the agents in it. The run does not look into it.
+#[derive(Clone, Default)]
+pub(crate) struct Inherited(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Inherited {
+    pub(crate) fn new<T: Send + Sync + 'static>(inherited: T) -> Self {
+        Self(Some(Arc::new(inherited)))
+    }
+
+    /// Nothing, where nothing is handed down.
+    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.as_ref()?.downcast_ref()
+    }
+}

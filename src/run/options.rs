@@ -1,0 +1,123 @@
+/// The semantics of the loop, one field for each question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoopSemantics {
+    /// Tool calls in a model response from a `before` or an `on_error`.
+    pub answered_tool_calls: AnsweredToolCalls,
+    /// A response from `after_model`.
+    pub after_model_respond: AfterModelRespond,
+    /// A response from `after_agent`.
+    pub after_agent_respond: AfterAgentRespond,
+    /// A tool failure that no callback recovers.
+    pub tool_failure: ToolFailure,
+    /// Arguments that do not match the tool, if no callback recovers the error.
+    pub invalid_arguments: ToolFailure,
+    /// A call of a tool that does not exist.
+    pub unknown_tool: UnknownTool,
+    /// Several tool calls in one turn.
+    pub tool_calls: ToolCalls,
+    /// The limit of model calls is reached.
+    pub at_limit: AtLimit,
+    /// The model call beyond the limit.
+    pub beyond_limit: BeyondLimit,
+}
+
+/// What happens to tool calls in a response that a callback returned instead of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnsweredToolCalls {
+    /// They run, as if the model had made them.
+    #[default]
+    Run,
+    /// They are dropped: the response ends the run.
+    Drop,
+}
+
+/// The effect of a response from `after_model`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterModelRespond {
+    /// It replaces the model's response, and the loop continues as if the model had sent it. A
+    /// response created from nothing, without tool calls, keeps those of the model with its
+    /// reasoning and provider data; use
+    /// [`without_tool_calls`](crate::ModelResponse::without_tool_calls) to drop them.
+    #[default]
+    KeepToolCalls,
+    /// It replaces the model's response, including tool calls: without tool calls it ends the run.
+    Replace,
+    /// It ends the run, and its text is the final message.
+    EndRun,
+}
+
+/// The effect of a response from `after_agent`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterAgentRespond {
+    /// It replaces the agent's final message; earlier messages are kept.
+    #[default]
+    Replace,
+    /// It replaces all messages of the agent.
+    Transform,
+}
+
+/// What happens to a tool failure that no callback recovers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolFailure {
+    /// The model reads the error, and may try again.
+    #[default]
+    TellModel,
+    /// The run fails with it; parallel calls are dropped.
+    FailRun,
+}
+
+/// What happens to a call of a tool that does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnknownTool {
+    /// It passes through the tool callbacks as an error; if none recovers it, the model reads the
+    /// error.
+    #[default]
+    Callbacks,
+    /// The model reads the error; no callback runs.
+    TellModel,
+    /// It passes through the tool callbacks as an error; if none recovers it, the run fails.
+    FailRun,
+}
+
+/// How the tool calls of one turn run. Their results keep the order of the calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolCalls {
+    /// In parallel, as many at a time as
+    /// [`tool_concurrency`](crate::AgentBuilder::tool_concurrency) allows.
+    #[default]
+    Concurrent,
+    /// One after another.
+    OneByOne,
+}
+
+/// How an agent ends that has reached its limit of model calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtLimit {
+    /// With an error of kind [`MaxIterations`](crate::ErrorKind::MaxIterations).
+    #[default]
+    Fail,
+    /// With its messages so far, as
+    /// [`EndReason::IterationLimit`](crate::EndReason::IterationLimit).
+    End,
+}
+
+/// What happens to the model call beyond the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BeyondLimit {
+    /// No callback runs for it.
+    #[default]
+    Refuse,
+    /// `before_model` runs for it. A response is used, unless it has tool calls, which would need
+    /// another model call. Without a response the limit is reached; no `on_model_error` runs for
+    /// that.
+    AskBefore,
+}
