@@ -360,8 +360,8 @@ pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by
 /// id.
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    let mut seen = HashSet::new();
-    if message.tool_calls().all(|call| is_call_id(&call.id) && seen.insert(&call.id)) {
+    let (mut seen, is_one) = (HashSet::new(), message.tool_calls().nth(1).is_none());
+    if message.tool_calls().all(|call| is_call_id(&call.id) && (is_one || seen.insert(&call.id))) {
         return;
     }
     let mut seen = HashSet::new();

@@ -1,8 +1,6 @@
 //! The next step: a pure function of the transcript.
 
-use std::collections::HashSet;
-
-use crate::message::{Message, Messages, Role, ToolCall};
+use crate::message::{Messages, Role, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
@@ -19,22 +17,17 @@ pub(super) enum Step {
 ///
 /// Only the last turn counts: the last assistant message, and the results after it.
 pub(super) fn next(messages: &Messages) -> Step {
-    let mut latest = messages.iter().enumerate().rev();
-    let Some((last, said)) = latest.find(|(_, message)| message.role() != Role::Tool) else {
-        return Step::Model;
-    };
-    if said.role() != Role::Assistant {
+    let said = messages.iter().rev().find(|message| message.role() != Role::Tool);
+    let Some(said) = said.filter(|said| said.role() == Role::Assistant) else {
         // A user message follows: calls left open before it are closed.
         return Step::Model;
+    };
+    if said.tool_calls().next().is_none() {
+        return Step::Done;
     }
-    let answers = messages.range(last + 1).flat_map(Message::tool_results);
-    let answered: HashSet<&str> = answers.map(|answer| &*answer.call_id).collect();
-    let is_open = |call: &&ToolCall| !answered.contains(&*call.id);
-    let open: Vec<_> = said.tool_calls().filter(is_open).cloned().collect();
-    match said.tool_calls().next() {
-        None => Step::Done,
-        Some(_) if open.is_empty() => Step::Model,
-        Some(_) => Step::Tools(open),
+    match messages.open_calls().cloned().collect::<Vec<_>>() {
+        answered if answered.is_empty() => Step::Model,
+        open => Step::Tools(open),
     }
 }
 
@@ -43,7 +36,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::{Part, ToolResult};
+    use crate::message::{Message, Part, ToolResult};
 
     fn call(id: &str) -> ToolCall {
         ToolCall::new(id, "add", json!({}))

@@ -1,6 +1,6 @@
 //! Records a conversation while agents work on it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
@@ -34,7 +34,7 @@ struct Kept {
     calls: Vec<(Arc<str>, Slot)>,
     nested: BTreeMap<String, Record>,
     /// How often each call id has occurred; computed on first use.
-    ids: Option<HashMap<Arc<str>, u32>>,
+    ids: Option<BTreeMap<Arc<str>, u32>>,
     /// The conversation that it was restored from.
     origin: Option<Arc<Conversation>>,
     /// The number of earlier runs.
@@ -47,13 +47,16 @@ struct Kept {
     is_written: bool,
 }
 
+/// How many calls of a turn are looked through for a name.
+const FEW: usize = 8;
+
 impl Kept {
     /// Returns all messages, with the current turn closed as if it had been dropped.
     fn messages(&self) -> Messages {
         let mut messages = self.messages.clone();
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |id| self.holds_in(id));
-        messages.extend(slot::settle(&calls));
+        slot::settle(&calls).for_each(|message| messages.push(message));
         messages
     }
 
@@ -114,13 +117,18 @@ impl Kept {
     /// Returns a name for a call of the last turn that is unique in the conversation: some
     /// providers reuse ids across turns.
     fn name_call(&mut self, id: &Arc<str>) -> Arc<str> {
+        // Nearly all names are the ids themselves, and are asked for while their turn is under way.
+        let is_own = |(name, _): &(Arc<str>, Slot)| Arc::ptr_eq(name, id);
+        if self.calls.iter().take(FEW).any(is_own) {
+            return id.clone();
+        }
         let ids = self.ids.get_or_insert_with(|| {
-            let mut ids = HashMap::new();
+            let mut ids = BTreeMap::new();
             self.messages.iter().for_each(|message| count(message, &mut ids));
             ids
         });
         let number = ids.get(id).copied().unwrap_or(1);
-        if number < 2 && !id.contains(['%', '/', '#', ' ']) {
+        if number < 2 && !id.bytes().any(|byte| matches!(byte, b'%' | b'/' | b'#' | b' ')) {
             return id.clone();
         }
         // Escaped, to be distinct from path steps, from other numbers, and from keys of a call's
@@ -139,7 +147,7 @@ impl Kept {
     }
 }
 
-fn count(message: &Message, ids: &mut HashMap<Arc<str>, u32>) {
+fn count(message: &Message, ids: &mut BTreeMap<Arc<str>, u32>) {
     message.tool_calls().for_each(|call| *ids.entry(call.id.clone()).or_default() += 1);
 }
 
@@ -382,7 +390,11 @@ impl Record {
     /// Starts a turn with these tool calls.
     pub(crate) fn begin_turn<'a>(&self, calls: impl Iterator<Item = &'a Arc<str>>) {
         let kept = &mut *lock(&self.0);
-        kept.calls = calls.map(|id| (kept.name_call(id), Slot::Open)).collect();
+        kept.calls.clear();
+        for id in calls {
+            let name = kept.name_call(id);
+            kept.calls.push((name, Slot::Open));
+        }
     }
 
     /// Records that a call has failed its run, with this result, and returns the results. A call in
@@ -415,7 +427,10 @@ impl Record {
         let kept = &mut *lock(&self.0);
         let mut calls = std::mem::take(&mut kept.calls);
         let stopped = slot::stop(&mut calls, |id| kept.holds_in(id));
-        slot::settle(&calls).into_iter().for_each(|message| kept.push(message));
+        slot::settle(&calls).for_each(|message| kept.push(message));
+        // For the next turn.
+        calls.clear();
+        kept.calls = calls;
         stopped
     }
 

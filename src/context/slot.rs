@@ -54,16 +54,17 @@ pub(super) fn stop(
 }
 
 /// Returns the messages of a turn.
-pub(super) fn settle(calls: &[(Arc<str>, Slot)]) -> Vec<Message> {
-    let said = || calls.iter().flat_map(|(_, slot)| slot.answers());
+pub(super) fn settle(calls: &[(Arc<str>, Slot)]) -> impl Iterator<Item = Message> {
+    let said = move || calls.iter().flat_map(|(_, slot)| slot.answers());
     let is_answer = |message: &&Message| message.role() == Role::Tool;
     // Results stay together, directly after their calls.
     let answers = said().filter(is_answer).cloned();
     // Any other message would end the turn and close the calls that are still open.
     let is_open = calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
-    let others = said().filter(|message| !is_answer(message)).map(|message| match is_open {
-        true => Message::new(Role::Tool, message.parts().iter().cloned()),
-        false => message.clone(),
-    });
-    answers.chain(others).collect()
+    let others =
+        said().filter(move |message| !is_answer(message)).map(move |message| match is_open {
+            true => Message::new(Role::Tool, message.parts().iter().cloned()),
+            false => message.clone(),
+        });
+    answers.chain(others)
 }

@@ -7,6 +7,9 @@ use serde_json::Value;
 use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::error::{Error, ErrorKind, Result};
 
+/// How many answers are looked through one by one.
+const FEW: usize = 8;
+
 impl Messages {
     /// Returns the tool calls of the last turn that have no result, in the model's order. A later
     /// user message closes them.
@@ -30,13 +33,23 @@ impl Messages {
     /// # }
     /// ```
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        let answers = self.iter().rev().take_while(|message| message.role() == Role::Tool);
-        let answered: HashSet<&str> =
-            answers.flat_map(Message::tool_results).map(|answer| &*answer.call_id).collect();
+        let answered = move || {
+            let answers = self.iter().rev().take_while(|message| message.role() == Role::Tool);
+            answers.flat_map(Message::tool_results).map(|answer| &*answer.call_id)
+        };
+        // A few are looked through; where there are many, that would take too long for each call.
+        let many: HashSet<&str> = match answered().nth(FEW) {
+            Some(_) => answered().collect(),
+            None => HashSet::new(),
+        };
+        let is_answered = move |id: &str| match many.is_empty() {
+            true => answered().any(|answered| answered == id),
+            false => many.contains(id),
+        };
         let mut said = self.iter().rev().filter(|message| message.role() != Role::Tool);
         let turn = said.next().filter(|message| message.role() == Role::Assistant);
         let calls = turn.into_iter().flat_map(Message::tool_calls);
-        calls.filter(move |call| !answered.contains(&*call.id))
+        calls.filter(move |call| !is_answered(&call.id))
     }
 
     /// Adds the result of an [open call](Self::open_calls). A run that continues with these
