@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::function::{Later, Now};
+use crate::function::{Later, Now, Seal};
 use crate::maybe_future::MaybeFuture;
 use crate::message::{Arguments, Message, Part, ToolCall, ToolResult};
 use crate::panic::{CatchPanic, catch};
@@ -37,7 +37,7 @@ pub struct ToolAnswer {
 )]
 pub trait IntoToolMessages<M> {
     /// Converts the returned value to a future.
-    fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>>;
+    fn into_tool_messages(self, _: Seal) -> MaybeFuture<'static, Result<Option<Vec<Message>>>>;
 }
 
 /// Return types of such a function, without a future.
@@ -47,38 +47,38 @@ pub trait ToolMessages {
     /// # Errors
     ///
     /// Returns the callback's error.
-    fn messages(self) -> Result<Option<Vec<Message>>>;
+    fn messages(self, _: Seal) -> Result<Option<Vec<Message>>>;
 }
 
 impl ToolMessages for Vec<Message> {
-    fn messages(self) -> Result<Option<Vec<Message>>> {
+    fn messages(self, _: Seal) -> Result<Option<Vec<Message>>> {
         Ok(Some(self))
     }
 }
 
 impl ToolMessages for Option<Vec<Message>> {
-    fn messages(self) -> Result<Option<Vec<Message>>> {
+    fn messages(self, _: Seal) -> Result<Option<Vec<Message>>> {
         Ok(self)
     }
 }
 
 impl<T: ToolMessages> ToolMessages for Result<T> {
-    fn messages(self) -> Result<Option<Vec<Message>>> {
-        self?.messages()
+    fn messages(self, _: Seal) -> Result<Option<Vec<Message>>> {
+        self?.messages(Seal)
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: ToolMessages> IntoToolMessages<Now> for T {
-    fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
-        MaybeFuture::ready(self.messages())
+    fn into_tool_messages(self, _: Seal) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
+        MaybeFuture::ready(self.messages(Seal))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<F: Future<Output: ToolMessages> + Send + 'static> IntoToolMessages<Later> for F {
-    fn into_tool_messages(self) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.messages() }))
+    fn into_tool_messages(self, _: Seal) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.messages(Seal) }))
     }
 }
 
@@ -94,7 +94,7 @@ impl ShowTool {
         F: Fn(ToolAnswer) -> O + Send + Sync + 'static,
         O: IntoToolMessages<M>,
     {
-        Self(Arc::new(move |answer| function(answer).into_tool_messages()))
+        Self(Arc::new(move |answer| function(answer).into_tool_messages(Seal)))
     }
 
     /// Returns the messages for a result. One of them is the call's result, by default the default

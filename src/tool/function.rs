@@ -12,7 +12,7 @@ use tower::Service;
 use super::schema::Parameters;
 use super::{IntoToolResponse, ToolRequest, ToolResponse, arguments};
 use crate::error::{Error, Result};
-use crate::function::{Later, Now};
+use crate::function::{Later, Now, Seal};
 use crate::maybe_future::MaybeFuture;
 
 /// Return types of a tool function: a result, or a future of one. `M` distinguishes the two.
@@ -24,12 +24,12 @@ use crate::maybe_future::MaybeFuture;
 )]
 pub trait IntoToolFuture<M> {
     /// Converts the returned value to a future.
-    fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>>;
+    fn into_tool_future(self, _: Seal) -> MaybeFuture<'static, Result<ToolResponse>>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<O: IntoToolResponse> IntoToolFuture<Now> for O {
-    fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>> {
+    fn into_tool_future(self, _: Seal) -> MaybeFuture<'static, Result<ToolResponse>> {
         MaybeFuture::ready(self.into_tool_response())
     }
 }
@@ -39,7 +39,7 @@ impl<F> IntoToolFuture<Later> for F
 where
     F: Future<Output: IntoToolResponse> + Send + 'static,
 {
-    fn into_tool_future(self) -> MaybeFuture<'static, Result<ToolResponse>> {
+    fn into_tool_future(self, _: Seal) -> MaybeFuture<'static, Result<ToolResponse>> {
         MaybeFuture::Boxed(Box::pin(async move { self.await.into_tool_response() }))
     }
 }

@@ -13,6 +13,7 @@ use super::function::{Function, IntoToolFuture};
 use super::schema::Parameters;
 use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
 use crate::error::Error;
+use crate::function::Seal;
 
 /// A tool: its declaration for the model, the service that executes it, and the layers around it.
 ///
@@ -88,7 +89,8 @@ impl Tool {
         let declaration = ToolDeclaration::new(name, description)
             .with_parameters(parameters.schema.clone())
             .with_check(check);
-        let function = move |arguments: A, request| function(arguments, request).into_tool_future();
+        let function =
+            move |arguments: A, request| function(arguments, request).into_tool_future(Seal);
         Self::service(declaration, Function::new(function, parameters))
     }
 

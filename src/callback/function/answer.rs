@@ -5,7 +5,7 @@ use std::future::Future;
 use crate::callback::erased::Decision;
 use crate::callback::{Action, Recovery};
 use crate::error::Result;
-use crate::function::{Later, Now};
+use crate::function::{Later, Now, Seal};
 use crate::maybe_future::MaybeFuture;
 
 /// Decisions of a `before` or `after` function: nothing, an [`Action`], or a `Result` of either.
@@ -20,24 +20,24 @@ pub trait IntoAction<T> {
     /// # Errors
     ///
     /// Returns the callback's error.
-    fn into_action(self) -> Result<Action<T>>;
+    fn into_action(self, _: Seal) -> Result<Action<T>>;
 }
 
 impl<T> IntoAction<T> for () {
-    fn into_action(self) -> Result<Action<T>> {
+    fn into_action(self, _: Seal) -> Result<Action<T>> {
         Ok(Action::Continue)
     }
 }
 
 impl<T> IntoAction<T> for Action<T> {
-    fn into_action(self) -> Result<Action<T>> {
+    fn into_action(self, _: Seal) -> Result<Action<T>> {
         Ok(self)
     }
 }
 
 impl<T, A: IntoAction<T>> IntoAction<T> for Result<A> {
-    fn into_action(self) -> Result<Action<T>> {
-        self?.into_action()
+    fn into_action(self, _: Seal) -> Result<Action<T>> {
+        self?.into_action(Seal)
     }
 }
 
@@ -53,24 +53,24 @@ pub trait IntoRecovery<T> {
     /// # Errors
     ///
     /// Returns the callback's error.
-    fn into_recovery(self) -> Result<Recovery<T>>;
+    fn into_recovery(self, _: Seal) -> Result<Recovery<T>>;
 }
 
 impl<T> IntoRecovery<T> for () {
-    fn into_recovery(self) -> Result<Recovery<T>> {
+    fn into_recovery(self, _: Seal) -> Result<Recovery<T>> {
         Ok(Recovery::Propagate)
     }
 }
 
 impl<T> IntoRecovery<T> for Recovery<T> {
-    fn into_recovery(self) -> Result<Recovery<T>> {
+    fn into_recovery(self, _: Seal) -> Result<Recovery<T>> {
         Ok(self)
     }
 }
 
 impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
-    fn into_recovery(self) -> Result<Recovery<T>> {
-        self?.into_recovery()
+    fn into_recovery(self, _: Seal) -> Result<Recovery<T>> {
+        self?.into_recovery(Seal)
     }
 }
 
@@ -84,20 +84,20 @@ impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
 )]
 pub trait IntoHook<T, M> {
     /// Converts the returned value to a future.
-    fn into_hook(self) -> Decision<'static, T>;
+    fn into_hook(self, _: Seal) -> Decision<'static, T>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
-    fn into_hook(self) -> Decision<'static, T> {
-        MaybeFuture::ready(self.into_action().map(Action::boxed))
+    fn into_hook(self, _: Seal) -> Decision<'static, T> {
+        MaybeFuture::ready(self.into_action(Seal).map(Action::boxed))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
-    fn into_hook(self) -> Decision<'static, T> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action().map(Action::boxed) }))
+    fn into_hook(self, _: Seal) -> Decision<'static, T> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action(Seal).map(Action::boxed) }))
     }
 }
 
@@ -111,19 +111,19 @@ impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> fo
 )]
 pub trait IntoRecoveryHook<T, M> {
     /// Converts the returned value to a future.
-    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>>;
+    fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
-    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::ready(self.into_recovery())
+    fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>> {
+        MaybeFuture::ready(self.into_recovery(Seal))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
-    fn into_recovery_hook(self) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery() }))
+    fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>> {
+        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery(Seal) }))
     }
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use crate::error::Error;
+use crate::function::Seal;
 
 /// A function whose future borrows the request.
 #[diagnostic::on_unimplemented(
@@ -16,7 +17,7 @@ pub trait BorrowingBefore<'a, R>: Send + Sync {
     type Output;
 
     /// Calls the function.
-    fn run(&self, request: &'a mut R) -> impl Future<Output = Self::Output> + Send + 'a;
+    fn run(&self, request: &'a mut R, _: Seal) -> impl Future<Output = Self::Output> + Send + 'a;
 }
 
 #[diagnostic::do_not_recommend]
@@ -28,7 +29,7 @@ where
 {
     type Output = Fut::Output;
 
-    fn run(&self, request: &'a mut R) -> impl Future<Output = Self::Output> + Send + 'a {
+    fn run(&self, request: &'a mut R, _: Seal) -> impl Future<Output = Self::Output> + Send + 'a {
         self(request)
     }
 }
@@ -49,6 +50,7 @@ pub trait BorrowingAfter<'a, R, T>: Send + Sync {
         &self,
         request: &'a R,
         response: &'a T,
+        _: Seal,
     ) -> impl Future<Output = Self::Output> + Send + 'a;
 }
 
@@ -66,6 +68,7 @@ where
         &self,
         request: &'a R,
         response: &'a T,
+        _: Seal,
     ) -> impl Future<Output = Self::Output> + Send + 'a {
         self(request, response)
     }
@@ -87,6 +90,7 @@ pub trait BorrowingOnError<'a, R>: Send + Sync {
         &self,
         request: &'a mut R,
         error: &'a Error,
+        _: Seal,
     ) -> impl Future<Output = Self::Output> + Send + 'a;
 }
 
@@ -103,6 +107,7 @@ where
         &self,
         request: &'a mut R,
         error: &'a Error,
+        _: Seal,
     ) -> impl Future<Output = Self::Output> + Send + 'a {
         self(request, error)
     }

@@ -20,6 +20,7 @@ use super::hook_set::HookSet;
 use super::{Action, ArcCallback, Callback, CallbackService, Callbacks, Recovery};
 use crate::call::Request;
 use crate::error::{Error, Result};
+use crate::function::Seal;
 use crate::maybe_future::MaybeFuture;
 
 /// A function and its name.
@@ -135,7 +136,7 @@ function_callback! {
         O: IntoHook<R::Response, M>,
     }
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
-        (self.named.function)(request).into_hook()
+        (self.named.function)(request).into_hook(Seal)
     }
 }
 
@@ -152,7 +153,7 @@ function_callback! {
         request: &'a R,
         response: &'a R::Response,
     ) -> Decision<'a, R::Response> {
-        (self.named.function)(request, response).into_hook()
+        (self.named.function)(request, response).into_hook(Seal)
     }
 }
 
@@ -169,7 +170,7 @@ function_callback! {
         request: &'a mut R,
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
-        (self.named.function)(request, error).into_recovery_hook()
+        (self.named.function)(request, error).into_recovery_hook(Seal)
     }
 }
 
@@ -181,8 +182,8 @@ function_callback! {
         F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
     }
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
-        let future = self.named.function.run(request);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
+        let future = self.named.function.run(request, Seal);
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action(Seal).map(Action::boxed) }))
     }
 }
 
@@ -198,8 +199,8 @@ function_callback! {
         request: &'a R,
         response: &'a R::Response,
     ) -> Decision<'a, R::Response> {
-        let future = self.named.function.run(request, response);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action().map(Action::boxed) }))
+        let future = self.named.function.run(request, response, Seal);
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_action(Seal).map(Action::boxed) }))
     }
 }
 
@@ -215,8 +216,8 @@ function_callback! {
         request: &'a mut R,
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
-        let future = self.named.function.run(request, error);
-        MaybeFuture::Boxed(Box::pin(async move { future.await.into_recovery() }))
+        let future = self.named.function.run(request, error, Seal);
+        MaybeFuture::Boxed(Box::pin(async move { future.await.into_recovery(Seal) }))
     }
 }
 

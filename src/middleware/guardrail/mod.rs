@@ -69,6 +69,7 @@ use crate::call::Origin;
 use crate::call::Request;
 use crate::callback::{Next, WrapService, wrap_model};
 use crate::error::{Error, ErrorKind, Result};
+use crate::function::Seal;
 use crate::model::{ModelRequest, ModelResponse};
 use crate::panic::CatchPanic;
 use crate::stream::{Delta, map_fn};
@@ -294,7 +295,7 @@ fn in_place_of(
 }
 
 fn checking(check: impl Future<Output: IntoVerdict> + Send + 'static) -> Checking {
-    Box::pin(async move { check.await.into_verdict() })
+    Box::pin(async move { check.await.into_verdict(Seal) })
 }
 
 impl<S> Layer<S> for Guardrail {

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use crate::error::{BoxError, Error, Result};
+use crate::function::Seal;
 use crate::model::ModelResponse;
 
 /// The result of a check.
@@ -32,17 +33,17 @@ pub trait IntoVerdict {
     /// # Errors
     ///
     /// Returns the check's error; the guardrail then trips.
-    fn into_verdict(self) -> Result<Verdict>;
+    fn into_verdict(self, _: Seal) -> Result<Verdict>;
 }
 
 impl IntoVerdict for Verdict {
-    fn into_verdict(self) -> Result<Verdict> {
+    fn into_verdict(self, _: Seal) -> Result<Verdict> {
         Ok(self)
     }
 }
 
 impl<E: Into<BoxError>> IntoVerdict for Result<Verdict, E> {
-    fn into_verdict(self) -> Result<Verdict> {
+    fn into_verdict(self, _: Seal) -> Result<Verdict> {
         self.map_err(|error| Error::from(error.into()))
     }
 }
