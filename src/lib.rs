@@ -150,6 +150,7 @@
 //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 

@@ -89,6 +89,7 @@
 #![doc = include_str!("../examples/trust.rs")]
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 

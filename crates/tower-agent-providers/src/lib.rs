@@ -4,6 +4,7 @@
 //! Service<ModelRequest>  =  protocol  over  Service<http::Request>
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
