@@ -6,20 +6,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use http_body::Frame;
-use http_body_util::{Either, Full};
+use http_body::{Frame, SizeHint};
+use http_body_util::Full;
 use tokio::time::{Sleep, sleep};
 
 use crate::{AgUiRun, sse};
 
-/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or events.
-pub type Body = Either<Full<Bytes>, EventBody>;
+/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run as
+/// server-sent events. Dropping the body stops the run.
+#[derive(Debug)]
+pub struct Body(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Error(Full<Bytes>),
+    Events(Box<EventBody>),
+}
 
 /// The maximum size of a frame in bytes.
 const FRAME: usize = 16 << 10;
 
-/// The events of a run as server-sent events. Dropping the body stops the run.
-pub struct EventBody {
+struct EventBody {
     run: Option<AgUiRun>,
     writer: sse::Writer,
     bytes: Vec<u8>,
@@ -27,13 +34,49 @@ pub struct EventBody {
     silence: Pin<Box<Sleep>>,
 }
 
-impl EventBody {
-    pub(super) fn new(run: AgUiRun, keep_alive: Duration) -> Self {
-        let silence = Box::pin(sleep(keep_alive));
-        let (writer, bytes) = Default::default();
-        Self { run: Some(run), writer, bytes, keep_alive, silence }
+impl Body {
+    pub(super) fn error(json: Bytes) -> Self {
+        Self(Kind::Error(Full::new(json)))
     }
 
+    pub(super) fn events(run: AgUiRun, keep_alive: Duration) -> Self {
+        let silence = Box::pin(sleep(keep_alive));
+        let (writer, bytes) = Default::default();
+        let events = EventBody { run: Some(run), writer, bytes, keep_alive, silence };
+        Self(Kind::Events(Box::new(events)))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Kind::Error(body) => Pin::new(body).poll_frame(cx),
+            Kind::Events(body) => body.poll_frame(cx).map(|frame| frame.map(Ok)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Error(body) => body.is_end_stream(),
+            Kind::Events(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Error(body) => body.size_hint(),
+            Kind::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl EventBody {
     /// Writes the available events.
     fn fill(&mut self, cx: &mut Context<'_>) {
         while let Some(run) = &mut self.run
@@ -50,31 +93,22 @@ impl EventBody {
             }
         }
     }
-}
 
-impl http_body::Body for EventBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = &mut *self;
-        this.fill(cx);
-        let bytes = match std::mem::take(&mut this.bytes) {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        self.fill(cx);
+        let bytes = match std::mem::take(&mut self.bytes) {
             bytes if !bytes.is_empty() => Bytes::from(bytes),
-            _ if this.run.is_none() => return Poll::Ready(None),
+            _ if self.run.is_none() => return Poll::Ready(None),
             _ => {
-                if this.silence.as_mut().poll(cx).is_pending() {
+                if self.silence.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
                 sse::KEEP_ALIVE
             }
         };
         // Not `reset`, which panics for intervals beyond the clock's range.
-        this.silence.set(sleep(this.keep_alive));
-        Poll::Ready(Some(Ok(Frame::data(bytes))))
+        self.silence.set(sleep(self.keep_alive));
+        Poll::Ready(Some(Frame::data(bytes)))
     }
 }
 

@@ -46,7 +46,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::Service;
 
-pub use self::body::{Body, EventBody};
+pub use self::body::Body;
 pub use self::builder::AgUiBuilder;
 
 use self::limits::Limits;
@@ -168,7 +168,7 @@ impl AgUi {
         let body = read(body, self.limits).await?;
         let input = RunAgentInput::from_json(&body)?;
         let run = self.start(input, principal, Some(parts)).await?;
-        Ok(reply::events(EventBody::new(run, self.limits.keep_alive)))
+        Ok(reply::events(Body::events(run, self.limits.keep_alive)))
     }
 }
 

@@ -4,10 +4,9 @@ use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use http_body_util::{Either, Full};
 use serde_json::{Map, Value, json};
 
-use super::{Body, EventBody};
+use super::Body;
 use crate::{InputError, InputErrorKind, sse};
 
 /// A rejected request and the reason.
@@ -29,7 +28,7 @@ impl Refusal {
         error.extend(self.path.map(|path| ("path".to_owned(), Value::String(path))));
         error.extend(self.code.map(|code| ("code".to_owned(), json!(code))));
         let body = Bytes::from(json!({ "error": error }).to_string());
-        let mut response = Response::new(Either::Left(Full::new(body)));
+        let mut response = Response::new(Body::error(body));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -103,8 +102,8 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-pub(super) fn events(body: EventBody) -> Response<Body> {
-    let mut response = Response::new(Either::Right(body));
+pub(super) fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
