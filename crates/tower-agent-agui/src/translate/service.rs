@@ -119,9 +119,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             });
         }
         EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),
-        EventKind::StateDelta { delta } => {
-            out.push(run.state.delta(delta, run.context.state()));
-        }
+        EventKind::StateDelta { delta } => out.push(run.state.delta(delta)),
         EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
             out.push(without(run, &message));
         }

@@ -1,6 +1,5 @@
-//! The session's state as the client has it.
+//! The session's state as the front end has it.
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use json_patch::jsonptr::PointerBuf;
@@ -8,53 +7,53 @@ use json_patch::{AddOperation, RemoveOperation, ReplaceOperation};
 use serde_json::{Map, Value};
 
 use crate::lock::lock;
-use crate::{Event, Patch, PatchOperation};
-use tower_agent::context::{State, StateDelta};
+use crate::wire::{Event, Patch, PatchOperation};
+use tower_agent::context::StateDelta;
 
-/// The state that was sent to the client.
+/// What the front end was told of the state.
 #[derive(Debug, Default)]
 pub(super) struct ToldState(Mutex<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
-    keys: BTreeSet<String>,
-    /// Every change is sent as a snapshot of the whole state.
+    state: Map<String, Value>,
+    /// It is told the whole state at every change.
     is_whole: bool,
 }
 
 impl ToldState {
     pub(super) fn snapshot(&self, state: Map<String, Value>) -> Event {
-        lock(&self.0).keys = state.keys().cloned().collect();
+        lock(&self.0).state.clone_from(&state);
         Event::state_snapshot(state)
     }
 
-    /// Returns a delta, or the whole state once the client would reject the delta: it rejects keys
-    /// that could reach the prototype of its objects, and the whole delta with them.
-    pub(super) fn delta(&self, delta: StateDelta, state: &State) -> Event {
+    /// A delta; or the whole state from the first on that the front end would not take. It refuses
+    /// keys that could reach the prototype of its objects, and all of the delta with them.
+    pub(super) fn delta(&self, delta: StateDelta) -> Event {
         let mut told = lock(&self.0);
         let mut keys = delta.set.keys().chain(&delta.removed);
         told.is_whole |=
             keys.any(|key| matches!(&**key, "__proto__" | "constructor" | "prototype"));
-        match told.is_whole {
-            true => Event::state_snapshot(state.snapshot()),
-            false => Event::state_delta(told.patch(delta)),
+        let patch = (!told.is_whole).then(|| patch(&delta, &told.state));
+        delta.apply(&mut told.state);
+        match patch {
+            Some(patch) => Event::state_delta(patch),
+            None => Event::state_snapshot(told.state.clone()),
         }
     }
 }
 
-impl Told {
-    fn patch(&mut self, delta: StateDelta) -> Patch {
-        let removed = delta.removed.into_iter().filter(|key| self.keys.remove(key)).map(|key| {
-            PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens([key]) })
-        });
-        let mut patch: Vec<_> = removed.collect();
-        patch.extend(delta.set.into_iter().map(|(key, value)| {
-            let path = PointerBuf::from_tokens([&key]);
-            match self.keys.insert(key) {
-                true => PatchOperation::Add(AddOperation { path, value }),
-                false => PatchOperation::Replace(ReplaceOperation { path, value }),
-            }
-        }));
-        Patch(patch)
-    }
+/// The delta as a patch of what was told before.
+fn patch(delta: &StateDelta, told: &Map<String, Value>) -> Patch {
+    let path = |key: &String| PointerBuf::from_tokens([key]);
+    let removed = delta.removed.iter().filter(|key| told.contains_key(*key));
+    let removed = removed.map(|key| PatchOperation::Remove(RemoveOperation { path: path(key) }));
+    let set = delta.set.iter().map(|(key, value)| {
+        let (path, value) = (path(key), value.clone());
+        match told.contains_key(key) {
+            true => PatchOperation::Replace(ReplaceOperation { path, value }),
+            false => PatchOperation::Add(AddOperation { path, value }),
+        }
+    });
+    Patch(removed.chain(set).collect())
 }
