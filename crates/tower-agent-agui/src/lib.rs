@@ -95,6 +95,7 @@
 
 mod client_tool;
 pub mod conversation;
+mod flow;
 mod input;
 mod lock;
 pub mod order;

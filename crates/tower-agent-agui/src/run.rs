@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tower::ServiceExt;
 
+use super::flow::Flow;
 use super::threads::{Begun, Keeper, Kept, Progress, finish};
 use super::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
@@ -45,6 +46,8 @@ pub struct AgUiRun {
     /// The end of the agent's run.
     end: Option<stream::Event>,
     order: OrderKeeper,
+    /// The text that the last event was a piece of, if there are no callbacks around the translation.
+    flow: Option<Flow>,
     translated: Vec<Event>,
     /// The next events; last first, once they are in order.
     out: Vec<Event>,
@@ -74,6 +77,7 @@ impl AgUiRun {
             translating: None,
             end: None,
             order,
+            flow: None,
             translated: Vec::new(),
             out: Vec::new(),
         }
@@ -82,6 +86,16 @@ impl AgUiRun {
     /// Takes an event of the agent, which is saved first if necessary.
     #[inline]
     fn hear(&mut self, event: stream::Event) -> Option<Event> {
+        if let Some(flow) = &mut self.flow {
+            if flow.takes(&event) {
+                if flow.is_long() {
+                    self.catch_up();
+                }
+                return translate_piece(event).ok();
+            }
+            self.catch_up();
+            self.flow = None;
+        }
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
             EventKind::RunFailed { .. } => Progress::Cut,
@@ -96,7 +110,16 @@ impl AgUiRun {
         None
     }
 
+    /// Notes what was sent of a text.
+    fn catch_up(&mut self) {
+        let Some(flow) = &mut self.flow else { return };
+        let Some(said) = flow.said() else { return };
+        self.keeper.note_piece(&flow.invocation, &said);
+        lock(&self.run.shown).apply(&said);
+    }
+
     fn keep(&mut self, progress: Progress) {
+        self.catch_up();
         let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else { return };
         self.is_kept = progress != Progress::Running;
         match self.keeper.keep(agent.checkpoint(), &self.run, progress) {
@@ -139,9 +162,11 @@ impl AgUiRun {
     /// Translates an event without callbacks or layers. Nearly every event is another piece of the
     /// same entity and is emitted at once.
     fn pass(&mut self, event: stream::Event) -> Option<Event> {
+        let flow = Flow::of(&event);
         match translate_piece(event) {
             Ok(piece) if self.order.goes_on(&piece) => {
                 lock(&self.run.shown).apply(&piece);
+                self.flow = flow;
                 return Some(piece);
             }
             Ok(piece) => {

@@ -14,11 +14,13 @@ use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
 use super::told::{Names, Told};
 use crate::lock::lock;
 use crate::translate::TranslateRun;
-use crate::wire::{EncryptedEntity, Event, InputError, InputErrorKind, MessageKind, RunAgentInput};
+use crate::wire::{
+    self, EncryptedEntity, Event, InputError, InputErrorKind, MessageKind, RunAgentInput,
+};
 use tower_agent::agent::{AgentRequest, Checkpoint};
 use tower_agent::error::BoxError;
 use tower_agent::message::{Message, Messages, Part, Role};
-use tower_agent::stream::{self, EventKind};
+use tower_agent::stream::{self, EventKind, Invocation};
 
 /// Where a server keeps its threads.
 #[derive(Clone, Debug)]
@@ -182,6 +184,13 @@ impl Keeper {
                 is_kept && !self.saved.contains(&result_of(&run.names.call(&event.invocation, id)))
             }
             _ => false,
+        }
+    }
+
+    /// Notes a piece of a text that was sent to the client.
+    pub(crate) fn note_piece(&mut self, invocation: &Invocation, piece: &Event) {
+        if let wire::EventKind::TextMessageContent { message_id, delta } = &piece.kind {
+            self.told.note_text(invocation, message_id, delta);
         }
     }
 

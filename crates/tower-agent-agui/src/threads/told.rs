@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tower_agent::message::{Message, Part};
-use tower_agent::stream::{Event, EventKind};
+use tower_agent::stream::{Event, EventKind, Invocation};
 
 /// The ids of a run's messages in its stream, to find them in the transcript, which has no ids.
 #[derive(Debug, Default)]
@@ -20,17 +20,38 @@ struct Named {
     is_void: bool,
 }
 
-/// FNV-1a, which hashes pieces like the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hash(u64);
+/// A hash of a text, by eight bytes a step, which hashes pieces like the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Hash {
+    hash: u64,
+    /// The bytes of the incomplete step.
+    begun: u64,
+    length: usize,
+}
 
 impl Hash {
-    const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
-
     fn add(&mut self, text: &str) {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let begun = (8 - self.length % 8) % 8;
+        let (first, rest) = text.as_bytes().split_at(begun.min(text.len()));
+        let (steps, last) = rest.as_chunks();
+        first.iter().for_each(|byte| self.byte(*byte));
+        steps.iter().for_each(|step| self.step(u64::from_be_bytes(*step)));
+        self.length += rest.len() - last.len();
+        last.iter().for_each(|byte| self.byte(*byte));
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.begun = self.begun << 8 | u64::from(byte);
+        self.length += 1;
+        if self.length.is_multiple_of(8) {
+            let step = std::mem::take(&mut self.begun);
+            self.step(step);
         }
+    }
+
+    /// Rotates and multiplies, as rustc's hash does.
+    fn step(&mut self, step: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ step).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 }
 
@@ -38,8 +59,10 @@ impl Told {
     /// Notes an event of the stream.
     pub(super) fn note(&mut self, event: &Event) {
         let message = match &event.kind {
+            EventKind::TextDelta { message, text } => {
+                return self.note_text(&event.invocation, message, text);
+            }
             EventKind::TextStart { message }
-            | EventKind::TextDelta { message, .. }
             | EventKind::ReasoningStart { message, .. }
             | EventKind::ToolCallStart { message, .. }
             | EventKind::AttemptDiscarded { message }
@@ -51,12 +74,18 @@ impl Told {
         }
         let named = self.named(message);
         match &event.kind {
-            EventKind::TextDelta { text, .. } => named.text.add(text),
             EventKind::ToolCallStart { id, .. } => named.calls.push(id.clone()),
             EventKind::AttemptDiscarded { .. } | EventKind::ResponseReplaced { .. } => {
                 named.is_void = true;
             }
             _ => {}
+        }
+    }
+
+    /// Notes more of a message's text.
+    pub(super) fn note_text(&mut self, invocation: &Invocation, message: &Arc<str>, text: &str) {
+        if invocation.conversation().number <= 1 {
+            self.named(message).text.add(text);
         }
     }
 
@@ -70,7 +99,7 @@ impl Told {
             }
         };
         if at == self.messages.len() {
-            let (text, calls) = (Hash::EMPTY, Vec::new());
+            let (text, calls) = (Hash::default(), Vec::new());
             self.messages.push(Named { id: id.clone(), text, calls, is_void: false });
         }
         &mut self.messages[at]
@@ -83,7 +112,7 @@ impl Told {
         // They are nearly always in the order of the stream.
         let mut from = 0;
         for message in messages {
-            let mut text = Hash::EMPTY;
+            let mut text = Hash::default();
             message.parts().iter().filter_map(Part::as_text).for_each(|it| text.add(it));
             let is_it = |at: &usize| {
                 let named = &self.messages[*at];

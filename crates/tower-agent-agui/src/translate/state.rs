@@ -1,4 +1,4 @@
-//! The session's state as the front end has it.
+//! The session's state as the client has it.
 
 use std::sync::Mutex;
 
@@ -10,14 +10,14 @@ use crate::lock::lock;
 use crate::wire::{Event, Patch, PatchOperation};
 use tower_agent::context::StateDelta;
 
-/// What the front end was told of the state.
+/// The state that was sent to the client.
 #[derive(Debug, Default)]
 pub(super) struct ToldState(Mutex<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
     state: Map<String, Value>,
-    /// It is told the whole state at every change.
+    /// Every change is sent as a snapshot of the whole state.
     is_whole: bool,
 }
 
@@ -27,8 +27,8 @@ impl ToldState {
         Event::state_snapshot(state)
     }
 
-    /// A delta; or the whole state from the first on that the front end would not take. It refuses
-    /// keys that could reach the prototype of its objects, and all of the delta with them.
+    /// Returns a delta, or the whole state once the client would reject the delta: it rejects keys
+    /// that could reach the prototype of its objects, and the whole delta with them.
     pub(super) fn delta(&self, delta: StateDelta) -> Event {
         let mut told = lock(&self.0);
         let mut keys = delta.set.keys().chain(&delta.removed);
@@ -43,7 +43,7 @@ impl ToldState {
     }
 }
 
-/// The delta as a patch of what was told before.
+/// Returns the delta as a patch of the state that was sent before.
 fn patch(delta: &StateDelta, told: &Map<String, Value>) -> Patch {
     let path = |key: &String| PointerBuf::from_tokens([key]);
     let removed = delta.removed.iter().filter(|key| told.contains_key(*key));

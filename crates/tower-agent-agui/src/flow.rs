@@ -1,0 +1,66 @@
+//! A text that is sent piece by piece, as most events of a run are.
+
+use std::sync::Arc;
+
+use tower_agent::stream::{self, EventKind, Invocation};
+
+use super::Event;
+
+/// How many bytes may wait to be noted.
+const LONG: usize = 4 << 10;
+
+/// The text or reasoning of which the last event was a piece. More pieces of it are sent as they
+/// are, and noted all at once, before anything reads what the client has.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) invocation: Arc<Invocation>,
+    /// The id of the message or of the reasoning.
+    pub(crate) id: Arc<str>,
+    pub(crate) is_thought: bool,
+    /// The text that was sent and is not yet noted.
+    said: String,
+}
+
+impl Flow {
+    /// Returns the flow of an event, if it is a piece of text or reasoning.
+    pub(crate) fn of(event: &stream::Event) -> Option<Self> {
+        let (id, is_thought) = match &event.kind {
+            EventKind::TextDelta { message, .. } => (message, false),
+            EventKind::ReasoningDelta { id, .. } => (id, true),
+            _ => return None,
+        };
+        let (invocation, id) = (event.invocation.clone(), id.clone());
+        Some(Self { invocation, id, is_thought, said: String::new() })
+    }
+
+    /// Takes the text of the event, if it is the next piece.
+    #[inline]
+    pub(crate) fn takes(&mut self, event: &stream::Event) -> bool {
+        let (id, said, is_thought) = match &event.kind {
+            EventKind::TextDelta { message, text } => (message, text, false),
+            EventKind::ReasoningDelta { id, text } => (id, text, true),
+            _ => return false,
+        };
+        let goes_on = Arc::ptr_eq(id, &self.id)
+            && is_thought == self.is_thought
+            && Arc::ptr_eq(&event.invocation, &self.invocation);
+        if goes_on {
+            self.said.push_str(said);
+        }
+        goes_on
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.said.len() > LONG
+    }
+
+    /// Takes the text that is not yet noted, as one event.
+    pub(crate) fn said(&mut self) -> Option<Event> {
+        let (id, said) = (self.id.clone(), std::mem::take(&mut self.said));
+        match self.is_thought {
+            _ if said.is_empty() => None,
+            false => Some(Event::text_content(id, said)),
+            true => Some(Event::reasoning_message_content(id, said)),
+        }
+    }
+}
