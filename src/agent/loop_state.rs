@@ -1,7 +1,6 @@
 //! The loop: executes the steps that [`step`](super::step) returns.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Progress;
@@ -15,7 +14,7 @@ use crate::call::{BoxCallFuture, CallKind, Origin, Request, settle};
 use crate::callback::{LayerInner, Tree};
 use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Messages, Part, ToolCall, ToolResult, Usage, is_call_id};
+use crate::message::{CallIds, Message, Messages, Part, ToolCall, ToolResult, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
@@ -360,16 +359,15 @@ pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by
 /// id.
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    let (mut seen, is_one) = (HashSet::new(), message.tool_calls().nth(1).is_none());
-    if message.tool_calls().all(|call| is_call_id(&call.id) && (is_one || seen.insert(&call.id))) {
+    let mut ids = CallIds::new();
+    // A message that is right stays shared.
+    if message.tool_calls().all(|call| ids.insert(&call.id)) {
         return;
     }
-    let mut seen = HashSet::new();
+    let mut ids = CallIds::new();
     for (index, part) in message.parts_mut().iter_mut().enumerate() {
-        if let Part::ToolCall(call) = part
-            && (!is_call_id(&call.id) || !seen.insert(call.id.clone()))
-        {
-            call.id = format!("call_{turn}_{index}").into();
+        if let Part::ToolCall(call) = part {
+            call.id = ids.claim(&call.id, || format!("call_{turn}_{index}"));
         }
     }
 }

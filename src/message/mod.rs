@@ -1,6 +1,7 @@
 //! Messages, made of parts, and lists of messages.
 
 mod arguments;
+mod call_ids;
 mod messages;
 mod open_calls;
 mod part;
@@ -15,11 +16,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use self::arguments::Arguments;
+pub use self::call_ids::CallIds;
 pub use self::messages::{Iter, Messages};
 pub use self::part::{Image, ImageSource, Part, Reasoning, Text};
 use self::parts::Parts;
 pub use self::provider_data::ProviderData;
-pub(crate) use self::tool_call::is_call_id;
 pub use self::tool_call::{ToolCall, ToolResult};
 pub use self::usage::Usage;
 pub use crate::metadata::Metadata;

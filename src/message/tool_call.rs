@@ -51,15 +51,6 @@ impl ToolCall {
     }
 }
 
-/// The maximum length of a call id in bytes: some providers put signatures into it. Every event of
-/// the call contains it.
-const MAX_CALL_ID: usize = 16 * 1024;
-
-/// Returns whether results can be matched by this id.
-pub(crate) fn is_call_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX_CALL_ID
-}
-
 /// The result of a tool call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
 use super::message_builder::MessageBuilder;
 use crate::error::Result;
-use crate::message::{Message, is_call_id};
+use crate::message::{CallIds, Message};
 use crate::on_drop::OnDrop;
 
 /// One attempt at a streamed response: it passes deltas on and assembles the message.
@@ -26,6 +26,7 @@ struct Reader {
     emitter: EventEmitter,
     call: Arc<CallHandle>,
     number: u32,
+    ids: CallIds,
     /// The error of a mapper that could not be created is returned at the first delta; that of a
     /// mapper that has failed, at every later delta.
     mappers: Result<Mappers>,
@@ -52,7 +53,8 @@ impl Attempt {
     ) -> Self {
         let mappers = Mappers::new(frames);
         let number = call.look(Call::open);
-        let reader = Reader { emitter, call, number, mappers, seen: MessageBuilder::default() };
+        let (ids, seen) = Default::default();
+        let reader = Reader { emitter, call, number, ids, mappers, seen };
         let reader = OnDrop::new(reader, |it| it.call.look(|call| call.abandon(it.number)));
         Self { said: MessageBuilder::default(), reader: Some(reader) }
     }
@@ -76,7 +78,7 @@ impl Attempt {
     /// for arguments of a call that has not started, and with the error of a mapper.
     pub async fn send(&mut self, mut delta: Delta) -> Result<()> {
         let Some(reader) = &mut self.reader else { return self.said.push(&delta) };
-        reader.name_apart(&self.said, &mut delta);
+        reader.name_apart(&mut delta);
         self.said.push(&delta)?;
         let mappers = reader.mappers()?;
         let has_room = if mappers.is_empty() {
@@ -113,11 +115,10 @@ impl Attempt {
 impl Reader {
     /// Gives a tool call with an empty or duplicate id a new one: results refer to calls by id.
     #[inline]
-    fn name_apart(&self, said: &MessageBuilder, delta: &mut Delta) {
-        if let Delta::ToolCall { index, id, .. } = delta
-            && (!is_call_id(id) || said.has_call(id))
-        {
-            *id = self.call.look(|call| call.name_tool_call(self.number, *index));
+    fn name_apart(&mut self, delta: &mut Delta) {
+        if let Delta::ToolCall { index, id, .. } = delta {
+            let name = || self.call.look(|call| call.name_tool_call(self.number, *index));
+            *id = self.ids.claim(id, name);
         }
     }
 

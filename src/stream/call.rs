@@ -118,8 +118,8 @@ impl Call {
     }
 
     /// Returns an id for a tool call without one.
-    pub(super) fn name_tool_call(&self, attempt: u32, index: usize) -> Arc<str> {
-        format!("{}-t{index}", self.message(attempt)).into()
+    pub(super) fn name_tool_call(&self, attempt: u32, index: usize) -> String {
+        format!("{}-t{index}", self.message(attempt))
     }
 
     /// Makes this attempt the visible one, if possible. `draft` is its message so far.

@@ -57,6 +57,9 @@ impl Invocation {
 
 /// The kind of an event, with its data.
 ///
+/// A scope (run, agent, step) has `Started` and `Finished`; content (text, reasoning, tool call) has
+/// `Start`, `Delta`s and `End`, as in AG-UI.
+///
 /// The messages that were streamed and not discarded equal the run's transcript: join the text,
 /// reasoning and tool calls of every message, and omit the messages named by an
 /// [`AttemptDiscarded`](Self::AttemptDiscarded) or a [`ResponseReplaced`](Self::ResponseReplaced).

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Delta;
@@ -9,8 +9,6 @@ use crate::message::{Arguments, Message, Part, Reasoning, Role, Text, ToolCall};
 #[derive(Debug, Default)]
 pub(super) struct MessageBuilder {
     pieces: Vec<Piece>,
-    /// The ids of the tool calls.
-    calls: HashSet<Arc<str>>,
     /// The position of the last tool call with each index.
     places: HashMap<usize, usize>,
 }
@@ -38,7 +36,6 @@ impl MessageBuilder {
                 let (index, id, name) = (*index, id.clone(), name.clone());
                 // The last one, if two start with the same index.
                 self.places.insert(index, self.pieces.len());
-                self.calls.insert(id.clone());
                 let arguments = String::new();
                 self.pieces.push(Piece::ToolCall { index, id, name, arguments });
             }
@@ -56,11 +53,6 @@ impl MessageBuilder {
                 Err(Error::new(ErrorKind::Protocol, message))
             }
         }
-    }
-
-    /// Returns whether a tool call has this id.
-    pub(super) fn has_call(&self, id: &str) -> bool {
-        self.calls.contains(id)
     }
 
     /// Returns the same content in as few deltas as possible.

@@ -1,4 +1,5 @@
-//! Applies an event to one message.
+//! Applies an event to one message, as a client does with the events that it is sent, which
+//! callbacks may have changed. The core assembles answers from the deltas of a model.
 
 use serde_json::{Map, Value};
 

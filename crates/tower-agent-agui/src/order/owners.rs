@@ -1,4 +1,7 @@
 //! The entities of a run and their owners.
+//!
+//! The core tracks open blocks, too. This does not rely on it: callbacks may have added, changed
+//! or dropped any of these events.
 
 use std::collections::HashMap;
 use std::sync::Arc;

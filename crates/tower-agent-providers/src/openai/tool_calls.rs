@@ -1,10 +1,11 @@
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::wire::ToolCallPiece;
+use tower_agent::message::CallIds;
 use tower_agent::stream::Delta;
 
 /// Assembles tool calls that arrive in pieces.
@@ -19,7 +20,7 @@ pub(super) struct ToolCalls {
     by_id: HashMap<String, usize>,
     /// Calls that have not been announced, and the ids of those that have.
     waiting: BTreeSet<usize>,
-    announced: HashSet<Arc<str>>,
+    ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
     asked: usize,
 }
@@ -114,19 +115,11 @@ impl ToolCalls {
     }
 
     fn announce(&mut self, at: usize, deltas: &mut Vec<Delta>) {
-        let id = &self.calls[at].id;
-        let is_taken = self.announced.contains(&**id);
-        // Results refer to calls by id, so each call needs a unique one.
-        let id = if id.is_empty() || is_taken {
-            format!("call_{}_{at}", self.asked)
-        } else {
-            id.clone()
-        };
-        let id: Arc<str> = id.into();
         let call = &mut self.calls[at];
+        let id = call.id.as_str().into();
+        let id = self.ids.claim(&id, || format!("call_{}_{at}", self.asked));
         call.announced = Some(id.clone());
         self.waiting.remove(&at);
-        self.announced.insert(id.clone());
         deltas.push(Delta::ToolCall { index: at, id, name: call.name.as_str().into() });
         send_arguments(at, call.arguments.text.clone(), deltas);
     }

@@ -1,0 +1,62 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The maximum length of a call id in bytes: some providers put signatures into it. Every event of
+/// the call contains it.
+const MAX: usize = 16 * 1024;
+
+/// Gives every tool call of one answer a unique id: results refer to calls by id.
+///
+/// For a model whose server omits ids or repeats them. The agent does the same for models that do
+/// not.
+///
+/// ```
+/// use tower_agent::message::CallIds;
+///
+/// let mut ids = CallIds::new();
+/// let first = ids.claim(&"call_a".into(), || "call_0_0".into());
+/// let second = ids.claim(&"call_a".into(), || "call_0_1".into());
+/// let third = ids.claim(&"".into(), || "call_0_2".into());
+/// assert_eq!([&*first, &*second, &*third], ["call_a", "call_0_1", "call_0_2"]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CallIds {
+    /// Most answers have one call, which needs no table.
+    first: Option<Arc<str>>,
+    others: HashSet<Arc<str>>,
+}
+
+impl CallIds {
+    /// Creates the ids of an answer without calls.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a call and returns its id: `id`, or the result of `other` if `id` is empty, longer than
+    /// 16 KiB, or the id of an earlier call.
+    pub fn claim(&mut self, id: &Arc<str>, other: impl FnOnce() -> String) -> Arc<str> {
+        if self.insert(id) {
+            return id.clone();
+        }
+        let mut other: Arc<str> = other().into();
+        while !self.add(&other) {
+            other = format!("{other}'").into();
+        }
+        other
+    }
+
+    /// Adds a call with this id, and returns whether that was possible.
+    pub(crate) fn insert(&mut self, id: &Arc<str>) -> bool {
+        !id.is_empty() && id.len() <= MAX && self.add(id)
+    }
+
+    fn add(&mut self, id: &Arc<str>) -> bool {
+        match &self.first {
+            None => self.first = Some(id.clone()),
+            Some(first) if first == id => return false,
+            Some(_) => return self.others.insert(id.clone()),
+        }
+        true
+    }
+}
