@@ -93,7 +93,7 @@ fn shape(messages: &Messages) -> Vec<String> {
         let role = format!("{:?}", message.role())[..1].to_lowercase();
         let calls: String = message.tool_calls().map(|call| format!(" {}?", call.id)).collect();
         let answers = message.tool_results().map(|it| match it.text() {
-            text if text.starts_with("no answer") => format!(" {}=none", it.call_id),
+            text if text.starts_with("no result") => format!(" {}=none", it.call_id),
             text => format!(" {}={text}", it.call_id),
         });
         format!("{role}{calls}{} {}", answers.collect::<String>(), message.text())

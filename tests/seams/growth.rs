@@ -182,7 +182,7 @@ fn an_endless_name_of_a_run_is_refused() {
     ] {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-        assert!(error.message().contains("may be 1024"), "{error}");
+        assert!(error.message().contains("the maximum is 1024"), "{error}");
     }
     assert_eq!(finish(agent.run(named(1024))).unwrap().text(), "I see.");
 }
