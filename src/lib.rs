@@ -1,14 +1,19 @@
 //! `async fn(AgentRequest) -> Result<AgentResponse, Error>`
 //!
-//! An agent is a [`tower::Service`] made of a `Service<ModelRequest>` and a //! `Service<ToolRequest>`. It makes a few kinds of calls, and every callback is a //! [`Layer`](tower_layer::Layer) around one of them. //! //! | call | service | implemented by |
+//! An agent is a [`tower::Service`] made of a `Service<ModelRequest>` and a `Service<ToolRequest>`.
+//! It makes a few kinds of calls, and every callback is a [`Layer`](tower_layer::Layer) around one
+//! of them.
+//!
+//! | call | service | implemented by |
 //! |---|---|---|
 //! | [agent] | [`AgentRequest`] `->` [`AgentResponse`] | [`Agent`]: the loop, or a team of agents |
 //! | [model] | [`ModelRequest`] `->` [`ModelResponse`] | a provider, a script, a `service_fn` |
 //! | [tool] | [`ToolRequest`] `->` [`ToolResponse`] | a typed function, a [`ToolSet`], any service |
 //!
-//! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them. Implement //! [`Request`] to add a call of your own.
+//! One trait, [`Callback`], and one generic layer, [`Callbacks`], serve all of them. Implement
+//! [`Request`] to add a call of your own.
 //!
-//! | crate | brings |
+//! | crate | adds |
 //! |---|---|
 //! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: the OpenAI protocol, and a default client |
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
@@ -54,7 +59,10 @@
 //!
 //! # Order
 //!
-//! Registration order is layer order: the first registered is outermost. Neighbouring callbacks //! form one *band*, and within a band the first registered acts first in *every* phase. A tower //! layer ends the band: everything registered after it is inside it. With the callbacks `a`, `b`, //! then a `TimeoutLayer`, then `c`, `d`:
+//! Registration order is layer order: the first registered is outermost. Neighbouring callbacks
+//! form one *band*, and within a band the first registered acts first in *every* phase. A tower
+//! layer ends the band: everything registered after it is inside it. With the callbacks `a`, `b`,
+//! then a `TimeoutLayer`, then `c`, `d`:
 //!
 //! ```text
 //!            request                                       response
@@ -72,7 +80,8 @@
 //!   a> b> c> d> call <c <d <a <b
 //! ```
 //!
-//! Two callbacks added as two layers, `.layer(a).layer(b)`, are two bands, one inside the other: //! `a> b> call <b <a`.
+//! Two callbacks added as two layers, `.layer(a).layer(b)`, are two bands, one inside the other:
+//! `a> b> call <b <a`.
 //!
 //! # The ladder
 //!
@@ -83,7 +92,14 @@
 //! 2. **A [`Callback`]**: a type with several hooks, or with hooks for several calls.
 //! 3. **A wrap**: [`wrap_model`](callback::wrap_model), [`wrap_tool`](callback::wrap_tool), [`wrap_agent`](callback::wrap_agent). Use it for one piece of code
 //!    around the call: to time it, to run it twice.
-//! 4. **A [`Layer`](tower_layer::Layer)**: a reusable middleware with its own service and future, //! without boxing. [Tower's own layers](guide::tower_layers) work too, most of them unchanged. //! 5. **A [`Service`](tower::Service)** that replaces the model or a tool. //! //! Two compiler errors need explaining. A closure that always returns an error must name the type, //! `Err::<(), _>(..)`. An `async` closure needs the constructor whose name ends in `_async` and a //! parameter with a type, `before_model_async(async |request: &mut ModelRequest| ..)`. The //! [table](callback#closures) lists the others.
+//! 4. **A [`Layer`](tower_layer::Layer)**: a reusable middleware with its own service and future,
+//!    without boxing. [Tower's own layers](guide::tower_layers) work too, most of them unchanged.
+//! 5. **A [`Service`](tower::Service)** that replaces the model or a tool.
+//!
+//! Two compiler errors need explaining. A closure that always returns an error must name the type,
+//! `Err::<(), _>(..)`. An `async` closure needs the constructor whose name ends in `_async` and a
+//! parameter with a type, `before_model_async(async |request: &mut ModelRequest| ..)`. The
+//! [table](callback#closures) lists the others.
 //!
 //! # A second turn
 //!
@@ -100,7 +116,8 @@
 //! # }
 //! ```
 //!
-//! Answer the interrupts of a run with [`with_resolutions`](AgentRequest::with_resolutions), and a //! tool call that the client executes with [`with_answer`](AgentRequest::with_answer).
+//! Answer the interrupts of a run with [`with_resolutions`](AgentRequest::with_resolutions), and a
+//! tool call that the client executes with [`with_answer`](AgentRequest::with_answer).
 //!
 //! # Where dependencies go
 //!
@@ -124,11 +141,16 @@
 //! # drop(price(Arc::new(Shop)));
 //! ```
 //!
-//! Data that belongs to one run goes into [tools of that run](AgentRequest::with_tools). The model //! reads a tool's full error, unless the agent has a //! [`tool_failure_message`](AgentBuilder::tool_failure_message).
+//! Data that belongs to one run goes into [tools of that run](AgentRequest::with_tools). The model
+//! reads a tool's full error, unless the agent has a
+//! [`tool_failure_message`](AgentBuilder::tool_failure_message).
 //!
 //! # Streams
 //!
-//! [`Agent::stream`] returns a stream of events: text, reasoning, tool calls, state, decisions of //! callbacks. A streamed call is still one call with one complete response, which callbacks and //! layers see; a [mapper](stream::Mapper) sees its deltas. If an attempt fails after output was //! streamed, or a response is replaced, an event tells the consumer to discard that output.
+//! [`Agent::stream`] returns a stream of events: text, reasoning, tool calls, state, decisions of
+//! callbacks. A streamed call is still one call with one complete response, which callbacks and
+//! layers see; a [mapper](stream::Mapper) sees its deltas. If an attempt fails after output was
+//! streamed, or a response is replaced, an event tells the consumer to discard that output.
 //!
 //! # Guards
 //!
@@ -141,11 +163,15 @@
 //!
 //! # Readiness
 //!
-//! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds load. Every call //! uses its own clone, which is polled ready for that call, so no idle clone holds a place in a //! limiter's queue. [`Agent`] and [`ToolSet`] are always ready and wait inside the call.
+//! Readiness passes through the stack: `LoadShed` over `ConcurrencyLimit` sheds load. Every call
+//! uses its own clone, which is polled ready for that call, so no idle clone holds a place in a
+//! limiter's queue. [`Agent`] and [`ToolSet`] are always ready and wait inside the call.
 //!
 //! # Features
 //!
-//! None is enabled by default, and they are independent of one another. //! //! | feature | adds |
+//! None is enabled by default, and they are independent of one another.
+//!
+//! | feature | adds |
 //! |---|---|
 //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
 //! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
