@@ -1,9 +1,9 @@
-//! What is still to be done when something is dropped.
+//! Cleanup on drop.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A value that ends in a certain way if it is dropped before it was [disarmed](Self::disarm).
+/// A value with a cleanup that runs on drop, unless it was [disarmed](Self::disarm).
 pub(crate) struct OnDrop<T> {
     value: T,
     on_drop: Option<fn(&mut T)>,
@@ -14,7 +14,7 @@ impl<T> OnDrop<T> {
         Self { value, on_drop: Some(on_drop) }
     }
 
-    /// Nothing is done any more when it is dropped.
+    /// Cancels the cleanup.
     pub(crate) fn disarm(&mut self) {
         self.on_drop = None;
     }

@@ -72,7 +72,7 @@ pub(super) struct LoopState<'a> {
     pub(super) transcript: Transcript,
     new_from: usize,
     iterations: u32,
-    /// What the model's protocol has written of it.
+    /// The serialised messages for the model's protocol.
     written: Written,
     /// The context of the current turn.
     pub(super) turn: RunContext,

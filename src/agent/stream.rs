@@ -60,8 +60,8 @@ impl RunStream {
         Self::named(service, request, name)
     }
 
-    /// Calls any agent service, as [`new`](Self::new) does, and names messages and invocations after
-    /// `name` instead of the run: for a run whose id is somebody else's and need not be its own.
+    /// Calls any agent service, as [`new`](Self::new) does. The ids of messages and invocations start
+    /// with `name` instead of the run's id: for a run whose id is set by others and may not be unique.
     pub fn named<S: AgentService>(
         service: S,
         request: AgentRequest,

@@ -1,10 +1,10 @@
-//! The boundary: foreign code, made ours.
+//! The boundary around foreign code.
 //!
-//! A model, a tool and a tower layer are foreign code. Around each stands one [`BoxCallService`]; no
-//! other place clones a service, drives its readiness, boxes its future, catches its panics, makes
-//! its error ours, names the call in it, counts what it has used, refuses a call of a run that has
-//! ended, and keeps an ending that the code raises. What is inside the crate speaks [`Result`] and
-//! asks none of that again.
+//! Models, tools and tower layers are foreign code. Each is wrapped in a [`BoxCallService`]. Only
+//! this type clones a service, drives its readiness, boxes its future, catches its panics, converts
+//! its errors, adds the call to them, counts usage, blocks calls of a run that has ended, and keeps
+//! an ending that the code raised. Everything else in the crate uses [`Result`] and repeats none of
+//! this.
 
 use std::fmt;
 use std::future::Future;
@@ -22,11 +22,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::Usage;
 use crate::panic::catch;
 
-/// A service for `R` with its type erased, its error made [`Error`], and its readiness kept.
+/// A type-erased service for `R` that keeps the inner service's readiness and converts its errors
+/// to [`Error`].
 ///
-/// It differs from [`BoxCloneSyncService`](tower::util::BoxCloneSyncService) in what it costs: a
-/// clone a reference count, and a call one box, which holds first the service while it gets ready
-/// and then its future. So each call is made on a clone of its own of the service.
+/// Compared with [`BoxCloneSyncService`](tower::util::BoxCloneSyncService), cloning costs a
+/// reference count, and a call costs one box, which first holds the service while it becomes ready
+/// and then its future. Each call therefore uses its own clone of the service.
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
@@ -45,17 +46,17 @@ use crate::panic::catch;
 /// ```
 pub struct BoxCallService<R: Request> {
     service: Arc<dyn Start<R>>,
-    /// The next call, while it gets ready.
+    /// The next call, while its service becomes ready.
     next: Option<Pin<Box<dyn Crossing<R>>>>,
 }
 
 impl<R: Request> BoxCallService<R> {
-    /// Erases `service`.
+    /// Erases the type of `service`.
     pub fn new(service: impl CallService<R>) -> Self {
         Self::foreign(service, Role::Handle { catches: false })
     }
 
-    /// Erases `service`, and makes its panics errors of the call.
+    /// Erases the type of `service`, and converts its panics to errors of the call.
     ///
     /// ```
     /// use tower::{ServiceExt, service_fn};
@@ -74,24 +75,24 @@ impl<R: Request> BoxCallService<R> {
         Self::foreign(service, Role::Handle { catches: true })
     }
 
-    /// Erases a service that has been polled ready, and keeps it so.
+    /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
         let next = Call::new(service, Role::Handle { catches: false }, None);
         Self { next: Some(Box::pin(next)), ..unready }
     }
 
-    /// A model or a tool: what a call is for. It may have one name for all its calls.
+    /// Creates the service of a model or a tool. It may have one name for all its calls.
     pub(crate) fn leaf(service: impl CallService<R>, name: Option<Arc<str>>) -> Self {
         Self::foreign(service, Role::Leaf(name))
     }
 
-    /// What a tower layer has made of a service of ours.
+    /// Creates the service of a tower layer around an inner service.
     pub(crate) fn layer(service: impl CallService<R>) -> Self {
         Self::foreign(service, Role::Layer(None))
     }
 
-    /// Code of this crate, which is always ready and keeps to its rules.
+    /// Creates the service of this crate's own code, which is always ready.
     pub(crate) fn ours(start: impl Fn(R) -> BoxCallFuture<R> + Send + Sync + 'static) -> Self {
         Self { service: Arc::new(Ours(start)), next: None }
     }
@@ -100,12 +101,12 @@ impl<R: Request> BoxCallService<R> {
         Self { service: Arc::new(Foreign { service, role }), next: None }
     }
 
-    /// Makes one call, which gets ready first.
+    /// Makes one call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
         self.service.start(request)
     }
 
-    /// The same handle, with the readiness of this one.
+    /// Returns this handle with its readiness, which this one loses.
     pub(crate) fn take(&mut self) -> Self {
         Self { service: self.service.clone(), next: self.next.take() }
     }
@@ -131,7 +132,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
 }
 
 impl<R: Request> Clone for BoxCallService<R> {
-    /// The clone is not ready, whatever this handle is.
+    /// The clone is not ready, even if the original is.
     fn clone(&self) -> Self {
         Self { service: self.service.clone(), next: None }
     }
@@ -143,7 +144,7 @@ impl<R: Request> fmt::Debug for BoxCallService<R> {
     }
 }
 
-/// The future of a call whose service has its type erased.
+/// The future of a call of a type-erased service.
 #[must_use = "a call does nothing until it is awaited"]
 pub struct BoxCallFuture<R: Request>(Pin<Box<dyn Future<Output = Result<R::Response>> + Send>>);
 
@@ -171,20 +172,21 @@ impl<R: Request> fmt::Debug for BoxCallFuture<R> {
     }
 }
 
-/// The error of a call that foreign code has failed: it names the call, what it ends is latched,
-/// and an ending that the code has made another error of stands in its place.
+/// Returns the error of a failed call of foreign code: adds the call, records an ending, and
+/// restores an ending that the code has changed.
 pub(crate) fn settle<R: Request>(context: &RunContext, name: Option<&str>, error: Error) -> Error {
     let error = error.in_call(|| context.site(R::CALL, name));
     context.latch::<R>(&error);
     context.ending::<R>().unwrap_or(error)
 }
 
-/// What makes calls.
+/// Starts calls.
 trait Start<R: Request>: Send + Sync {
-    /// A call that gets ready before it has its request; none where that is not needed.
+    /// Returns a call whose service becomes ready before the request arrives, or `None` if that is
+    /// not needed.
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>>;
 
-    /// A call that gets ready by itself.
+    /// Starts a call, which drives readiness itself.
     fn start(&self, request: R) -> BoxCallFuture<R>;
 }
 
@@ -208,14 +210,14 @@ struct Foreign<S> {
     role: Role,
 }
 
-/// What foreign code is to the calls that go through it.
+/// The role of foreign code in its calls.
 #[derive(Clone)]
 enum Role {
-    /// A service that somebody holds: its error is made ours, and at most its panics.
+    /// A handle held by a caller: its errors are converted, and optionally its panics.
     Handle { catches: bool },
-    /// What the call is for, and by which name.
+    /// The target of the call, with its name.
     Leaf(Option<Arc<str>>),
-    /// Something around that. The name is that of the call.
+    /// A layer around the target, with the name of the call.
     Layer(Option<Arc<str>>),
 }
 
@@ -229,17 +231,17 @@ impl<R: Request, S: CallService<R>> Start<R> for Foreign<S> {
     }
 }
 
-/// One call on its way through foreign code.
+/// One call of foreign code.
 trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// The call is made with this request.
+    /// Passes the request to the call.
     fn give(self: Pin<&mut Self>, request: R);
 }
 
 pin_project! {
     struct Call<S, F, R> {
-        // Futures need not be `Sync`, and none is looked at through a shared reference.
+        // Futures need not be `Sync`: none is accessed through a shared reference.
         #[pin]
         state: SyncWrapper<State<S, F, R>>,
         side: Side,
@@ -249,10 +251,10 @@ pin_project! {
 pin_project! {
     #[project = Projected]
     enum State<S, F, R> {
-        /// It gets ready, and is made once it is and has its request.
+        /// The service becomes ready; the call starts once it is and has its request.
         Waiting { service: S, is_ready: bool, request: Option<R> },
         Made { #[pin] future: F },
-        /// It is over, or cannot be made.
+        /// The call has ended, or cannot be made.
         Over { error: Option<Error> },
     }
 }
@@ -283,7 +285,7 @@ impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
                 poll.map_err(|error| Error::from(error.into()))
             }
             Err(panic) => {
-                // It is the error of the call, where callbacks, retries and fallbacks see it.
+                // An error of the call, so that callbacks, retries and fallbacks see it.
                 state.set(State::Over { error: Some(panic) });
                 Poll::Ready(Ok(()))
             }
@@ -317,7 +319,7 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                             Err(panic) => break Err(panic),
                         }
                     }
-                    // Without one it was never called.
+                    // Without a request it was never called.
                     let Some(request) = request.take() else { return Poll::Pending };
                     if let Some(ended) = this.side.refusal::<R>() {
                         break Err(ended);
@@ -342,15 +344,15 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
     }
 }
 
-/// The crate's side of a call.
+/// The crate's data about a call.
 struct Side {
     role: Role,
-    /// That of the call, once it has its request.
+    /// The context of the call, once it has its request.
     context: Option<RunContext>,
 }
 
 impl Side {
-    /// The call is this one.
+    /// Sets the request of the call.
     fn belong<R: Request>(&mut self, request: &R) {
         match &mut self.role {
             Role::Handle { .. } => return,
@@ -360,7 +362,7 @@ impl Side {
         self.context = Some(request.context().clone());
     }
 
-    /// Why the call is not made.
+    /// Returns why the call is blocked.
     fn refusal<R: Request>(&self) -> Option<Error> {
         let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else { return None };
         let refusal = context.refusal::<R>().or_else(|| context.beyond_limit(R::CALL));
@@ -385,7 +387,7 @@ impl Side {
         })
     }
 
-    /// What the call has come to, for the crate.
+    /// Returns the result of the call for the crate.
     fn leave<R: Request>(&self, result: Result<R::Response>) -> Result<R::Response> {
         let Some(context) = &self.context else { return result };
         match (&self.role, result) {

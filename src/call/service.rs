@@ -3,10 +3,10 @@ use tower::Service;
 use super::Request;
 use crate::error::BoxError;
 
-/// A service of one kind of call: any `tower::Service<R>` that answers with `R`'s response, whose
-/// error becomes a [`BoxError`], and that can be cloned, sent and shared.
+/// A service of one kind of call: any `tower::Service<R>` with `R`'s response and an error that
+/// converts into a [`BoxError`], which is `Clone`, `Send` and `Sync`.
 ///
-/// It is implemented for every such service; nothing implements it by hand.
+/// Implemented for every such service; do not implement it by hand.
 /// [`ModelService`](crate::model::ModelService), [`ToolService`](crate::tool::ToolService) and
 /// [`AgentService`](crate::agent::AgentService) are its names for the calls of an agent.
 pub trait CallService<R: Request>:

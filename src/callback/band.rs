@@ -12,8 +12,8 @@ use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 
-/// Runs one call inside a band. `inner` may have been polled ready, and its error is `settled` by
-/// this.
+/// Runs one call inside a band. `inner` may have been polled ready; its errors are passed to
+/// `settled`.
 //
 // Not an async fn, which would store its arguments twice.
 pub(super) fn run<R, S>(
@@ -62,7 +62,7 @@ where
     S: Service<R, Response = R::Response, Future: Send> + Send,
 {
     async fn make(&mut self) -> Result<R::Response> {
-        // Nobody is asked about a call before it could be made.
+        // No callback runs for a call before the service is ready.
         self.ready().await?;
         if let Some(ended) = self.context().refusal::<R>() {
             return Err(ended);
@@ -182,8 +182,8 @@ fn max_retries<R: Request>(call: &CallState<R>) -> u32 {
     }
 }
 
-/// Whether no `on_error` is asked: the error ends more than the call, or no call was made that could
-/// be recovered.
+/// Returns whether `on_error` is skipped: the error ends more than the call, or there was no call
+/// to recover.
 fn is_final<R: Request>(context: &RunContext, error: &Error) -> bool {
     let is_beyond_limit = || context.beyond_limit(R::CALL).is_some();
     error.is_ending() || error.kind() == ErrorKind::MaxIterations && is_beyond_limit()

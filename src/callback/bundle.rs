@@ -150,7 +150,7 @@ impl Bundle {
         &self.innermost_tool
     }
 
-    /// Whether there is none.
+    /// Returns whether the bundle is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.agent.is_empty()
             && self.model.is_empty()
@@ -159,8 +159,8 @@ impl Bundle {
             && self.innermost_tool.is_empty()
     }
 
-    /// Adds another bundle's callbacks for the calls themselves, and those around what is called to
-    /// `inmost`. Of lists that have callbacks, the first one's semantics stand.
+    /// Appends another bundle's callbacks for the calls, and those directly around the targets to
+    /// `inmost`. Of lists that have callbacks, the first one's semantics are kept.
     pub(super) fn extend(&mut self, other: Self, inmost: &mut Self) {
         extend(&mut self.agent, other.agent);
         extend(&mut self.model, other.model);
@@ -178,12 +178,12 @@ fn extend<R: Request>(callbacks: &mut Callbacks<R>, more: Callbacks<R>) {
     }
 }
 
-/// A call that a bundle has callbacks for.
+/// A kind of call that a bundle has callbacks for.
 pub(crate) trait InBundle: Request {
-    /// Its callbacks for the call.
+    /// The callbacks for the call.
     fn around(bundle: &Bundle) -> &Callbacks<Self>;
 
-    /// Its callbacks around what is called.
+    /// The callbacks directly around its target.
     fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>>;
 }
 

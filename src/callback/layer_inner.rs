@@ -12,9 +12,10 @@ use crate::call::{BoxCallFuture, BoxCallService, Request};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a layer of a [`StackBuilder`](super::StackBuilder) wraps: everything registered after it.
+/// The inner service of a layer of a [`StackBuilder`](super::StackBuilder): everything registered
+/// after it.
 ///
-/// It is ready when what is inside it is. A call passes through, from the outside in:
+/// It is ready when the service inside it is. A call passes through, from the outside in:
 ///
 /// ```text
 /// the first    global callbacks     of the agents around, and of this one
@@ -26,19 +27,19 @@ use crate::error::{Error, ErrorKind, Result};
 ///              the call itself      a model, a tool, the loop of an agent
 /// ```
 ///
-/// Where there is no callback, there is no band, and it costs nothing.
+/// A band without callbacks is omitted and costs nothing.
 pub struct LayerInner<R: Request> {
     own: Callbacks<R>,
     place: Place<R>,
-    /// The next layer, or the call itself.
+    /// The next layer, or the target of the call.
     inner: BoxCallService<R>,
 }
 
-/// Where in the stack of an agent it stands. In the stack of another call it is nowhere.
+/// The position in an agent's stack. The stack of another call has none.
 pub(super) struct Place<R: Request> {
-    /// Nothing stands around it.
+    /// Whether it is the outermost.
     pub(super) is_first: bool,
-    /// It stands around the call itself, and these inside of it.
+    /// Set if it is directly around the target, with these callbacks inside.
     pub(super) inmost: Option<Callbacks<R>>,
     pub(super) bundles: Option<Bundles<R>>,
 }
@@ -50,7 +51,7 @@ impl<R: Request> Clone for Place<R> {
     }
 }
 
-/// Where a bundle has callbacks for a call, and around what is called.
+/// The callbacks of bundles for a call, and those directly around its target.
 pub(super) struct Bundles<R: Request> {
     around: fn(&Bundle) -> &Callbacks<R>,
     inmost: fn(&Bundle) -> Option<&Callbacks<R>>,
@@ -73,7 +74,7 @@ impl<R: Request> LayerInner<R> {
         Self { own, place, inner }
     }
 
-    /// Makes a call, which gets ready first.
+    /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
         let Bands { first, rest } = match self.bands(request.context()) {
             Ok(bands) => bands,
@@ -88,7 +89,7 @@ impl<R: Request> LayerInner<R> {
         }
     }
 
-    /// The bands around a call of this run.
+    /// Returns the bands around a call of this run.
     fn bands(&self, context: &RunContext) -> Result<Bands<R>> {
         let Self { own, place: Place { is_first, inmost, bundles }, .. } = self;
         let mut bands = Bands { first: None, rest: Vec::new() };
@@ -138,7 +139,7 @@ impl<R: Request> Service<R> for LayerInner<R> {
     }
 }
 
-/// The bands around a call, outermost first. Nearly always there is one at most.
+/// The bands around a call, outermost first; usually at most one.
 struct Bands<R: Request> {
     first: Option<Callbacks<R>>,
     rest: Vec<Callbacks<R>>,
@@ -156,7 +157,7 @@ impl<R: Request> Bands<R> {
     }
 }
 
-/// What is inside a band.
+/// The inner service of a band.
 struct Inside<R: Request> {
     bands: vec::IntoIter<Callbacks<R>>,
     inner: BoxCallService<R>,
@@ -187,7 +188,7 @@ impl<R: Request> Service<R> for Inside<R> {
     }
 }
 
-/// The error of what is inside, which has crossed its boundary.
+/// Returns the error unchanged: it has passed a boundary already.
 fn ours<R: Request>(_: &R, error: Error) -> Error {
     error
 }
@@ -202,7 +203,7 @@ fn no_part_of_the_run<R: Request>() -> Error {
 }
 
 impl<R: Request> Clone for LayerInner<R> {
-    /// The clone is not ready, whatever this handle is.
+    /// The clone is not ready, even if the original is.
     fn clone(&self) -> Self {
         Self { own: self.own.clone(), place: self.place.clone(), inner: self.inner.clone() }
     }

@@ -135,7 +135,8 @@ impl<R: Request> StackBuilder<R> {
         )
     }
 
-    /// The same in an agent, where a run brings callbacks along; with these around `service` itself.
+    /// Wraps `service` in the stack of an agent, where a run may add callbacks; these are directly
+    /// around `service`.
     pub(crate) fn in_agent(
         self,
         service: BoxCallService<R>,
@@ -149,7 +150,7 @@ impl<R: Request> StackBuilder<R> {
         self.compose(service, semantics, place)
     }
 
-    /// `place` is that of a stack without layers.
+    /// `place` is the position of a stack without layers.
     fn compose(
         self,
         mut service: BoxCallService<R>,

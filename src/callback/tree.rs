@@ -2,23 +2,23 @@ use super::{Bundle, CallbackSemantics};
 use crate::context::{Inherited, RunContext};
 use crate::run::LoopSemantics;
 
-/// What an agent hands down to the calls and the agents in it.
+/// What an agent passes down to its calls and sub-agents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// How its callbacks answer what frameworks answer differently.
+    /// The semantics of its callbacks.
     pub(crate) band: CallbackSemantics,
-    /// How its loop does.
+    /// The semantics of its loop.
     pub(crate) run: LoopSemantics,
-    /// Its callbacks for itself and for all that work for it.
+    /// The callbacks for itself and all its sub-agents.
     pub(crate) global: Bundle,
-    /// The callbacks that were given with the run.
+    /// The callbacks of the run.
     pub(crate) of_run: Bundle,
-    /// Those of both that stand around what is called.
+    /// The callbacks of both directly around the model or the tools.
     pub(crate) inmost: Bundle,
 }
 
 impl Tree {
-    /// That of the agent at work; none outside of an agent, or where there is nothing to say.
+    /// Returns that of the current agent; `None` outside an agent, or if it is empty.
     pub(crate) fn of(context: &RunContext) -> Option<&Self> {
         context.inherited().get()
     }

@@ -1,7 +1,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-/// What an agent hands down to the calls and the agents in it. The run does not look into it.
+/// What an agent passes down to its calls and sub-agents. The run does not look into it.
 #[derive(Clone, Default)]
 pub(crate) struct Inherited(Option<Arc<dyn Any + Send + Sync>>);
 
@@ -10,7 +10,7 @@ impl Inherited {
         Self(Some(Arc::new(inherited)))
     }
 
-    /// Nothing, where nothing is handed down.
+    /// Empty, if nothing is passed down.
     pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
         self.0.as_ref()?.downcast_ref()
     }

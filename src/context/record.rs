@@ -47,7 +47,7 @@ struct Kept {
     is_written: bool,
 }
 
-/// How many calls of a turn are looked through for a name.
+/// The number of calls of a turn that are searched linearly for a name.
 const FEW: usize = 8;
 
 impl Kept {
@@ -117,7 +117,7 @@ impl Kept {
     /// Returns a name for a call of the last turn that is unique in the conversation: some
     /// providers reuse ids across turns.
     fn name_call(&mut self, id: &Arc<str>) -> Arc<str> {
-        // Nearly all names are the ids themselves, and are asked for while their turn is under way.
+        // Usually the name is the id itself, and is requested during the current turn.
         let is_own = |(name, _): &(Arc<str>, Slot)| Arc::ptr_eq(name, id);
         if self.calls.iter().take(FEW).any(is_own) {
             return id.clone();

@@ -32,7 +32,7 @@ impl From<BoxError> for Error {
     }
 }
 
-const WORKER_GONE: &str = "the worker of a `Buffer` is gone: the runtime that it was built in was \
+const WORKER_GONE: &str = "the worker of a `Buffer` has ended: the runtime that it was built in was \
      shut down, or the service in it panicked";
 
 impl Error {

@@ -114,9 +114,9 @@ impl Error {
         }))
     }
 
-    /// Creates an error of `kind` in the place of another, with the other's message.
+    /// Creates an error of `kind` that replaces another, with the other's message.
     ///
-    /// Its [`source`](StdError::source) is what caused the other; [`downcast_ref`](Self::downcast_ref)
+    /// Its [`source`](StdError::source) is the cause of the other; [`downcast_ref`](Self::downcast_ref)
     /// finds the other itself.
     ///
     /// ```

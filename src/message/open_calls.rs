@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many answers are looked through one by one.
+/// The number of results that are searched linearly.
 const FEW: usize = 8;
 
 impl Messages {

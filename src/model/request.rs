@@ -62,7 +62,7 @@ impl ModelRequest {
         }
     }
 
-    /// The same request, of a loop for whose model calls this was written.
+    /// Sets the cache of the loop that the request belongs to.
     pub(crate) fn with_written(mut self, written: &Written) -> Self {
         self.earlier = written.into();
         self
@@ -130,15 +130,15 @@ impl ModelRequest {
         &mut self.messages
     }
 
-    /// Appends the messages to a request's body, in the form of a protocol.
+    /// Appends the messages to a request's body, in the format of a protocol.
     ///
-    /// `write` appends one message, whose index it gets. It is called for the messages that no
-    /// earlier model call of the agent's run had in front; what it appended for the others is
-    /// copied. So a body begins with the bytes of the body before, and costs what is new in it.
-    /// What was written is kept under the name of the protocol until the run is over.
+    /// `write` appends one message, given by its index. It is called only for messages that no
+    /// earlier model call of the agent's run has serialised at this position; the bytes of the
+    /// others are copied. A body therefore starts with the bytes of the previous body, and costs
+    /// only its new messages. The bytes are kept under the name of the protocol until the run ends.
     ///
-    /// What `write` appends may depend on the messages up to and including its own, and on nothing
-    /// else. Name `protocol` after your crate.
+    /// The output of `write` may depend only on the messages up to its own. Prefix `protocol` with
+    /// the name of your crate.
     ///
     /// ```
     /// use serde_json::json;
@@ -158,7 +158,7 @@ impl ModelRequest {
     ///
     /// # Errors
     ///
-    /// Those of `write`.
+    /// Returns the error of `write`.
     pub fn write_messages(
         &self,
         protocol: &'static str,
@@ -168,13 +168,13 @@ impl ModelRequest {
         self.earlier.write_messages(protocol, &self.messages, body, write)
     }
 
-    /// Appends the available tools to a request's body, in the form of a protocol. `write` appends
-    /// all of them; it is called once in an agent's run for the same list, as
-    /// [`write_messages`](Self::write_messages) has it.
+    /// Appends the available tools to a request's body, in the format of a protocol. `write`
+    /// appends all of them; it is called once in an agent's run for the same list, as in
+    /// [`write_messages`](Self::write_messages).
     ///
     /// # Errors
     ///
-    /// Those of `write`.
+    /// Returns the error of `write`.
     pub fn write_tools(
         &self,
         protocol: &'static str,

@@ -8,14 +8,14 @@ use crate::tool::ToolDeclaration;
 
 type Tools = Arc<Vec<Arc<ToolDeclaration>>>;
 
-/// What protocols have written for the model calls of one loop. It is given back with the loop.
+/// The serialised messages and tools of one loop's model calls. Dropped with the loop.
 #[derive(Default)]
 pub(crate) struct Written(Arc<Kept>);
 
-/// By protocol.
+/// Indexed by protocol.
 type Kept = Mutex<Vec<(&'static str, Form)>>;
 
-/// A conversation and its tools in a protocol's form.
+/// A conversation and its tools in a protocol's format.
 #[derive(Default)]
 struct Form {
     /// Each message, and where its bytes end.
@@ -24,7 +24,7 @@ struct Form {
     tools: Option<(Tools, Vec<u8>)>,
 }
 
-/// A request's way to what was written for those before it.
+/// A request's access to what was serialised for earlier ones.
 #[derive(Clone, Default)]
 pub(super) struct Earlier(Weak<Kept>);
 
@@ -90,7 +90,7 @@ impl Earlier {
         })
     }
 
-    /// The form is taken out while `write` works on it: no lock is held, and what fails leaves
+    /// The value is taken out while `write` works on it: no lock is held, and a failure leaves
     /// nothing behind.
     fn with(
         &self,

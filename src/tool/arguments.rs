@@ -53,8 +53,8 @@ impl fmt::Display for InvalidArguments {
 
 impl std::error::Error for InvalidArguments {}
 
-/// Parses the model's text as an `A`, so that nothing it says is lost. Text that does not fit is
-/// looked at as a value, for what is wrong with it.
+/// Parses the model's text as an `A`, without loss. Text that does not match is parsed as a value,
+/// to find the problem.
 pub(super) fn parse_text<A: DeserializeOwned>(
     arguments: &Arguments,
     tool: &Parameters,
@@ -74,7 +74,7 @@ struct Property<A> {
     value: A,
 }
 
-/// Whether text is that of an object, or of one that broke off.
+/// Returns whether a text is an object, or a truncated one.
 pub(super) fn looks_like_object(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }

@@ -76,7 +76,7 @@ impl ToolRequest {
         self
     }
 
-    /// Returns the tool that answers it, if that is known already.
+    /// Returns the tool that executes the call, if it is already known.
     pub(super) fn tool(&self) -> Option<&BoxTool> {
         self.tool.as_ref()
     }
@@ -113,7 +113,7 @@ impl ToolRequest {
         Arc::make_mut(self.arguments.get_or_insert_with(own))
     }
 
-    /// Those that take the place of the call's own.
+    /// The changed arguments, which replace the call's own.
     pub(super) fn changed_arguments(&self) -> Option<&Value> {
         self.arguments.as_deref()
     }

@@ -142,7 +142,7 @@ impl ToolSet {
         self.0.services.is_empty()
     }
 
-    /// A tool, and what the model is told of it.
+    /// Returns a tool and its declaration.
     pub(crate) fn find(&self, name: &str) -> Option<(&Arc<ToolDeclaration>, &BoxTool)> {
         let (index, tool) = self.0.services.get(name)?;
         Some((self.0.declarations.get(*index)?, tool))

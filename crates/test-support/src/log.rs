@@ -1,11 +1,11 @@
-//! What happened, in order.
+//! A log of events, in order.
 
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tower_agent::Tool;
 
-/// What was written down, in order. Clones share it.
+/// The log, in order. Clones share it.
 #[derive(Debug)]
 pub struct Log<T = String>(Arc<Mutex<Vec<T>>>);
 
@@ -26,7 +26,7 @@ impl<T> Log<T> {
         self.0.lock().unwrap().push(entry);
     }
 
-    /// All so far, which is then forgotten.
+    /// Takes all entries so far.
     pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -43,13 +43,13 @@ impl Log {
         self.push(entry.to_string());
     }
 
-    /// A function of nothing that writes this down.
+    /// Returns a function that logs this.
     pub fn line(&self, entry: &str) -> impl Fn() + Clone + Send + Sync + use<> {
         let (log, entry) = (self.clone(), entry.to_owned());
         move || log.note(&entry)
     }
 
-    /// A tool that notes its name and its arguments, and answers that it is done.
+    /// Creates a tool that logs its name and arguments, and returns that it is done.
     pub fn tool(&self, name: &'static str) -> Tool {
         let log = self.clone();
         Tool::function(name, "", move |arguments: Value| {

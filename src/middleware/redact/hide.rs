@@ -85,7 +85,7 @@ pub(super) fn arguments(arguments: &Arguments, change: Text<'_>) -> Option<Argum
     }
 }
 
-/// How many entries the objects in a value have.
+/// Returns the number of entries of the objects in a value.
 fn entries(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(entries).sum(),
@@ -94,7 +94,7 @@ fn entries(value: &Value) -> usize {
     }
 }
 
-/// How many entries the objects in a text have.
+/// Returns the number of entries of the objects in a text.
 struct Entries(usize);
 
 impl<'de> Deserialize<'de> for Entries {
