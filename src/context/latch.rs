@@ -2,7 +2,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;
@@ -33,44 +32,16 @@ struct Entry {
     answered: bool,
 }
 
-impl RunContext {
-    /// Records that a call of this kind has ended more than itself. The call may already have a
-    /// result.
-    pub(crate) fn end(&self, kind: CallKind, error: &Error, answered: bool) {
-        self.scope.latch.set(self.call(kind), error, answered);
-    }
-
-    /// Returns the recorded ending that blocks another call of this kind.
-    pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
-        self.scope.latch.refusal(|| self.call(kind))
-    }
-
-    /// Returns the ending of this very call.
-    pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
-        let withheld = self.scope.withheld.get().filter(|_| kind == CallKind::Agent);
-        withheld.cloned().or_else(|| self.scope.latch.ending(|| self.call(kind)))
-    }
-
-    /// Returns whether this very call waits on an interrupt, whatever its result.
-    pub(crate) fn waits(&self, kind: CallKind) -> bool {
-        self.scope.latch.waits(|| self.call(kind))
-    }
-
-    fn call(&self, kind: CallKind) -> Call {
-        Call { kind, turn: self.iteration, tool: self.shared_tool_call_id() }
-    }
-}
-
 /// One call of an agent.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Call {
-    kind: CallKind,
-    turn: u32,
-    tool: Option<Arc<str>>,
+pub(super) struct Call {
+    pub(super) kind: CallKind,
+    pub(super) turn: u32,
+    pub(super) tool: Option<Arc<str>>,
 }
 
 impl Latch {
-    fn set(&self, call: Call, error: &Error, answered: bool) {
+    pub(super) fn set(&self, call: Call, error: &Error, answered: bool) {
         let mut guard = lock(&self.entries);
         let entries = &mut *guard;
         if entries.by_call.contains_key(&call) {
@@ -90,7 +61,7 @@ impl Latch {
     }
 
     /// Returns the ending that blocks a call. Interrupts of parallel tool calls do not.
-    fn refusal(&self, call: impl FnOnce() -> Call) -> Option<Error> {
+    pub(super) fn refusal(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| {
             let call = call();
             let is_tool = call.kind == CallKind::Tool;
@@ -102,7 +73,7 @@ impl Latch {
     }
 
     /// Returns the ending of a finished call: its own, or for an agent any inside it.
-    fn ending(&self, call: impl FnOnce() -> Call) -> Option<Error> {
+    pub(super) fn ending(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| match call() {
             Call { kind: CallKind::Agent, .. } => Some(0),
             call => entries.by_call.get(&call).copied(),
@@ -110,7 +81,7 @@ impl Latch {
     }
 
     /// Returns whether a call waits on an interrupt.
-    fn waits(&self, call: impl FnOnce() -> Call) -> bool {
+    pub(super) fn waits(&self, call: impl FnOnce() -> Call) -> bool {
         if !self.closed.load(Ordering::Acquire) {
             return false;
         }

@@ -1,6 +1,7 @@
 //! The run that a call belongs to.
 
 mod checkpoint;
+mod endings;
 mod hold;
 mod inherited;
 mod joined;

@@ -15,8 +15,8 @@ pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
 pub use crate::panic::panic_message;
 
+use crate::any_value::AnyValue;
 use crate::call_kind::CallKind;
-use crate::context::Checkpoint;
 use crate::metadata::Metadata;
 
 /// An error of any type, as tower's layers return it.
@@ -62,7 +62,8 @@ struct Inner {
     interrupts: Option<Arc<[Interrupt]>>,
     /// The text for the model, instead of kind and message.
     model_message: Option<Cow<'static, str>>,
-    checkpoint: Option<Arc<Checkpoint>>,
+    /// What a floor above this one sets and reads.
+    attachment: Option<AnyValue>,
 }
 
 #[derive(Clone, Debug)]
@@ -110,7 +111,7 @@ impl Error {
             raised_by: None,
             interrupts: None,
             model_message: None,
-            checkpoint: None,
+            attachment: None,
         }))
     }
 
@@ -233,41 +234,6 @@ impl Error {
         self.0.interrupts.as_deref().unwrap_or_default()
     }
 
-    /// Returns the checkpoint of the failed run: the conversation with every tool result so far. A
-    /// caller can [resume](crate::AgentRequest::resume) from it.
-    ///
-    /// Errors returned by an [`Agent`](crate::Agent) have one. A layer around the agent that
-    /// creates its own error, such as a timeout, loses it;
-    /// [`RunStream::checkpoint`](crate::RunStream::checkpoint) still has it. Neither `Display` nor
-    /// `Debug` shows it.
-    ///
-    /// ```
-    /// use serde_json::{Value, json};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
-    /// use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Tool};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_agent::BoxError> {
-    /// let model = ScriptedModel::new([
-    ///     Turn::tool("pay", json!({})),
-    ///     Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
-    ///     Turn::from_text("Paid."),
-    /// ]);
-    /// let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
-    /// let agent = Agent::builder(model).tool(pay).build()?;
-    ///
-    /// let error = agent.run("Pay the bill.").await.unwrap_err();
-    /// let Some(checkpoint) = error.checkpoint() else { panic!("a run has failed") };
-    /// let response = agent.run(AgentRequest::resume(checkpoint.clone())).await?;
-    /// assert_eq!((response.text(), response.new_messages().len()), ("Paid.".into(), 1));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.0.checkpoint.as_deref()
-    }
-
     /// Returns the first error of type `T` in the source chain.
     ///
     /// ```
@@ -341,17 +307,13 @@ impl Error {
         self.update(|e| e.metadata = metadata)
     }
 
-    /// Sets the checkpoint of the failed run.
-    pub(crate) fn with_checkpoint(self, checkpoint: Checkpoint) -> Self {
-        self.update(|e| e.checkpoint = Some(Arc::new(checkpoint)))
+    /// Returns what else goes with the error; a floor above this one knows what it is.
+    pub(crate) fn attachment(&self) -> Option<&AnyValue> {
+        self.0.attachment.as_ref()
     }
 
-    /// Removes the checkpoint, before the error is shown to a consumer.
-    pub(crate) fn without_checkpoint(self) -> Self {
-        match self.0.checkpoint {
-            Some(_) => self.update(|e| e.checkpoint = None),
-            None => self,
-        }
+    pub(crate) fn with_attachment(self, attachment: Option<AnyValue>) -> Self {
+        self.update(|e| e.attachment = attachment)
     }
 
     /// Sets the call, unless an inner call was set already.

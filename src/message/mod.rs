@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 pub use self::arguments::Arguments;
 pub use self::call_ids::CallIds;
 pub use self::messages::{Iter, Messages};
-pub use self::part::{Image, ImageSource, Part, Reasoning, Text};
+pub use self::part::{Image, ImageSource, Part, Reasoning, Text, ToolResult};
 use self::parts::Parts;
 pub use self::provider_data::ProviderData;
-pub use self::tool_call::{ToolCall, ToolResult};
+pub use self::tool_call::ToolCall;
 pub use self::usage::Usage;
 pub use crate::metadata::Metadata;
 

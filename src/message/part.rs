@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ProviderData, ToolCall, ToolResult};
+use super::{ProviderData, ToolCall};
 
 /// One part of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +71,47 @@ pub enum ImageSource {
         /// The data, in base64.
         data: String,
     },
+}
+
+/// The result of a tool call, as the model reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ToolResult {
+    /// The id of the call.
+    pub call_id: Arc<str>,
+    /// The name of the tool.
+    pub name: Arc<str>,
+    /// The parts that the model reads.
+    pub parts: Vec<Part>,
+    /// Whether the tool failed.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl ToolResult {
+    /// Creates the result of `call`.
+    #[must_use]
+    pub fn new(call: &ToolCall, parts: impl IntoIterator<Item = Part>) -> Self {
+        Self {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            parts: parts.into_iter().collect(),
+            is_error: false,
+        }
+    }
+
+    /// Marks the result as a failure.
+    #[must_use]
+    pub fn failed(mut self) -> Self {
+        self.is_error = true;
+        self
+    }
+
+    /// Returns the text of all text parts, joined.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts.iter().filter_map(Part::as_text).collect()
+    }
 }
 
 impl Part {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Arguments, Part, ProviderData};
+use super::{Arguments, ProviderData};
 
 /// A tool call of the model. Cloning is O(1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,46 +48,5 @@ impl ToolCall {
         arguments: impl Into<String>,
     ) -> Self {
         Self::new(id, name, Arguments::from_text(arguments))
-    }
-}
-
-/// The result of a tool call, as the model reads it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct ToolResult {
-    /// The id of the call.
-    pub call_id: Arc<str>,
-    /// The name of the tool.
-    pub name: Arc<str>,
-    /// The parts that the model reads.
-    pub parts: Vec<Part>,
-    /// Whether the tool failed.
-    #[serde(default)]
-    pub is_error: bool,
-}
-
-impl ToolResult {
-    /// Creates the result of `call`.
-    #[must_use]
-    pub fn new(call: &ToolCall, parts: impl IntoIterator<Item = Part>) -> Self {
-        Self {
-            call_id: call.id.clone(),
-            name: call.name.clone(),
-            parts: parts.into_iter().collect(),
-            is_error: false,
-        }
-    }
-
-    /// Marks the result as a failure.
-    #[must_use]
-    pub fn failed(mut self) -> Self {
-        self.is_error = true;
-        self
-    }
-
-    /// Returns the text of all text parts, joined.
-    #[must_use]
-    pub fn text(&self) -> String {
-        self.parts.iter().filter_map(Part::as_text).collect()
     }
 }

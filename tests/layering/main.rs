@@ -50,9 +50,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/agent/transfer.rs", "src/agent/loop_state.rs"),
     ("src/agent/whole.rs", "src/agent/loop_state.rs"),
     ("src/callback/mod.rs", "src/callback/arc_callback.rs"),
-    ("src/context/latch.rs", "src/context/mod.rs"),
-    ("src/error/mod.rs", "src/context/checkpoint.rs"),
-    ("src/message/part.rs", "src/message/tool_call.rs"),
 ];
 
 #[test]

@@ -1,0 +1,34 @@
+//! What has ended more than one call, as the calls of the run see it.
+
+use super::RunContext;
+use super::latch::Call;
+use crate::call_kind::CallKind;
+use crate::error::Error;
+
+impl RunContext {
+    /// Records that a call of this kind has ended more than itself. The call may already have a
+    /// result.
+    pub(crate) fn end(&self, kind: CallKind, error: &Error, answered: bool) {
+        self.scope.latch.set(self.call(kind), error, answered);
+    }
+
+    /// Returns the recorded ending that blocks another call of this kind.
+    pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
+        self.scope.latch.refusal(|| self.call(kind))
+    }
+
+    /// Returns the ending of this very call.
+    pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
+        let withheld = self.scope.withheld.get().filter(|_| kind == CallKind::Agent);
+        withheld.cloned().or_else(|| self.scope.latch.ending(|| self.call(kind)))
+    }
+
+    /// Returns whether this very call waits on an interrupt, whatever its result.
+    pub(crate) fn waits(&self, kind: CallKind) -> bool {
+        self.scope.latch.waits(|| self.call(kind))
+    }
+
+    fn call(&self, kind: CallKind) -> Call {
+        Call { kind, turn: self.iteration, tool: self.shared_tool_call_id() }
+    }
+}
