@@ -11,12 +11,11 @@ use tower::Service;
 use super::named_tools::KnownTools;
 use super::options;
 use super::outline::Outline;
-use super::{AgentBuilder, Explanation, RunStream, TeamBuilder};
+use super::{Explanation, RunStream};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{Bundle, LayerInner, Tree};
 use crate::context::{Inherited, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::ModelService;
 use crate::on_drop::OnDrop;
 use crate::run::options::AfterAgentRespond;
 use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
@@ -74,35 +73,12 @@ pub(super) struct AgentInner {
     pub(super) max_nesting: Option<u32>,
     /// The tools that guards of this agent may name.
     pub(super) known_tools: KnownTools,
-    pub(super) outline: Outline,
+    pub(super) outline: Arc<Outline>,
     pub(super) explanation: Explanation,
     pub(super) stack: LayerInner<AgentRequest>,
 }
 
 impl Agent {
-    /// Creates a builder for an agent with this model.
-    pub fn builder(model: impl ModelService) -> AgentBuilder {
-        AgentBuilder::new(model)
-    }
-
-    /// Creates a team whose members run in turn: each continues the conversation of those before
-    /// it. See [`TeamBuilder`].
-    pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
-        TeamBuilder::sequential(name.into())
-    }
-
-    /// Creates a team whose members respond to the same conversation in parallel. See
-    /// [`TeamBuilder`].
-    pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
-        TeamBuilder::parallel(name.into())
-    }
-
-    /// Creates a team whose members run in turn, for at most `max_rounds` rounds. See
-    /// [`TeamBuilder`].
-    pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
-        TeamBuilder::repeat(name.into(), max_rounds)
-    }
-
     pub(super) fn new(composed: AgentInner) -> Self {
         Self(Arc::new(composed))
     }
@@ -155,9 +131,8 @@ impl Agent {
         &self.0.explanation
     }
 
-    /// Returns the same for an agent inside others, which add callbacks.
-    pub(super) fn explain_in(&self, around: &Inherited) -> Explanation {
-        self.0.outline.explain(around)
+    pub(super) fn outline(&self) -> Arc<Outline> {
+        self.0.outline.clone()
     }
 }
 

@@ -71,8 +71,15 @@ pub(super) fn check_members(members: &[Agent]) -> Result<(), BuildError> {
     }
 }
 
+impl Agent {
+    /// Creates a builder for an agent with this model.
+    pub fn builder(model: impl ModelService) -> AgentBuilder {
+        AgentBuilder::new(model)
+    }
+}
+
 impl AgentBuilder {
-    pub(super) fn new<S: ModelService>(model: S) -> Self {
+    fn new<S: ModelService>(model: S) -> Self {
         Self {
             name: "agent".into(),
             description: "".into(),
@@ -397,7 +404,7 @@ impl AgentBuilder {
             max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
             explanation: outline.explain(&Inherited::default()),
-            outline,
+            outline: Arc::new(outline),
             stack: self.agent_stack.in_agent(loop_state::service(config), Callbacks::new(), band),
         }))
     }
@@ -427,7 +434,7 @@ impl AgentBuilder {
                 model: ((&self.model_stack).into(), model),
                 tool_concurrency: self.tool_concurrency,
                 tools: ((&self.tool_stack).into(), tools),
-                sub_agents: self.sub_agents.clone(),
+                sub_agents: self.sub_agents.iter().map(Agent::outline).collect(),
             },
         }
     }

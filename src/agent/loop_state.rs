@@ -9,12 +9,12 @@ use super::step::{self, Step};
 use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
-use super::whole::make_whole;
+use super::whole::{make_whole, refusal};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request, settle};
 use crate::callback::{LayerInner, Tree};
 use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{CallIds, Message, Messages, Part, ToolCall, ToolResult, Usage};
+use crate::message::{CallIds, Message, Messages, Part, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
@@ -135,7 +135,8 @@ impl<'a> LoopState<'a> {
             if let Some(ending) = self.context().refusal::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
-            let successor = |messages: &Messages| transfer::successor(self.config, messages);
+            let successor =
+                |messages: &Messages| transfer::successor(&self.config.sub_agents, messages);
             if let Some(agent) = self.transcript.read(successor) {
                 self.step = None;
                 self.context().give_turn(agent.name());
@@ -349,11 +350,6 @@ fn drop_tool_calls(message: &mut Message) {
     if message.tool_calls().next().is_some() {
         message.parts_mut().retain(|part| !matches!(part, Part::ToolCall(_)));
     }
-}
-
-/// Returns the result of a call that was not executed.
-pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
-    Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
 }
 
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by

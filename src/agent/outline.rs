@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::Explanation;
 use super::options::{self, Semantics};
-use super::{Agent, Explanation};
 use crate::call::Request;
 use crate::callback::{Bundle, InBundle, StackBuilder, Tree};
 use crate::context::Inherited;
@@ -26,11 +26,11 @@ pub(super) enum Body {
         model: (Parts, Explanation),
         tool_concurrency: usize,
         tools: (Parts, Explanation),
-        sub_agents: Vec<Agent>,
+        sub_agents: Vec<Arc<Outline>>,
     },
     Team {
         plan: String,
-        members: Vec<Agent>,
+        members: Vec<Arc<Outline>>,
     },
 }
 
@@ -91,12 +91,12 @@ impl Outline {
                     onion.line(inside + 1, "may transfer to");
                     sub_agents
                         .iter()
-                        .for_each(|it| onion.nest(inside + 2, &it.explain_in(&inherited)));
+                        .for_each(|it| onion.nest(inside + 2, &it.explain(&inherited)));
                 }
             }
             Body::Team { plan, members } => {
                 onion.line(inside, plan);
-                members.iter().for_each(|it| onion.nest(inside + 1, &it.explain_in(&inherited)));
+                members.iter().for_each(|it| onion.nest(inside + 1, &it.explain(&inherited)));
             }
         }
         onion

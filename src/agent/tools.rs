@@ -3,8 +3,9 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
-use super::loop_state::{LoopState, refusal};
+use super::loop_state::LoopState;
 use super::tool_messages::ToolAnswer;
+use super::whole::refusal;
 use crate::call::{CallKind, settle};
 use crate::context::Slot;
 use crate::error::{Error, ErrorKind, Result};

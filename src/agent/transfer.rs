@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Agent;
-use super::loop_state::Config;
 use super::step::{self, Step};
 use super::team_response::TeamResponse;
 use crate::call::Request;
@@ -69,9 +68,8 @@ fn taken_by(agent: &str) -> String {
     format!("Transferred the conversation to `{agent}`.")
 }
 
-/// Returns the sub-agent that the last turn of these messages transferred to.
-pub(super) fn successor<'a>(config: &'a Config, messages: &Messages) -> Option<&'a Agent> {
-    let agents = &config.sub_agents[..];
+/// Returns the one of these sub-agents that the last turn of these messages transferred to.
+pub(super) fn successor<'a>(agents: &'a [Agent], messages: &Messages) -> Option<&'a Agent> {
     if agents.is_empty() || matches!(step::next(messages), Step::Tools(_)) {
         return None;
     }

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::loop_state::refusal;
 use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::run::AgentRequest;
 
@@ -177,4 +176,9 @@ fn merged(results: &[&ToolResult]) -> Message {
         all.is_error = result.is_error;
     }
     Message::tool(all)
+}
+
+/// Returns the result of a call that was not executed.
+pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
+    Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
 }

@@ -3,9 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call_state::{CallState, Recovered, Rest};
-use super::{ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Recovery, Tree};
+use super::{ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Recovery};
 use crate::call::Request;
-use crate::context::RunContext;
 use crate::error::{Error, Result};
 
 /// A band: an ordered list of callbacks for one call, and the layer that runs them.
@@ -165,12 +164,9 @@ impl<R: Request> Callbacks<R> {
         CallState::new(request, self.list.unwrap_or_default(), semantics, is_inmost)
     }
 
-    /// The semantics that it follows in this run.
-    pub(super) fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
-        match self.follows {
-            Follows::Agent => Tree::of(context).map(|tree| tree.band).unwrap_or_default(),
-            Follows::Default | Follows::Own(_) | Follows::Service => self.semantics(),
-        }
+    /// Whether its semantics are those of the agent at work.
+    pub(super) fn follows_agent(&self) -> bool {
+        matches!(self.follows, Follows::Agent)
     }
 
     /// Runs the `before`s without a service. Returns the response that replaces the call, if a

@@ -1,4 +1,5 @@
-use super::{Bundle, CallbackSemantics};
+use super::{Bundle, CallbackSemantics, Callbacks};
+use crate::call::Request;
 use crate::context::{Inherited, RunContext};
 use crate::run::LoopSemantics;
 
@@ -35,5 +36,16 @@ impl Tree {
 
     pub(crate) fn into_inherited(self) -> Inherited {
         Inherited::new(self)
+    }
+}
+
+impl<R: Request> Callbacks<R> {
+    /// The semantics that these callbacks follow in this run.
+    pub(super) fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
+        if self.follows_agent() {
+            Tree::of(context).map(|tree| tree.band).unwrap_or_default()
+        } else {
+            self.semantics()
+        }
     }
 }

@@ -3,10 +3,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::arguments::{looks_like_object, wrapped};
-use super::{BoxTool, Effect, ToolDeclaration, ToolResponse};
-use crate::call::Extensions;
-use crate::call::Request;
-use crate::call::{CallKind, Origin};
+use super::{Effect, ToolDeclaration, ToolResponse};
+use crate::call::{BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::message::ToolCall;
 
@@ -29,7 +27,7 @@ pub struct ToolRequest {
     arguments: Option<Arc<Value>>,
     declaration: Option<Arc<ToolDeclaration>>,
     /// The tool, where the agent has looked it up.
-    tool: Option<BoxTool>,
+    tool: Option<BoxCallService<ToolRequest>>,
     extensions: Extensions,
     context: RunContext,
 }
@@ -71,13 +69,13 @@ impl ToolRequest {
     }
 
     /// Returns the same request, to be answered by this tool.
-    pub(crate) fn with_tool(mut self, tool: Option<BoxTool>) -> Self {
+    pub(crate) fn with_tool(mut self, tool: Option<BoxCallService<Self>>) -> Self {
         self.tool = tool;
         self
     }
 
     /// Returns the tool that executes the call, if it is already known.
-    pub(super) fn tool(&self) -> Option<&BoxTool> {
+    pub(super) fn tool(&self) -> Option<&BoxCallService<Self>> {
         self.tool.as_ref()
     }
 

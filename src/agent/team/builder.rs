@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::{Config, Plan, Until};
+use super::config::{Config, Plan, Until};
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
@@ -84,6 +84,26 @@ pub struct TeamBuilder {
     semantics: Option<Semantics>,
     global: Bundle,
     stack: StackBuilder<AgentRequest>,
+}
+
+impl Agent {
+    /// Creates a team whose members run in turn: each continues the conversation of those before
+    /// it. See [`TeamBuilder`].
+    pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::sequential(name.into())
+    }
+
+    /// Creates a team whose members respond to the same conversation in parallel. See
+    /// [`TeamBuilder`].
+    pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
+        TeamBuilder::parallel(name.into())
+    }
+
+    /// Creates a team whose members run in turn, for at most `max_rounds` rounds. See
+    /// [`TeamBuilder`].
+    pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
+        TeamBuilder::repeat(name.into(), max_rounds)
+    }
 }
 
 impl TeamBuilder {
@@ -221,7 +241,7 @@ impl TeamBuilder {
             max_nesting,
             known_tools: KnownTools { all, ..KnownTools::default() },
             explanation: outline.explain(&Inherited::default()),
-            outline,
+            outline: Arc::new(outline),
             stack,
         }))
     }
@@ -238,7 +258,10 @@ impl TeamBuilder {
             semantics: self.semantics,
             global: self.global.clone(),
             agent: (&self.stack).into(),
-            body: Body::Team { plan: plan + until, members: self.members.clone() },
+            body: Body::Team {
+                plan: plan + until,
+                members: self.members.iter().map(Agent::outline).collect(),
+            },
         }
     }
 }

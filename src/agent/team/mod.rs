@@ -1,6 +1,7 @@
 //! Teams of agents.
 
 mod builder;
+mod config;
 mod parallel;
 mod sequence;
 
@@ -8,42 +9,10 @@ use std::sync::Arc;
 
 pub use self::builder::TeamBuilder;
 
-use super::Agent;
+use self::config::{Config, Plan};
 use super::whole::make_whole;
 use crate::call::{BoxCallFuture, Request, settle};
-use crate::context::RunContext;
-use crate::error::{Error, ErrorKind, Result};
-use crate::panic::catch;
-use crate::run::{AgentRequest, AgentResponse, BoxAgent};
-
-struct Config {
-    plan: Plan,
-    members: Vec<Agent>,
-    until: Option<Until>,
-}
-
-/// When the members are called.
-#[derive(Clone, Copy, Debug)]
-enum Plan {
-    /// In turn, for this many rounds.
-    InTurn { rounds: u32 },
-    /// In parallel.
-    SideBySide,
-}
-
-type Until = Box<dyn Fn(&AgentResponse) -> bool + Send + Sync>;
-
-impl Config {
-    /// Returns whether a member that has finished ends the team.
-    fn is_over(&self, member: &RunContext, response: &AgentResponse) -> Result<bool> {
-        if member.escalated() {
-            return Ok(true);
-        }
-        let Some(until) = &self.until else { return Ok(false) };
-        catch(|| until(response))
-            .map_err(|panic| Error::new(ErrorKind::Callback, format!("`until` panicked: {panic}")))
-    }
-}
+use crate::run::{AgentRequest, BoxAgent};
 
 /// The plan at the bottom of a team's stack.
 fn service(config: Config) -> BoxAgent {

@@ -3,7 +3,7 @@
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::Config;
+use super::config::Config;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;

@@ -1,6 +1,6 @@
 //! Teams that run in turn.
 
-use super::Config;
+use super::config::Config;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
