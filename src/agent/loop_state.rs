@@ -207,7 +207,8 @@ impl<'a> LoopState<'a> {
         let emitter = self.turn.emitter().cloned();
         let result = match &emitter {
             None => self.answer(request).await,
-            Some(emitter) => self.show_answer(emitter, request).await,
+            // Apart, so that there is no room for it where nobody watches.
+            Some(emitter) => boxed(|| self.show_answer(emitter, request)).await,
         };
         match result {
             Ok(response) => Ok(self.ends_run(response.origin()).then_some(EndReason::Completed)),

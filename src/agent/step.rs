@@ -22,12 +22,15 @@ pub(super) fn next(messages: &Messages) -> Step {
         // A user message follows: calls left open before it are closed.
         return Step::Model;
     };
-    if said.tool_calls().next().is_none() {
-        return Step::Done;
-    }
-    match messages.open_calls().cloned().collect::<Vec<_>>() {
-        answered if answered.is_empty() => Step::Model,
-        open => Step::Tools(open),
+    let is_last = messages.last().is_some_and(|last| last.role() == Role::Assistant);
+    let open: Vec<_> = match is_last {
+        true => said.tool_calls().cloned().collect(),
+        false => messages.open_calls().cloned().collect(),
+    };
+    match said.tool_calls().next() {
+        None => Step::Done,
+        Some(_) if open.is_empty() => Step::Model,
+        Some(_) => Step::Tools(open),
     }
 }
 

@@ -51,7 +51,7 @@ impl LoopState<'_> {
         };
         self.transcript.keep(index, slot.clone());
         if !slot.answers().is_empty() {
-            self.turn.in_tool_call(&call.id).forget_call();
+            self.turn.forget_call(&call.id);
         }
         if let Some(emitter) = self.turn.emitter() {
             emitter.tell_answers(slot.answers()).await;
@@ -68,7 +68,7 @@ impl LoopState<'_> {
             self.transcript.keep(index, Slot::Open);
         } else {
             let answers = self.transcript.fail(index, self.told(call, &error));
-            self.turn.in_tool_call(&call.id).forget_call();
+            self.turn.forget_call(&call.id);
             if let Some(emitter) = self.turn.emitter() {
                 answers.iter().for_each(|answer| emitter.note_answer(answer));
             }

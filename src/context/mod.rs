@@ -215,12 +215,12 @@ impl RunContext {
     }
 
     /// Removes the data about this tool call and about calls made in it.
-    pub(crate) fn forget_call(&self) {
+    pub(crate) fn forget_call(&self, id: &Arc<str>) {
         let private = self.private_state();
         if private.is_empty() {
             return;
         }
-        let path = format!("{CALLS}{}", self.call_path());
+        let path = format!("{CALLS}{}", self.in_tool_call(id).call_path());
         let is_of_call =
             |key: &str| key.strip_prefix(&path).is_some_and(|rest| rest.starts_with([' ', '/']));
         private.remove_all(is_of_call);

@@ -35,6 +35,8 @@ struct Kept {
     nested: BTreeMap<String, Record>,
     /// How often each call id has occurred; computed on first use.
     ids: Option<BTreeMap<Arc<str>, u32>>,
+    /// Whether the ids of the last turn's calls are their names, too.
+    are_names: bool,
     /// The conversation that it was restored from.
     origin: Option<Arc<Conversation>>,
     /// The number of earlier runs.
@@ -46,9 +48,6 @@ struct Kept {
     /// Whether a loop is writing to it.
     is_written: bool,
 }
-
-/// The number of calls of a turn that are searched linearly for a name.
-const FEW: usize = 8;
 
 impl Kept {
     /// Returns all messages, with the current turn closed as if it had been dropped.
@@ -66,8 +65,15 @@ impl Kept {
     }
 
     fn push(&mut self, message: Message) {
-        if let Some(ids) = &mut self.ids {
-            count(&message, ids);
+        if message.tool_calls().next().is_some() {
+            let ids = self.ids();
+            let mut are_names = true;
+            for call in message.tool_calls() {
+                let number = ids.entry(call.id.clone()).or_default();
+                *number += 1;
+                are_names &= *number == 1 && is_name(&call.id);
+            }
+            self.are_names = are_names;
         }
         if let Some(told) = &mut self.told {
             told.push(message.clone());
@@ -82,6 +88,7 @@ impl Kept {
             self.told.get_or_insert(earlier);
         }
         self.calls.clear();
+        self.are_names = false;
     }
 
     /// Returns the conversation of an agent with this request, including its earlier messages.
@@ -117,18 +124,11 @@ impl Kept {
     /// Returns a name for a call of the last turn that is unique in the conversation: some
     /// providers reuse ids across turns.
     fn name_call(&mut self, id: &Arc<str>) -> Arc<str> {
-        // Usually the name is the id itself, and is requested during the current turn.
-        let is_own = |(name, _): &(Arc<str>, Slot)| Arc::ptr_eq(name, id);
-        if self.calls.iter().take(FEW).any(is_own) {
+        if self.are_names {
             return id.clone();
         }
-        let ids = self.ids.get_or_insert_with(|| {
-            let mut ids = BTreeMap::new();
-            self.messages.iter().for_each(|message| count(message, &mut ids));
-            ids
-        });
-        let number = ids.get(id).copied().unwrap_or(1);
-        if number < 2 && !id.bytes().any(|byte| matches!(byte, b'%' | b'/' | b'#' | b' ')) {
+        let number = self.ids().get(id).copied().unwrap_or(1);
+        if number < 2 && is_name(id) {
             return id.clone();
         }
         // Escaped, to be distinct from path steps, from other numbers, and from keys of a call's
@@ -141,14 +141,26 @@ impl Kept {
         name.into()
     }
 
+    /// Returns how often each call id has occurred.
+    fn ids(&mut self) -> &mut BTreeMap<Arc<str>, u32> {
+        self.ids.get_or_insert_with(|| {
+            let mut ids = BTreeMap::new();
+            for call in self.messages.iter().flat_map(Message::tool_calls) {
+                *ids.entry(call.id.clone()).or_default() += 1;
+            }
+            ids
+        })
+    }
+
     /// Returns whether an agent works in this call.
     fn holds_in(&self, call: &str) -> bool {
         self.nested.keys().any(|held| is_held_in(held, call))
     }
 }
 
-fn count(message: &Message, ids: &mut BTreeMap<Arc<str>, u32>) {
-    message.tool_calls().for_each(|call| *ids.entry(call.id.clone()).or_default() += 1);
+/// Returns whether an id is distinct from path steps, from numbers, and from keys of a call's data.
+fn is_name(id: &str) -> bool {
+    !id.bytes().any(|byte| matches!(byte, b'%' | b'/' | b'#' | b' '))
 }
 
 /// Returns whether a conversation belongs to an agent that works in this call.
