@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::hook::{hook, name};
+use super::hook::{Started, name, start};
 use super::hook_set::HookSet;
 use super::options::{
     AfterPolicy, BeforePolicy, CallbackSemantics, HookFailure, OnErrorPolicy, RespondScope,
@@ -90,14 +90,17 @@ impl<R: Request> CallState<R> {
     /// Runs the `before`s; returns the response of one of them, if any.
     pub(super) async fn before(&mut self, rest: Rest) -> Result<Option<R::Response>> {
         let mut phase = Phase::new(rest);
-        for index in 0..self.callbacks.len() {
-            if !self.asks(index, phase.rest, HookSet::BEFORE) {
-                continue;
-            }
+        let is_watched = self.request.context().emitter().is_some();
+        let mut from = 0;
+        while let Some(index) = self.next(from, phase.rest, HookSet::BEFORE) {
+            from = index + 1;
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
-            let answer = hook(|| callback.before(request)).await;
-            if self.is_watched() {
+            let answer = match start(|| callback.before(request)) {
+                Started::Answered(answer) => answer,
+                Started::Waits(hook) => hook.await,
+            };
+            if is_watched {
                 self.show(index, "before", answer.as_ref().map(Decision::from)).await;
             }
             if R::CALL == CallKind::Tool && self.at(index).guards() {
@@ -141,10 +144,10 @@ impl<R: Request> CallState<R> {
     /// Runs the `after`s, which may replace the response.
     pub(super) async fn after(&mut self, response: &mut R::Response, rest: Rest) -> Result<()> {
         let mut phase = Phase::new(rest);
-        for index in 0..self.callbacks.len() {
-            if !self.asks(index, phase.rest, HookSet::AFTER) {
-                continue;
-            }
+        let is_watched = self.request.context().emitter().is_some();
+        let mut from = 0;
+        while let Some(index) = self.next(from, phase.rest, HookSet::AFTER) {
+            from = index + 1;
             let is_guard = self.at(index).guards();
             // A guard sees the response in effect, and later callbacks see its replacement.
             if is_guard && let Some(answer) = phase.answer.take() {
@@ -152,8 +155,11 @@ impl<R: Request> CallState<R> {
             }
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
-            let answer = hook(|| callback.after(request, response)).await;
-            if self.is_watched() {
+            let answer = match start(|| callback.after(request, response)) {
+                Started::Answered(answer) => answer,
+                Started::Waits(hook) => hook.await,
+            };
+            if is_watched {
                 self.show(index, "after", answer.as_ref().map(Decision::from)).await;
             }
             match answer {
@@ -206,15 +212,18 @@ impl<R: Request> CallState<R> {
         let several = if like_after { self.semantics.after } else { AfterPolicy::First };
         let mut phase = Phase::new(Rest::Asked);
         let mut retries = false;
-        for index in 0..self.callbacks.len() {
-            if !self.asks(index, phase.rest, HookSet::ON_ERROR) {
-                continue;
-            }
+        let is_watched = self.request.context().emitter().is_some();
+        let mut from = 0;
+        while let Some(index) = self.next(from, phase.rest, HookSet::ON_ERROR) {
+            from = index + 1;
             let is_guard = self.at(index).guards();
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
-            let answer = hook(|| callback.on_error(request, &error)).await;
-            if self.is_watched() {
+            let answer = match start(|| callback.on_error(request, &error)) {
+                Started::Answered(answer) => answer,
+                Started::Waits(hook) => hook.await,
+            };
+            if is_watched {
                 self.show(index, "on_error", answer.as_ref().map(Decision::from)).await;
             }
             match answer {
@@ -264,26 +273,22 @@ impl<R: Request> CallState<R> {
         }
     }
 
-    /// Returns whether this hook of the callback at `index` runs. A callback that only lacks this
-    /// hook counts as started, and its `on_end` runs.
+    /// The first callback from `from` on whose `hook` is to run. Those passed over that lack only
+    /// this hook count as asked, and are told of the call's end.
     #[inline]
-    fn asks(&mut self, index: usize, rest: Rest, hook: HookSet) -> bool {
-        let callback = &self.callbacks[index];
-        let asked = match rest {
-            Rest::Asked | Rest::Notified => &mut self.asked,
-            Rest::Guards if callback.guards() => &mut self.guards_asked,
-            Rest::Guards => return false,
-        };
-        *asked = (*asked).max(index + 1);
-        callback.has(hook)
+    fn next(&mut self, from: usize, rest: Rest, hook: HookSet) -> Option<usize> {
+        let guards_alone = rest == Rest::Guards;
+        let mut callbacks = self.callbacks.iter().enumerate().skip(from);
+        let next = callbacks
+            .find(|(_, callback)| callback.has(hook) && (!guards_alone || callback.guards()))
+            .map(|(index, _)| index);
+        let asked = if guards_alone { &mut self.guards_asked } else { &mut self.asked };
+        *asked = (*asked).max(next.map_or(self.callbacks.len(), |index| index + 1));
+        next
     }
 
     fn at(&self, index: usize) -> &ArcCallback<R> {
         &self.callbacks[index]
-    }
-
-    fn is_watched(&self) -> bool {
-        self.request.context().emitter().is_some()
     }
 
     /// Emits an event about a hook's decision.

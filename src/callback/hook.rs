@@ -11,10 +11,21 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::panic::catch;
 
-/// Starts a hook; a panic, also before the first await, becomes an error.
+/// A hook that was called.
+pub(super) enum Started<'a, T> {
+    /// It had its answer at once.
+    Answered(Result<T>),
+    Waits(Hook<'a, T>),
+}
+
+/// Calls a hook; a panic, also one before the first await, is an error.
 #[inline]
-pub(super) fn hook<'a, T>(start: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Hook<'a, T> {
-    Hook(catch(start).unwrap_or_else(|panic| MaybeFuture::ready(Err(panicked(panic)))))
+pub(super) fn start<'a, T>(hook: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Started<'a, T> {
+    match catch(hook) {
+        Ok(MaybeFuture::Ready(Some(answer))) => Started::Answered(answer),
+        Ok(running) => Started::Waits(Hook(running)),
+        Err(panic) => Started::Answered(Err(panicked(panic))),
+    }
 }
 
 /// A running hook.
@@ -25,20 +36,17 @@ impl<T> Future for Hook<'_, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        match &mut self.0 {
-            // The hook was ready at once.
-            answered @ MaybeFuture::Ready(_) => Pin::new(answered).poll(cx),
-            MaybeFuture::Boxed(future) => catch(|| future.as_mut().poll(cx))
-                .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))),
-        }
+        catch(|| Pin::new(&mut self.0).poll(cx))
+            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic))))
     }
 }
 
+#[cold]
 fn panicked(panic: String) -> Error {
     Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
 }
 
-/// Returns a callback's name, even if its `name` panics.
+/// Returns a callback's name, even if asking for it panics.
 pub(super) fn name<R: Request>(callback: &dyn Erased<R>) -> Cow<'static, str> {
     catch(|| callback.name()).unwrap_or(Cow::Borrowed("a callback"))
 }
