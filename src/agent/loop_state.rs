@@ -151,11 +151,9 @@ impl<'a> LoopState<'a> {
                 Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
                 Step::Model => {
                     self.step = None;
-                    boxed(|| self.ask()).await
+                    self.ask().await
                 }
-                Step::Tools(calls) => {
-                    boxed(|| self.run_tools(calls)).await.and_then(|()| self.stopped())
-                }
+                Step::Tools(calls) => self.run_tools(calls).await.and_then(|()| self.stopped()),
             };
             if !matches!(done, Ok(None)) {
                 self.step = None;

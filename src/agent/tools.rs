@@ -1,5 +1,7 @@
 //! Runs the tool calls of a turn.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
@@ -7,11 +9,20 @@ use super::loop_state::LoopState;
 use super::tool_messages::ToolAnswer;
 use super::whole::refusal;
 use crate::call::{CallKind, settle};
-use crate::context::Slot;
+use crate::context::{RunContext, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::run::options::{ToolCalls, ToolFailure, UnknownTool};
-use crate::tool::{Effect, ToolRequest, ToolResponse};
+use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse};
+
+/// One call of a turn.
+struct Call<'a> {
+    index: usize,
+    call: &'a ToolCall,
+    /// `None` for a tool that does not exist.
+    declaration: Option<&'a Arc<ToolDeclaration>>,
+    context: RunContext,
+}
 
 impl LoopState<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
@@ -45,9 +56,12 @@ impl LoopState<'_> {
 
     /// Records a call's result, and then emits it.
     async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
-        let slot = match self.answer_call(index, call).await {
+        let (declaration, tool) = self.tools.find(&call.name).unzip();
+        let context = self.turn.in_tool_call(&call.id);
+        let made = Call { index, call, declaration, context };
+        let slot = match self.answer_call(&made, tool).await {
             Ok(slot) => slot,
-            Err(error) => return Err(self.fail(index, call, error)),
+            Err(error) => return Err(self.fail(&made, error)),
         };
         self.transcript.keep(index, slot.clone());
         if !slot.answers().is_empty() {
@@ -61,8 +75,8 @@ impl LoopState<'_> {
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
     /// the failure is its result.
-    fn fail(&self, index: usize, call: &ToolCall, error: Error) -> Error {
-        let declaration = self.tools.declaration(&call.name);
+    fn fail(&self, made: &Call<'_>, error: Error) -> Error {
+        let Call { index, call, declaration, .. } = *made;
         let is_repeatable = declaration.is_some_and(|it| it.effect() != Effect::Mutating);
         if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
             self.transcript.keep(index, Slot::Open);
@@ -76,16 +90,15 @@ impl LoopState<'_> {
         error
     }
 
-    async fn answer_call(&self, index: usize, call: &ToolCall) -> Result<Slot> {
-        let context = self.turn.in_tool_call(&call.id);
+    async fn answer_call(&self, made: &Call<'_>, tool: Option<&BoxTool>) -> Result<Slot> {
+        let Call { index, call, declaration, ref context } = *made;
         if context.refusal::<ToolRequest>().is_some() {
             return Ok(Slot::Open);
         }
-        let (declaration, tool) = self.tools.find(&call.name).unzip();
         if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
             return Ok(Slot::Answered(self.told(call, &self.tools.unknown(&call.name))));
         }
-        let is_repeatable = declaration.as_ref().is_none_or(|it| it.effect() != Effect::Mutating);
+        let is_repeatable = declaration.is_none_or(|it| it.effect() != Effect::Mutating);
         if !is_repeatable {
             self.transcript.keep(index, Slot::Begun(call.clone()));
         }
@@ -107,21 +120,17 @@ impl LoopState<'_> {
                 if self.config.show_tool.is_some() {
                     self.transcript.keep(index, Slot::Answered(shown_by_default(call, &response)));
                 }
-                self.show(call, response).await
+                self.show(made, response).await
             }
             Err(error) if error.is_ending() => Ok(Slot::Open),
-            Err(error) if self.fails_run(call, &error) => Err(error),
+            Err(error) if self.fails_run(made, &error) => Err(error),
             Err(error) => Ok(Slot::Answered(self.told(call, &error))),
         }
     }
 
-    fn failed(&self, call: &ToolCall, error: Error) -> Error {
-        settle::<ToolRequest>(&self.turn.in_tool_call(&call.id), Some(&call.name), error)
-    }
-
-    fn fails_run(&self, call: &ToolCall, error: &Error) -> bool {
+    fn fails_run(&self, made: &Call<'_>, error: &Error) -> bool {
         let semantics = &self.semantics;
-        let is_unknown = self.tools.declaration(&call.name).is_none();
+        let is_unknown = made.declaration.is_none();
         match error.kind() {
             // A known tool may have failed because of an unknown one.
             ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
@@ -131,7 +140,8 @@ impl LoopState<'_> {
     }
 
     /// Returns the messages for a tool result, created once, after every callback and layer.
-    async fn show(&self, call: &ToolCall, response: ToolResponse) -> Result<Slot> {
+    async fn show(&self, made: &Call<'_>, response: ToolResponse) -> Result<Slot> {
+        let Call { call, declaration, ref context, .. } = *made;
         let default = shown_by_default(call, &response);
         let Some(show) = &self.config.show_tool else { return Ok(Slot::Answered(default)) };
         let by_default = Slot::Answered(default.clone());
@@ -141,11 +151,13 @@ impl LoopState<'_> {
                 Some(changed) => Value::clone(changed).into(),
                 None => call.arguments.clone(),
             },
-            declaration: self.tools.declaration(&call.name).cloned(),
+            declaration: declaration.cloned(),
             response,
             default,
         };
-        let shown = show.show(answer).await.map_err(|error| self.failed(call, error));
+        let shown = show.show(answer).await;
+        let settled = |error| settle::<ToolRequest>(context, Some(&call.name), error);
+        let shown = shown.map_err(settled);
         self.survived()?;
         match shown {
             // The run ends; the tool has run.
