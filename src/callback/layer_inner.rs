@@ -195,8 +195,8 @@ fn ours<R: Request>(_: &R, error: Error) -> Error {
 
 fn no_part_of_the_run<R: Request>() -> Error {
     let message = format!(
-        "a layer has put a new {} request in the place of the agent's: it is no part of the run; \
-         change the request that the layer was given, or a clone of it",
+        "a layer has replaced the agent's {} request by a new one, which does not belong to the \
+         run; change the request that the layer received, or a clone of it",
         R::CALL
     );
     Error::new(ErrorKind::InvalidRequest, message)
