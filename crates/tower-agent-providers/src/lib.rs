@@ -10,6 +10,17 @@
 
 #[cfg(feature = "openai")]
 pub mod openai;
+mod transport;
+
+pub use self::transport::RequestBody;
+#[cfg(feature = "http-client")]
+pub use self::transport::{HttpClient, ResponseBody, TlsError};
+
+/// Futures of the services in this crate's root.
+#[cfg(feature = "http-client")]
+pub mod future {
+    pub use crate::transport::client::HttpFuture;
+}
 
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "http-client", feature = "openai"))]

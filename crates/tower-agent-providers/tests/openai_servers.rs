@@ -13,7 +13,8 @@ use tower_agent::message::ToolResult;
 use tower_agent::model::FinishReason;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Part};
-use tower_agent_providers::openai::{HttpClient, OpenAi};
+use tower_agent_providers::HttpClient;
+use tower_agent_providers::openai::OpenAi;
 
 fn client(server: &Process, key: &str) -> OpenAi<HttpClient> {
     let base_url = format!("http://{}/v1", server.address);

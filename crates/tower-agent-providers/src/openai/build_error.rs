@@ -31,8 +31,9 @@ pub enum OpenAiBuildError {
         name: String,
     },
     /// The TLS setup of the default client failed.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
+    #[cfg(feature = "http-client")]
+    #[error(transparent)]
+    Tls(#[from] crate::TlsError),
 }
 
 impl From<OpenAiBuildError> for Error {

@@ -38,7 +38,7 @@ impl OpenAi<()> {
 }
 
 #[cfg(feature = "http-client")]
-impl OpenAi<super::HttpClient> {
+impl OpenAi<crate::HttpClient> {
     /// Creates a model configured by `OPENAI_BASE_URL` and `OPENAI_API_KEY`, with the default
     /// client.
     ///
@@ -90,8 +90,8 @@ impl OpenAiBuilder {
     ///
     /// Fails with an [`OpenAiBuildError`] that names the invalid part.
     #[cfg(feature = "http-client")]
-    pub fn build(self) -> Result<OpenAi<super::HttpClient>, OpenAiBuildError> {
-        let http = super::HttpClient::new()?;
+    pub fn build(self) -> Result<OpenAi<crate::HttpClient>, OpenAiBuildError> {
+        let http = crate::HttpClient::new()?;
         self.build_with(http)
     }
 

@@ -4,13 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use tower::Service;
 
 use super::config::{Config, is_media_type};
@@ -18,6 +17,7 @@ use super::head::Head;
 use super::read::read;
 use super::secrets::without_secrets;
 use super::wire;
+use crate::RequestBody;
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
@@ -49,9 +49,9 @@ impl<S> OpenAi<S> {
         self.model.as_deref()
     }
 
-    fn http_request(&self, request: &ModelRequest) -> Result<Request<Full<Bytes>>> {
+    fn http_request(&self, request: &ModelRequest) -> Result<Request<RequestBody>> {
         let body = wire::body(request, self.model.as_deref(), self.config.limit_field)?;
-        let mut http = Request::new(Full::from(body));
+        let mut http = Request::new(RequestBody::from(body));
         *http.method_mut() = Method::POST;
         *http.uri_mut() = self.config.url.clone();
         *http.headers_mut() = self.config.headers.clone();
@@ -62,7 +62,7 @@ impl<S> OpenAi<S> {
 impl<S, B> Service<ModelRequest> for OpenAi<S>
 where
     S: Service<
-            Request<Full<Bytes>>,
+            Request<RequestBody>,
             Response = Response<B>,
             Error: Into<BoxError>,
             Future: Send + 'static,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! OpenAi<S>: Service<ModelRequest, Response = ModelResponse>
-//!        S:  Service<http::Request<Full<Bytes>>, Response = http::Response<_>>
+//!        S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
 //! ```
 //!
 //! Used by OpenAI, Azure, vLLM, Ollama, llama.cpp, Groq, OpenRouter and many others. [`OpenAi`]
@@ -13,7 +13,8 @@
 //! # #[cfg(feature = "http-client")]
 //! # fn main() -> Result<(), tower_agent::BoxError> {
 //! use tower::ServiceBuilder;
-//! use tower_agent_providers::openai::{HttpClient, OpenAi};
+//! use tower_agent_providers::HttpClient;
+//! use tower_agent_providers::openai::OpenAi;
 //!
 //! let http = ServiceBuilder::new().concurrency_limit(8).service(HttpClient::new()?);
 //! let model = OpenAi::builder()
@@ -66,8 +67,6 @@ mod connection;
 mod decoder;
 mod fault;
 mod head;
-#[cfg(feature = "http-client")]
-mod http_client;
 mod read;
 mod secrets;
 mod tool_calls;
@@ -76,16 +75,11 @@ mod wire;
 pub use self::build_error::OpenAiBuildError;
 pub use self::builder::OpenAiBuilder;
 pub use self::client::OpenAi;
-#[cfg(feature = "http-client")]
-pub use self::http_client::HttpClient;
 
 /// The futures of this module.
 pub mod future {
     #[doc(inline)]
     pub use super::client::ResponseFuture;
-    #[cfg(feature = "http-client")]
-    #[doc(inline)]
-    pub use super::http_client::HttpFuture;
 }
 
 /// The key of this provider's data.

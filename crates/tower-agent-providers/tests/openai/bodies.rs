@@ -16,6 +16,7 @@ use tower_agent::model::ModelService;
 use tower_agent::{
     Agent, AgentRequest, Message, ModelRequest, Part, Request, Role, Settings, Tool, ToolResponse,
 };
+use tower_agent_providers::RequestBody;
 use tower_agent_providers::openai::OpenAi;
 
 use test_support::call;
@@ -83,7 +84,7 @@ async fn each_step_begins_with_the_bytes_of_the_one_before() {
 fn offline(turns: usize) -> (impl ModelService, Arc<Mutex<Vec<Value>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    let http = service_fn(move |request: HttpRequest<Full<Bytes>>| {
+    let http = service_fn(move |request: HttpRequest<RequestBody>| {
         let log = log.clone();
         async move {
             let body = request.into_body().collect().await?.to_bytes();

@@ -6,12 +6,11 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::service_fn;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest, Settings};
-use tower_agent_providers::openai::{HttpClient, OpenAi, OpenAiBuildError};
+use tower_agent_providers::openai::{OpenAi, OpenAiBuildError};
+use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::server::{Server, json, says};
 use test_support::call;
-
-type Body = Full<bytes::Bytes>;
 
 /// The request that a builder's client makes, without a network.
 async fn made(
@@ -20,14 +19,14 @@ async fn made(
 ) -> (http::request::Parts, serde_json::Value) {
     let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
     let keep = seen.clone();
-    let http = service_fn(move |request: Request<Body>| {
+    let http = service_fn(move |request: Request<RequestBody>| {
         let keep = keep.clone();
         async move {
             let (parts, body) = request.into_parts();
             let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
             *keep.lock().unwrap() = Some((parts, serde_json::from_slice(&body).unwrap()));
             let answer = r#"{"choices":[{"message":{"content":"ok"}}]}"#;
-            Ok::<_, BoxError>(Response::new(Body::from(answer)))
+            Ok::<_, BoxError>(Response::new(Full::<bytes::Bytes>::from(answer)))
         }
     });
     let model = builder.model("m").build_with(http).unwrap();

@@ -15,6 +15,7 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tower::{ServiceExt, service_fn};
 use tower_agent::stream::channel;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest};
+use tower_agent_providers::RequestBody;
 use tower_agent_providers::openai::OpenAi;
 
 use crate::server::{delta, event, events, finished, read_request, unfinished};
@@ -101,7 +102,7 @@ async fn errors_that_have_a_kind_keep_it() {
         (|| std::io::Error::other(Error::abort("no more")).into(), ErrorKind::Aborted),
     ];
     for (made, kind) in made {
-        let http = service_fn(move |_: http::Request<Full<bytes::Bytes>>| async move {
+        let http = service_fn(move |_: http::Request<RequestBody>| async move {
             Err::<http::Response<Full<bytes::Bytes>>, _>(made())
         });
         let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");

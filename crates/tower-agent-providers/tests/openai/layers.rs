@@ -13,7 +13,8 @@ use tower::retry::Policy;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::model::ModelService;
 use tower_agent::{ErrorKind, ModelRequest};
-use tower_agent_providers::openai::{HttpClient, OpenAi};
+use tower_agent_providers::openai::OpenAi;
+use tower_agent_providers::{HttpClient, RequestBody};
 use tower_http::set_header::SetRequestHeaderLayer;
 use tower_http::trace::TraceLayer;
 
@@ -24,12 +25,12 @@ use test_support::{call, stream};
 #[derive(Clone)]
 struct Again(usize);
 
-impl<B, E> Policy<Request<Full<Bytes>>, Response<B>, E> for Again {
+impl<B, E> Policy<Request<RequestBody>, Response<B>, E> for Again {
     type Future = Ready<()>;
 
     fn retry(
         &mut self,
-        _: &mut Request<Full<Bytes>>,
+        _: &mut Request<RequestBody>,
         result: &mut Result<Response<B>, E>,
     ) -> Option<Self::Future> {
         let status = result.as_ref().map(Response::status);
@@ -40,7 +41,7 @@ impl<B, E> Policy<Request<Full<Bytes>>, Response<B>, E> for Again {
         })
     }
 
-    fn clone_request(&mut self, request: &Request<Full<Bytes>>) -> Option<Request<Full<Bytes>>> {
+    fn clone_request(&mut self, request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
         Some(request.clone())
     }
 }
@@ -78,7 +79,7 @@ async fn layers_of_tower_and_tower_http_stack_under_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_under_it_is_a_timeout() {
-    let never = service_fn(|_: Request<Full<Bytes>>| {
+    let never = service_fn(|_: Request<RequestBody>| {
         std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>()
     });
     let http = ServiceBuilder::new().timeout(Duration::from_secs(30)).service(never);
@@ -99,7 +100,7 @@ impl Clone for Probe {
     }
 }
 
-impl Service<Request<Full<Bytes>>> for Probe {
+impl Service<Request<RequestBody>> for Probe {
     type Response = Response<Full<Bytes>>;
     type Error = BoxError;
     type Future = Ready<Result<Self::Response, BoxError>>;
@@ -113,7 +114,7 @@ impl Service<Request<Full<Bytes>>> for Probe {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request<Full<Bytes>>) -> Self::Future {
+    fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
         assert!(std::mem::take(&mut self.ready), "called without being ready");
         ready(Ok(Response::new(Full::from(r#"{"choices":[{"message":{"content":"ok"}}]}"#))))
     }
@@ -136,14 +137,14 @@ async fn readiness_is_the_http_services() {
 async fn an_http_service_that_is_never_ready_fails_the_call() {
     #[derive(Clone)]
     struct Shut;
-    impl Service<Request<Full<Bytes>>> for Shut {
+    impl Service<Request<RequestBody>> for Shut {
         type Response = Response<Full<Bytes>>;
         type Error = BoxError;
         type Future = Ready<Result<Self::Response, BoxError>>;
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
             Poll::Ready(Err("the pool is shut".into()))
         }
-        fn call(&mut self, _: Request<Full<Bytes>>) -> Self::Future {
+        fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
             unreachable!()
         }
     }

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
 use http_body::Frame;
-use http_body_util::Full;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tower::{ServiceExt, service_fn};
 use tower_agent::stream::{EventKind, channel};
 use tower_agent::{BoxError, ModelRequest};
+use tower_agent_providers::RequestBody;
 use tower_agent_providers::openai::OpenAi;
 
 use crate::server::{delta, event, finished, read_request};
@@ -46,7 +46,7 @@ impl http_body::Body for Counted {
 async fn the_body_is_read_only_as_deltas_are() {
     let taken = Arc::new(AtomicUsize::new(0));
     let count = taken.clone();
-    let http = service_fn(move |_: Request<Full<Bytes>>| {
+    let http = service_fn(move |_: Request<RequestBody>| {
         let chunks = (0..50).map(|i| delta(json!({ "content": i.to_string() })));
         let frames = chunks.chain([finished("stop")]).map(|chunk| Bytes::from(event(&chunk)));
         let body = Counted { frames: frames.collect(), taken: count.clone() };

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 use tower_agent::{Error, ErrorKind, ModelRequest};
+use tower_agent_providers::RequestBody;
 use tower_agent_providers::openai::{OpenAi, OpenAiBuildError, OpenAiBuilder};
 
 use crate::server::{Reply, Server, json as reply, whole};
@@ -228,7 +229,7 @@ async fn child_without_a_key() {
         "No.; no API key is set: set `OPENAI_API_KEY`, or call `api_key` on the builder",
     );
     // Not reached at all, and not even a server chosen.
-    let down = tower::service_fn(|_: http::Request<http_body_util::Full<bytes::Bytes>>| async {
+    let down = tower::service_fn(|_: http::Request<RequestBody>| async {
         let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         Err::<http::Response<http_body_util::Full<bytes::Bytes>>, _>(error)
     });

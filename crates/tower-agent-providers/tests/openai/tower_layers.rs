@@ -10,13 +10,14 @@ use futures::{StreamExt, stream};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 use tower::{BoxError, Layer, ServiceBuilder, service_fn};
 use tower_agent::agent::BoxAgent;
 use tower_agent::model::BoxModel;
 use tower_agent::{Error, ErrorKind};
-use tower_agent_providers::openai::{HttpClient, OpenAi};
+use tower_agent_providers::openai::OpenAi;
+use tower_agent_providers::{HttpClient, RequestBody};
 use tower_http::ServiceBuilderExt;
 use tower_http::auth::AddAuthorizationLayer;
 use tower_http::decompression::DecompressionLayer;
@@ -30,7 +31,7 @@ use tower_http::trace::TraceLayer;
 use crate::server::{Reply, Server, delta, event, events, finished, json, says};
 use test_support::runs::{WAYS, of_model, run, secs};
 
-type Call = Request<Full<Bytes>>;
+type Call = Request<RequestBody>;
 
 /// An agent on this HTTP service.
 macro_rules! agent_on {

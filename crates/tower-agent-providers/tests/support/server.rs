@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tower_agent_providers::openai::{HttpClient, OpenAi, OpenAiBuilder};
+use tower_agent_providers::HttpClient;
+use tower_agent_providers::openai::{OpenAi, OpenAiBuilder};
 
 /// The bytes of one response, in the pieces in which they are written.
 pub type Reply = Vec<Vec<u8>>;

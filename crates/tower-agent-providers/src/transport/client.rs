@@ -1,22 +1,28 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
 use tower::Service;
+use tower_agent::error::BoxError;
 
-use super::build_error::OpenAiBuildError;
+use super::RequestBody;
 
-type Inner = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-type InnerFuture = <Inner as Service<http::Request<Full<Bytes>>>>::Future;
-type InnerError = <Inner as Service<http::Request<Full<Bytes>>>>::Error;
+type Inner = Client<HttpsConnector<HttpConnector>, RequestBody>;
+type InnerFuture = <Inner as Service<http::Request<RequestBody>>>::Future;
+
+/// The TLS setup of an [`HttpClient`] failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot set up TLS: {0}")]
+pub struct TlsError(String);
 
 /// The default HTTP client: hyper over rustls, with the root certificates of browsers.
 ///
@@ -30,15 +36,15 @@ impl HttpClient {
     ///
     /// # Errors
     ///
-    /// Fails with [`OpenAiBuildError::Tls`] if TLS cannot be set up.
-    pub fn new() -> Result<Self, OpenAiBuildError> {
+    /// Fails if TLS cannot be set up.
+    pub fn new() -> Result<Self, TlsError> {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
         // The crypto provider is explicit, since requesting the process default may panic.
         let connector = HttpsConnectorBuilder::new()
             .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())
-            .map_err(|error| OpenAiBuildError::Tls(error.to_string()))?
+            .map_err(|error| TlsError(error.to_string()))?
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(tcp);
@@ -48,16 +54,16 @@ impl HttpClient {
     }
 }
 
-impl Service<http::Request<Full<Bytes>>> for HttpClient {
-    type Response = <Inner as Service<http::Request<Full<Bytes>>>>::Response;
-    type Error = InnerError;
+impl Service<http::Request<RequestBody>> for HttpClient {
+    type Response = http::Response<ResponseBody>;
+    type Error = BoxError;
     type Future = HttpFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(cx)
+        self.0.poll_ready(cx).map_err(Into::into)
     }
 
-    fn call(&mut self, request: http::Request<Full<Bytes>>) -> Self::Future {
+    fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
         HttpFuture { inner: self.0.call(request) }
     }
 }
@@ -77,15 +83,40 @@ pin_project! {
 }
 
 impl Future for HttpFuture {
-    type Output = <InnerFuture as Future>::Output;
+    type Output = Result<http::Response<ResponseBody>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().inner.poll(cx)
+        let response = ready!(self.project().inner.poll(cx))?;
+        Poll::Ready(Ok(response.map(ResponseBody)))
     }
 }
 
 impl fmt::Debug for HttpFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpFuture").finish_non_exhaustive()
+    }
+}
+
+/// The body of a response to an [`HttpClient`].
+#[derive(Debug)]
+pub struct ResponseBody(Incoming);
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(cx).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
     }
 }
