@@ -310,7 +310,7 @@ async fn a_model_must_be_named_by_somebody() {
     let nameless = builder().build().unwrap();
     let error = call(nameless.clone(), ModelRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("no model is named"), "{error}");
+    assert!(error.message().contains("no model name"), "{error}");
     assert!(server.seen().is_empty());
     call(nameless.with_model("late"), ModelRequest::default()).await.unwrap();
     assert_eq!(server.only().body["model"], "late");

@@ -224,7 +224,7 @@ async fn bytes_that_are_no_text() {
     let (response, _) = streamed(chunked([&b"data: \xff\xfe\n\n"[..]])).await;
     let error = response.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-    assert!(error.message().contains("the stream cannot be read"), "{error}");
+    assert!(error.message().contains("cannot read the stream"), "{error}");
 }
 
 #[tokio::test]

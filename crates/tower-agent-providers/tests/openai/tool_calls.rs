@@ -257,7 +257,7 @@ async fn a_call_that_never_gets_a_name() {
     let (response, deltas) = streamed([piece(Some(0), Some("a"), None, "{}")]).await;
     let error = response.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    assert!(error.message().contains("without a tool's name"), "{error}");
+    assert!(error.message().contains("tool call without a name"), "{error}");
     assert_eq!(deltas, []);
 }
 
