@@ -1,6 +1,6 @@
-//! The agent loop beside one written by hand.
+//! The agent loop compared with a handwritten one.
 //!
-//! Both make 20 model calls and 19 tool calls, with the same model, messages and arguments; both
+//! Both make 20 model calls and 19 tool calls, with the same model, messages and arguments. Both
 //! parse the arguments into the tool's type with a path in the error, catch the tool's panics,
 //! count tokens, and stop when a token is cancelled.
 
@@ -64,7 +64,7 @@ fn row(measured: &Measured, base: &Measured) {
     );
 }
 
-/// An agent with so many callbacks before and as many after each of its calls.
+/// An agent with this many callbacks before and after each of its calls.
 fn agent(pairs: usize) -> Agent {
     let mut builder = work::agent(SUMS);
     for _ in 0..pairs {

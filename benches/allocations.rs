@@ -1,4 +1,4 @@
-//! What the crate allocates, counted: a regression shows as a number, on any machine.
+//! Asserts the number of allocations, so that a regression shows as a number on any machine.
 
 #[path = "support/allocations.rs"]
 #[allow(unreachable_pub, reason = "shared with the benches")]
@@ -140,7 +140,7 @@ fn a_step_costs_the_same_early_and_late() {
     assert!(late.1 < early.1 * 5 / 4, "bytes a step: {early:?}, then {late:?}");
 }
 
-/// Streamed to a front end, read to the end or dropped after so many events, inside guards.
+/// Streamed to a client, read to the end or dropped after this many events, inside guards.
 #[test]
 fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
     let turns =
@@ -164,7 +164,7 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
     }
 }
 
-/// The rest of what the counts say stands in `benches/counts.rs`, which needs valgrind.
+/// The other counts are asserted in `benches/counts.rs`, which needs valgrind.
 #[test]
 fn nothing_allocates_more_than_was_written_down() {
     let expected = counted::expected();
@@ -185,7 +185,7 @@ fn history(length: usize) -> Messages {
     (0..length).map(|index| Message::user(index.to_string())).collect()
 }
 
-/// What a warm call of a service inside a band allocates.
+/// The allocations of a warm call of a service inside a band.
 fn a_call(band: Callbacks<ModelRequest>) -> Allocations {
     let response = ModelResponse::from_text("done");
     let service = band.layer(service_fn(move |_| {

@@ -1,8 +1,8 @@
-//! What a callback costs a call.
+//! The cost of a callback per call.
 //!
-//! Bands of 0, 1, 10 and 100 callbacks around a service that only answers, and around the calls
-//! of an agent. The callbacks do nothing, so this is the price of being asked. The first callback
-//! of a band pays for the band, so the others are counted from there.
+//! Bands of 0, 1, 10 and 100 callbacks around a service that only responds, and around the calls of
+//! an agent. The callbacks do nothing. The first callback of a band pays for the band, so the
+//! others are counted from there.
 
 mod support;
 
@@ -21,7 +21,7 @@ use self::support::{Measured, Race, finish, work};
 
 const COUNTS: [usize; 4] = [0, 1, 10, 100];
 
-/// Async in both phases, and in need of its arguments.
+/// Async in both phases, and using its arguments.
 struct Hooks;
 
 impl<R: Request> Callback<R> for Hooks {
@@ -45,7 +45,7 @@ async fn before(request: &mut ModelRequest) {
 
 type Fill = fn(&mut Callbacks<ModelRequest>);
 
-/// How a callback is made, and how many hooks it has.
+/// How a callback is created, and its number of hooks.
 const KINDS: [(&str, usize, Fill); 4] = [
     ("sync `before_model`", 1, |band| band.push(before_model(|_| {}))),
     ("sync `after_model`", 1, |band| band.push(after_model(|_, _| {}))),
@@ -96,7 +96,7 @@ fn call<S: ModelService>(service: &S, request: &ModelRequest) -> ModelResponse {
     result.unwrap_or_else(|_| ModelResponse::from_text("failed"))
 }
 
-/// The same around the 39 calls of an agent.
+/// Bands around the 39 calls of an agent.
 fn agents() {
     for (kind, hooks, with) in [
         ("sync `before_model` and `before_tool`", 1, sync as fn(usize) -> Agent),
@@ -130,7 +130,7 @@ fn asynchronous(count: usize) -> Agent {
     builder.build().unwrap()
 }
 
-/// One row for each of the counts.
+/// One row for each number of callbacks.
 fn rows(measured: &[Measured], hooks: usize, calls: f64) {
     for (index, (measured_here, count)) in measured.iter().zip(COUNTS).enumerate() {
         let more = match index {

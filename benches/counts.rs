@@ -1,6 +1,6 @@
-//! Instructions and allocations, counted by valgrind. From run to run of one build the instructions
-//! differ by less than 0.1 %, and the allocations not at all. Another compiler gives other counts,
-//! and so does an incremental build: where those are the custom, set `CARGO_INCREMENTAL=0`.
+//! Instructions and allocations, counted by valgrind. Between runs of one build, instructions
+//! differ by less than 0.1 % and allocations not at all. Other compilers and incremental builds
+//! give other counts; set `CARGO_INCREMENTAL=0` if incremental is the default.
 //!
 //! ```sh
 //! cargo bench --bench counts                # shows them beside benches/counts.json
@@ -8,9 +8,9 @@
 //! cargo bench --bench counts -- --write     # renews the file
 //! ```
 //!
-//! The bench runs itself under callgrind, for two numbers of runs; the difference is that of the
-//! runs alone, without the start of the program and what is made once. Its own part is
-//! `--row <name> <runs>`, which can also be given to a profiler.
+//! The bench runs itself under callgrind with two numbers of runs; the difference is the cost of
+//! the runs alone, without startup. `--row <name> <runs>` does this part, and can also be used with
+//! a profiler.
 
 #[path = "support/counted.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared")]
@@ -25,7 +25,7 @@ use tower_agent::BoxError;
 
 use self::counted::{CLOSURES, Count, FILE, MARGIN, ROWS, Row};
 
-/// The two numbers of runs. Before them, one that warms up.
+/// The two numbers of runs, after one warm-up run.
 const RUNS: [usize; 2] = [10, 60];
 
 fn main() -> Result<ExitCode, BoxError> {
@@ -54,7 +54,7 @@ fn main() -> Result<ExitCode, BoxError> {
     Ok(if asked("--check") && grew { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Does the work of a row so many times, and once before.
+/// Runs a row this many times, after one warm-up run.
 fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
     let row = ROWS.iter().find(|row| row.name == name).ok_or("there is no such row")?;
     let mut run = (row.make)();
@@ -62,7 +62,7 @@ fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// What a row takes, once.
+/// The counts of one run of a row.
 fn count(row: &Row) -> Result<Count, BoxError> {
     let [fewer, more] = RUNS;
     let (fewer_counted, more_counted) = (callgrind(row.name, fewer)?, callgrind(row.name, more)?);
@@ -101,7 +101,7 @@ fn callgrind(name: &str, runs: usize) -> Result<Profile, BoxError> {
 }
 
 impl Profile {
-    /// Reads callgrind's format: the total of instructions, and how often the allocator is called.
+    /// Parses callgrind's format: the total instructions, and the number of allocator calls.
     fn read(text: &str) -> Result<Self, BoxError> {
         let mut profile = Self::default();
         let mut names = HashMap::new();
@@ -110,7 +110,7 @@ impl Profile {
             let Some((key, value)) = line.split_once(['=', ':']) else { continue };
             match key {
                 "totals" => profile.instructions = value.trim().parse()?,
-                // A name is written in full where it comes up first, and later by its number.
+                // A name is written in full at its first use, and later by its number.
                 "fn" | "cfn" => {
                     let (number, name) = value.split_once(' ').unwrap_or((value, ""));
                     let is_allocator = names.entry(number).or_insert_with(|| is_allocator(name));
@@ -135,7 +135,7 @@ fn is_allocator(function: &str) -> bool {
     ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"].contains(&function)
 }
 
-/// Shows the counts beside those of the file; whether one grew.
+/// Prints the counts beside those of the file; returns whether one grew.
 fn compare(counts: &BTreeMap<&str, Count>) -> bool {
     let expected = counted::expected();
     let (mut grew, mut fell) = (false, false);
@@ -167,7 +167,7 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
     grew
 }
 
-/// The counts as the file has them, a line each.
+/// Returns the counts in the file's format, one line each.
 fn written(counts: &BTreeMap<&str, Count>) -> Result<String, BoxError> {
     let names = ROWS.iter().map(|row| row.name).chain([counted::CLOSURE]);
     let lines: Result<Vec<_>, BoxError> = names

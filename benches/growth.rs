@@ -1,4 +1,4 @@
-//! What a step costs as a conversation grows.
+//! The cost of a step as a conversation grows.
 
 mod support;
 
@@ -12,7 +12,7 @@ fn main() {
     appends();
 }
 
-/// Runs of more and more steps; one step is one model call and, but for the last, one tool call.
+/// Runs of increasing length; a step is one model call and, except for the last, one tool call.
 fn steps() {
     const STEPS: [usize; 3] = [10, 100, 1000];
 
@@ -37,7 +37,7 @@ fn steps() {
     }
 }
 
-/// Appending to a history that somebody else holds as well.
+/// Appending to a history that another clone shares.
 fn appends() {
     const LENGTHS: [usize; 4] = [10, 100, 1000, 10_000];
 

@@ -1,11 +1,11 @@
-//! What a guard costs a call while it has nothing to do.
+//! The cost of middleware that has nothing to do.
 //!
-//! Each stands alone around a service that answers at once, and then around a scripted model whose
-//! answer is streamed to a reader, four characters at a time; the bare call runs beside it, and a
-//! callback that looks at every delta, which the limits between deltas need. Those that stand
-//! around tools are measured around a tool, too.
+//! Each is measured alone around a service that responds at once, and around a scripted model whose
+//! response is streamed, four characters at a time. The bare call runs beside it, and a callback
+//! that sees every delta, which the limits between deltas need. Middleware for tools is measured
+//! around a tool, too.
 //!
-//! A new guard is one more line in `of_model` or `of_tool`.
+//! To add a guard, add a line in `of_model` or `of_tool`.
 
 mod support;
 
@@ -135,7 +135,7 @@ fn enter_tool<T: ToolService>(race: &mut Race<'_>, name: &str, tool: T) {
     race.enter(name, move || finish(tool.clone().oneshot(request.clone())).is_ok());
 }
 
-/// The call and its reader, who takes what there is at once.
+/// The call and its consumer, which reads all available events at once.
 fn stream<M: ModelService>(model: M, request: ModelRequest) -> bool {
     let (sink, events) = channel(1024);
     let answer = finish(model.oneshot(request.with_delta_sender(sink)));

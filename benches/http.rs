@@ -1,9 +1,9 @@
-//! What a model call costs over HTTP, beside a loop by hand.
+//! The cost of a model call over HTTP, compared with a handwritten loop.
 //!
-//! Both speak the chat-completions protocol to a server of the bench's own, over loopback, and use
-//! the same tool. The loop by hand stands on reqwest and writes the whole conversation from typed
-//! structs at each step. Counted is the CPU of the client's thread alone, the kernel's part of it
-//! included; the server has a thread of its own, and answers at once.
+//! Both use the chat-completions protocol with a server of the bench over loopback, and the same
+//! tool. The handwritten loop uses reqwest and serialises the whole conversation from typed structs
+//! at each step. Only the CPU of the client's thread is counted, including kernel time; the server
+//! has its own thread and responds at once.
 
 mod support;
 
@@ -27,7 +27,7 @@ use tower_agent_providers::openai::OpenAi;
 use self::support::Race;
 use self::support::work::{self, Add};
 
-/// Model calls a run, rounds, and the ratio to reach.
+/// Model calls per run, rounds, and the target ratio.
 const RUNS: [(usize, usize, f64); 3] = [(20, 151, 1.1), (100, 61, 0.75), (300, 31, 0.65)];
 const QUESTION: &str = "Count, please.";
 
@@ -68,7 +68,7 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// What this thread has had of the CPU.
+/// The CPU time of this thread.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -78,8 +78,8 @@ fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// A server that asks for a sum as often as the path says, less one, and then answers. What it
-/// sends has the fields and the lengths of what OpenAI sends.
+/// A server that calls the tool in all but the last response; the path says how many. Its responses
+/// have the fields and lengths of OpenAI's.
 fn serve() -> Result<SocketAddr, BoxError> {
     let runtime = runtime()?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
@@ -138,7 +138,7 @@ async fn answer(
     Ok(http::Response::from_parts(head, body))
 }
 
-/// The loop that one would write.
+/// The handwritten loop.
 struct ByHand {
     client: reqwest::Client,
     url: String,

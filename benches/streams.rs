@@ -1,8 +1,8 @@
-//! What a streamed delta costs on its way from a model to the bytes that a front end is sent.
+//! The cost of a streamed delta on its way from a model to the bytes sent to a client.
 //!
-//! Through a whole run: the model's attempt, its mappers, the queue, the stream, the translation,
-//! the order, the shadow of the front end's messages, JSON. Beside it the least that could be done:
-//! the same events made and written as JSON by `serde_json` alone.
+//! It passes through a whole run: the model's attempt, its mappers, the queue, the stream, the
+//! translation, the order, the copy of the client's messages, JSON. Compared with the minimum:
+//! creating the same events and serialising them with `serde_json` alone.
 
 #[path = "support/deltas.rs"]
 #[allow(unreachable_pub, reason = "shared")]
@@ -69,7 +69,7 @@ fn a_delta() {
     }
 }
 
-/// What is held at most while a run streams more and more.
+/// The peak memory of a run that streams more and more.
 fn memory() {
     println!("\n| deltas a run | most bytes held, beyond the answer itself |");
     println!("|--:|--:|");

@@ -1,10 +1,9 @@
-//! The loop of [`work`](super::work) as one would write it without this crate, and without anything
-//! that is not needed for the answer: no cancellation, no limits, no path in an error, no panic
-//! caught.
+//! The loop of [`work`](super::work) written without this crate, and without anything that the
+//! result does not need: no cancellation, no limits, no path in an error, no caught panics.
 //!
-//! The messages are kept, and each request holds them by counted references. The model's arguments
-//! are text and parsed into the tool's type once; the tool is found by its name, and its answer is
-//! written as JSON. Tokens are added up. Hooks are boxed futures; without any, they cost nothing.
+//! Messages are shared by reference counts. The model's arguments are text, and are parsed into the
+//! tool's type once; the tool is found by name, and its result is serialised as JSON. Tokens are
+//! added up. Hooks are boxed futures; without hooks they cost nothing.
 
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ pub struct ToolResponse {
     text: String,
 }
 
-/// What stands around a call.
+/// The hooks around a call.
 pub trait Hook<Q, A>: Send + Sync {
     fn before<'a>(&'a self, request: &'a mut Q) -> BoxFuture<'a, Result<(), BoxError>>;
     fn after<'a>(
@@ -85,7 +84,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// A loop with so many hooks around each call.
+    /// A loop with this many hooks around each call.
     pub fn new(sums: usize, hooks: usize) -> Self {
         Self {
             sums,
@@ -94,7 +93,7 @@ impl Loop {
         }
     }
 
-    /// The conversation, and the tokens it took.
+    /// The conversation and its token usage.
     pub async fn run(&self, question: &str) -> Result<(Vec<Arc<Message>>, u64), BoxError> {
         let mut messages = vec![Arc::new(Message::User(question.to_owned()))];
         let mut tokens = 0;
@@ -147,7 +146,7 @@ async fn tool(request: &ToolRequest) -> Result<ToolResponse, BoxError> {
     }
 }
 
-/// A call with its hooks around it.
+/// A call with its hooks.
 async fn around<Q, A>(
     hooks: &[Box<dyn Hook<Q, A>>],
     mut request: Q,

@@ -1,4 +1,4 @@
-//! What is counted: its instructions in `benches/counts.rs`, its allocations there and in
+//! The rows to count: instructions in `benches/counts.rs`, allocations there and in
 //! `benches/allocations.rs`.
 
 #[path = "by_hand.rs"]
@@ -21,19 +21,19 @@ use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
 use self::work::finish;
 
-/// Tool calls a run; one more of the model.
+/// Tool calls per run; there is one more model call.
 const SUMS: usize = 19;
 
-/// One thing that is counted.
+/// A row to count.
 pub struct Row {
     pub name: &'static str,
-    /// How often it does in a run what is counted.
+    /// How often the counted operation runs in one run.
     pub per_run: usize,
-    /// Makes it, and gives a run of it.
+    /// Sets up the row and returns one run of it.
     pub make: fn() -> Box<dyn FnMut()>,
 }
 
-/// What is counted, in the order in which it is shown.
+/// The rows, in the order of the output.
 pub const ROWS: &[Row] = &[
     run("by hand", || by_hand(0)),
     run("agent", || agent(work::agent(SUMS))),
@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
 ];
 
-/// The rows whose difference is that of 20 closures around each of 39 calls.
+/// The rows whose difference is the cost of 20 closures around each of 39 calls.
 pub const CLOSURES: [&str; 2] = ["agent, 10 + 10 sync closures", "agent, 20 + 20 sync closures"];
 
 /// The row of that difference.
@@ -62,21 +62,22 @@ const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row { name, per_run: DELTAS, make }
 }
 
-/// What a row took when it was last written down.
+/// The recorded counts of a row.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Count {
     pub instructions: f64,
     pub allocations: f64,
 }
 
-/// What stands in `benches/counts.json`, by the name of the row.
+/// The content of `benches/counts.json`, by row name.
 pub fn expected() -> BTreeMap<String, Count> {
     serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap()
 }
 
 pub const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.json");
 
-/// How much more than expected a count may be, and how much less before it is written down anew.
+/// How much a count may exceed the recorded one, and how much lower it must be to be recorded
+/// again.
 pub const MARGIN: f64 = 0.03;
 
 fn by_hand(hooks: usize) -> Box<dyn FnMut()> {
@@ -95,7 +96,7 @@ fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {
     })
 }
 
-/// Async in both phases, and in need of its arguments.
+/// Async in both phases, and using its arguments.
 struct Hooks;
 
 impl<R: Request> Callback<R> for Hooks {
@@ -116,7 +117,7 @@ fn hooked(callbacks: usize) -> AgentBuilder {
     (0..callbacks).fold(work::agent(SUMS), |builder, _| builder.on_model(Hooks).on_tool(Hooks))
 }
 
-/// So many closures before each call, and as many after it.
+/// This many closures before and after each call.
 fn closures(pairs: usize) -> AgentBuilder {
     (0..pairs).fold(work::agent(SUMS), |builder, _| {
         builder

@@ -1,4 +1,4 @@
-//! A model that says many words, and the way of each of them to the bytes of AG-UI.
+//! A model that streams many words, and their way to the bytes of AG-UI.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tower_agent_agui::{AgUi, Event, Message, RunAgentInput, sse};
 
 use super::work::finish;
 
-/// How many words a run says that is measured by the delta.
+/// Number of words of a run that is measured per delta.
 pub const DELTAS: usize = 1000;
 pub const WORD: &str = "a word ";
 
-/// An agent whose model says so many words, each of which goes through so many mappers.
+/// An agent whose model streams this many words, each of which passes through this many mappers.
 pub fn agent(words: usize, mappers: usize) -> AgentBuilder {
     let model = service_fn(move |request: ModelRequest| async move {
         let Some(sink) = request.delta_sender() else {
@@ -33,7 +33,7 @@ pub fn agent(words: usize, mappers: usize) -> AgentBuilder {
     (0..mappers).fold(Agent::builder(model), |builder, _| builder.on_model(mapper()))
 }
 
-/// The least that could be done: the events of a run made, and written as JSON.
+/// The minimum: creating the events of a run and serialising them as JSON.
 pub fn written_alone() {
     let message = Arc::<str>::from("4b2f1c1e-0000-4000-8000-000000000000-0");
     for _ in 0..DELTAS {
@@ -42,7 +42,7 @@ pub fn written_alone() {
     }
 }
 
-/// Reads a run to its end; how many bytes a front end is sent.
+/// Reads a run to its end; returns the number of bytes sent to a client.
 pub fn serve(server: &AgUi, bytes: &mut Vec<u8>) -> usize {
     finish(async {
         let mut run = server.run(input()).await.unwrap();
@@ -58,7 +58,7 @@ pub fn serve(server: &AgUi, bytes: &mut Vec<u8>) -> usize {
     })
 }
 
-/// Each in a thread of its own.
+/// Each in its own thread.
 pub fn input() -> RunAgentInput {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     let thread = format!("thread {}", THREADS.fetch_add(1, Relaxed));

@@ -1,6 +1,6 @@
-//! A small harness. Contestants take turns in one process, a millisecond each, so that whatever
-//! disturbs the machine disturbs them alike; what counts is the median over all rounds, and
-//! differences are taken within a round.
+//! A small harness. Contestants take turns in one process, a millisecond each, so that disturbances
+//! of the machine affect all of them alike. The result is the median over all rounds; differences
+//! are taken within a round.
 
 #![allow(dead_code, reason = "every bench is a program of its own and uses a part of this")]
 #![allow(missing_docs, unreachable_pub)]
@@ -18,7 +18,7 @@ pub use self::work::finish;
 
 const TURN: Duration = Duration::from_millis(1);
 
-/// Things to compare.
+/// A set of contestants.
 pub struct Race<'a> {
     contestants: Vec<Contestant<'a>>,
     clock: fn() -> Duration,
@@ -31,12 +31,12 @@ struct Contestant<'a> {
     measured: Measured,
 }
 
-/// What a contestant took.
+/// The measurements of a contestant.
 pub struct Measured {
     pub name: String,
-    /// Of one run, warm.
+    /// Allocations of one warm run.
     pub allocations: Allocations,
-    /// Of one run, by round.
+    /// Time of one run, by round.
     nanoseconds: Vec<f64>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Race<'_> {
 }
 
 impl<'a> Race<'a> {
-    /// Over so many rounds unless `ROUNDS` says another number, by a clock of the caller's.
+    /// Creates a bench with this many rounds, unless `ROUNDS` is set, and the caller's clock.
     pub fn new(clock: fn() -> Duration, rounds: usize) -> Self {
         Self { contestants: Vec::new(), clock, rounds: self::rounds(rounds) }
     }
@@ -62,7 +62,7 @@ impl<'a> Race<'a> {
         self.contestants.push(Contestant { run, per_turn: 1, measured });
     }
 
-    /// Runs them all, in turn. The order changes from round to round.
+    /// Runs all contestants in turn. The order changes from round to round.
     pub fn run(self) -> Vec<Measured> {
         let Self { mut contestants, clock, rounds } = self;
         if rounds > 1 {
@@ -100,17 +100,17 @@ impl Contestant<'_> {
 }
 
 impl Measured {
-    /// The median time of a run, in nanoseconds.
+    /// Returns the median time of a run, in nanoseconds.
     pub fn nanoseconds(&self) -> f64 {
         median(self.nanoseconds.iter().copied())
     }
 
-    /// How many nanoseconds a run takes more than one of `base`.
+    /// Returns how many nanoseconds a run takes more than one of `base`.
     pub fn over(&self, base: &Self) -> f64 {
         median(self.rounds_beside(base).map(|(mine, its)| mine - its))
     }
 
-    /// How many times as long as a run of `base` a run takes.
+    /// Returns the ratio of the time of a run to that of `base`.
     pub fn ratio(&self, base: &Self) -> f64 {
         median(self.rounds_beside(base).map(|(mine, its)| mine / its))
     }
@@ -126,7 +126,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// One under `cargo test`, which only wants to know that the benches run.
+/// One round under `cargo test`, which only checks that the benches run.
 fn rounds(usual: usize) -> usize {
     let benches = std::env::args().any(|argument| argument == "--bench");
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok());

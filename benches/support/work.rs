@@ -1,4 +1,4 @@
-//! The workload: a model that asks for a sum a number of times and then answers.
+//! The workload: a model that calls a tool a number of times and then responds.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tower_agent::{
     Usage,
 };
 
-/// Runs a future that waits for nothing.
+/// Runs a future that never waits.
 pub fn finish<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -29,7 +29,7 @@ pub struct Add {
     pub b: i64,
 }
 
-/// What the model says to a conversation that began with one message. As from a provider, the
+/// The model's response to a conversation that started with one message. As from a provider, the
 /// arguments are text.
 pub fn answer(messages: &Messages, sums: usize) -> ModelResponse {
     let turn = messages.len() / 2;
@@ -43,7 +43,7 @@ pub fn answer(messages: &Messages, sums: usize) -> ModelResponse {
     ModelResponse::new(message).with_usage(Usage::new(100, 10))
 }
 
-/// That model, as a service.
+/// The model as a service.
 pub fn model(sums: usize) -> impl ModelService {
     service_fn(move |request: ModelRequest| async move {
         Ok::<_, BoxError>(answer(request.messages(), sums))
