@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Mutex;
 
@@ -36,14 +36,24 @@ pub struct MemoryThreads {
 #[derive(Default)]
 struct Kept {
     threads: HashMap<ThreadKey, One>,
+    /// In the order in which they are evicted: idle, waiting, running threads, each by last use.
+    order: BTreeMap<Rank, ThreadKey>,
     bytes: usize,
     uses: u64,
 }
+
+type Rank = (bool, bool, u64);
 
 struct One {
     thread: Thread,
     size: usize,
     used: u64,
+}
+
+impl One {
+    fn rank(&self) -> Rank {
+        (self.thread.is_running(), self.thread.is_waiting(), self.used)
+    }
 }
 
 impl MemoryThreads {
@@ -95,15 +105,14 @@ impl Kept {
     /// Evicts threads until the rest is within the limits.
     fn shrink(&mut self, max_threads: usize, max_bytes: usize) {
         while self.threads.len() > max_threads || self.bytes > max_bytes {
-            let rank = |one: &One| (one.thread.is_running(), one.thread.is_waiting(), one.used);
-            let least = self.threads.iter().min_by_key(|(_, one)| rank(one));
-            let Some(key) = least.map(|(key, _)| key.clone()) else { return };
+            let Some((_, key)) = self.order.pop_first() else { return };
             self.remove(&key);
         }
     }
 
     fn remove(&mut self, key: &ThreadKey) {
         if let Some(gone) = self.threads.remove(key) {
+            self.order.remove(&gone.rank());
             self.bytes -= gone.size;
             tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
         }
@@ -114,8 +123,11 @@ impl ThreadStore for MemoryThreads {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         let mut kept = lock(&self.kept);
         let used = kept.next_use();
-        Ok(kept.threads.get_mut(key).map(|one| {
+        let Kept { threads, order, .. } = &mut *kept;
+        Ok(threads.get_mut(key).map(|one| {
+            order.remove(&one.rank());
             one.used = used;
+            order.insert(one.rank(), key.clone());
             one.thread.clone()
         }))
     }
@@ -137,8 +149,13 @@ impl ThreadStore for MemoryThreads {
             .into());
         }
         let used = kept.next_use();
-        let old = kept.threads.insert(key.clone(), One { thread, size, used });
-        kept.bytes = kept.bytes + size - old.map_or(0, |old| old.size);
+        let new = One { thread, size, used };
+        kept.order.insert(new.rank(), key.clone());
+        if let Some(old) = kept.threads.insert(key.clone(), new) {
+            kept.order.remove(&old.rank());
+            kept.bytes -= old.size;
+        }
+        kept.bytes += size;
         kept.shrink(self.max_threads, self.max_bytes);
         Ok(true)
     }
