@@ -18,7 +18,7 @@ use crate::message::ToolCall;
 /// let mut request = ToolRequest::new(ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 })));
 /// request.arguments_mut()["b"] = json!(3);
 /// assert_eq!(request.arguments()["b"], 3);
-/// assert_eq!(request.call().arguments["b"], 2); // the model's own arguments
+/// assert_eq!(request.call().arguments.as_str(), r#"{"a":1,"b":2}"#); // the model's own arguments
 /// ```
 #[derive(Clone, Debug)]
 pub struct ToolRequest {
