@@ -1,4 +1,8 @@
-//! `async fn(AgentRequest) -> Result<AgentResponse, Error>`
+//! The agent loop as a stack of tower services, in which every callback is a layer.
+//!
+//! ```text
+//! async fn(AgentRequest) -> Result<AgentResponse, Error>
+//! ```
 //!
 //! An agent is a [`tower::Service`] made of a `Service<ModelRequest>` and a `Service<ToolRequest>`.
 //! It makes a few kinds of calls, and every callback is a [`Layer`](tower_layer::Layer) around one

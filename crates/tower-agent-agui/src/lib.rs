@@ -1,7 +1,10 @@
-//! `RunAgentInput -> Event*`
+//! Serves an agent over HTTP to clients that speak AG-UI 1.0.
 //!
-//! AG-UI 1.0, the protocol between an agent's server and a client: the client posts a
-//! [`RunAgentInput`], and the server responds with a stream of [`Event`]s.
+//! ```text
+//! RunAgentInput  ->  Event*
+//! ```
+//!
+//! The client posts a [`RunAgentInput`], and the server responds with a stream of [`Event`]s.
 //!
 //! | | |
 //! |---|---|
