@@ -11,32 +11,13 @@ use std::hint::black_box;
 use tower::{ServiceExt, service_fn};
 use tower_agent::callback::{after_model, before_model, before_model_async, before_tool};
 use tower_agent::model::ModelService;
-use tower_agent::{
-    Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, ModelRequest,
-    ModelResponse, Request, Result,
-};
+use tower_agent::{Agent, AgentRequest, BoxError, Callbacks, Message, ModelRequest, ModelResponse};
 use tower_layer::Layer;
 
-use self::support::{Measured, Race, finish, work};
+use self::support::work::{self, Hooks};
+use self::support::{Measured, Race, finish};
 
 const COUNTS: [usize; 4] = [0, 1, 10, 100];
-
-/// Async in both phases, and using its arguments.
-struct Hooks;
-
-impl<R: Request> Callback<R> for Hooks {
-    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        std::future::ready(()).await;
-        black_box(request);
-        Ok(Action::Continue)
-    }
-
-    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        std::future::ready(()).await;
-        black_box((request, response));
-        Ok(Action::Continue)
-    }
-}
 
 async fn before(request: &mut ModelRequest) {
     std::future::ready(()).await;

@@ -9,17 +9,16 @@ mod deltas;
 pub mod work;
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
 
 use futures::StreamExt;
 use serde::Deserialize;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
-use tower_agent::{Action, AgentBuilder, AgentRequest, Callback, Request, Result};
+use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
 
 use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
-use self::work::finish;
+use self::work::{Hooks, finish};
 
 /// Tool calls per run; there is one more model call.
 const SUMS: usize = 19;
@@ -94,23 +93,6 @@ fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {
         let response = finish(agent.run(AgentRequest::new("Count to 19."))).unwrap();
         assert_eq!((response.messages().len(), response.usage().total()), (2 * SUMS + 2, 2200));
     })
-}
-
-/// Async in both phases, and using its arguments.
-struct Hooks;
-
-impl<R: Request> Callback<R> for Hooks {
-    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-        std::future::ready(()).await;
-        black_box(request);
-        Ok(Action::Continue)
-    }
-
-    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        std::future::ready(()).await;
-        black_box((request, response));
-        Ok(Action::Continue)
-    }
 }
 
 fn hooked(callbacks: usize) -> AgentBuilder {

@@ -1,6 +1,7 @@
 //! The workload: a model that calls a tool a number of times and then responds.
 
 use std::future::Future;
+use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -10,8 +11,8 @@ use tower::service_fn;
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::model::ModelService;
 use tower_agent::{
-    Agent, AgentBuilder, BoxError, Effect, Message, ModelRequest, ModelResponse, Part, Role, Tool,
-    Usage,
+    Action, Agent, AgentBuilder, BoxError, Callback, Effect, Message, ModelRequest, ModelResponse,
+    Part, Request, Result, Role, Tool, Usage,
 };
 
 /// Runs a future that never waits.
@@ -19,6 +20,23 @@ pub fn finish<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Async in both phases, and using its arguments.
+pub struct Hooks;
+
+impl<R: Request> Callback<R> for Hooks {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        std::future::ready(()).await;
+        black_box(request);
+        Ok(Action::Continue)
+    }
+
+    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
+        std::future::ready(()).await;
+        black_box((request, response));
+        Ok(Action::Continue)
     }
 }
 

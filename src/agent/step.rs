@@ -22,11 +22,7 @@ pub(super) fn next(messages: &Messages) -> Step {
         // A user message follows: calls left open before it are closed.
         return Step::Model;
     };
-    let is_last = messages.last().is_some_and(|last| last.role() == Role::Assistant);
-    let open: Vec<_> = match is_last {
-        true => said.tool_calls().cloned().collect(),
-        false => messages.open_calls().cloned().collect(),
-    };
+    let open: Vec<_> = messages.open_calls().cloned().collect();
     match said.tool_calls().next() {
         None => Step::Done,
         Some(_) if open.is_empty() => Step::Model,

@@ -1,6 +1,7 @@
 //! The run that a call belongs to.
 
 mod checkpoint;
+mod conversation;
 mod endings;
 mod hold;
 mod inherited;
@@ -22,10 +23,11 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use self::checkpoint::Checkpoint;
+pub(crate) use self::conversation::{Conversation, Suspended};
 pub(crate) use self::inherited::Inherited;
 pub(crate) use self::joined::Joined;
 pub(crate) use self::nesting::Nesting;
-pub(crate) use self::record::{Conversation, Open, Record, Suspended, Transcript};
+pub(crate) use self::record::{Open, Record, Transcript};
 pub(crate) use self::slot::Slot;
 pub(crate) use self::turn::Turn;
 pub use self::values::{ValueTypeError, Values};

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
-
+use super::conversation::{Conversation, Rest, Suspended};
 use super::slot::{self, Slot};
 use crate::lock::lock;
 use crate::message::{Message, Messages, Role};
@@ -69,9 +68,7 @@ impl Kept {
             let ids = self.ids();
             let mut are_names = true;
             for call in message.tool_calls() {
-                let number = ids.entry(call.id.clone()).or_default();
-                *number += 1;
-                are_names &= *number == 1 && is_name(&call.id);
+                are_names &= count(ids, &call.id) == 1 && is_name(&call.id);
             }
             self.are_names = are_names;
         }
@@ -146,7 +143,7 @@ impl Kept {
         self.ids.get_or_insert_with(|| {
             let mut ids = BTreeMap::new();
             for call in self.messages.iter().flat_map(Message::tool_calls) {
-                *ids.entry(call.id.clone()).or_default() += 1;
+                count(&mut ids, &call.id);
             }
             ids
         })
@@ -158,6 +155,13 @@ impl Kept {
     }
 }
 
+/// Counts a call id, and returns how often it has occurred.
+fn count(ids: &mut BTreeMap<Arc<str>, u32>, id: &Arc<str>) -> u32 {
+    let number = ids.entry(id.clone()).or_default();
+    *number += 1;
+    *number
+}
+
 /// Returns whether an id is distinct from path steps, from numbers, and from keys of a call's data.
 fn is_name(id: &str) -> bool {
     !id.bytes().any(|byte| matches!(byte, b'%' | b'/' | b'#' | b' '))
@@ -166,62 +170,6 @@ fn is_name(id: &str) -> bool {
 /// Returns whether a conversation belongs to an agent that works in this call.
 fn is_held_in(held: &str, call: &str) -> bool {
     held.rsplit_once('/').is_some_and(|(path, _)| path == call)
-}
-
-/// One conversation in its saved form.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Conversation {
-    pub(crate) messages: Messages,
-    #[serde(skip_serializing_if = "Suspended::is_empty")]
-    pub(crate) suspended: Suspended,
-}
-
-/// The saved data of a conversation besides its messages.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Suspended {
-    rest: Rest,
-    /// Conversations that are in no other transcript, by where they are held.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    nested: BTreeMap<String, Conversation>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Rest {
-    /// The number of messages.
-    length: usize,
-    /// The agent that continues, as a path from the agent that opened the conversation. Unknown for
-    /// messages alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    turn_of: Option<Arc<str>>,
-    /// The number of messages that the caller's transcript has.
-    #[serde(skip_serializing_if = "is_zero")]
-    told: usize,
-    /// The agent has responded, and the caller's transcript does not have the response yet.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    is_done: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-impl Suspended {
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Returns the data that is still valid for these messages: all of it, unless more than tool
-    /// results were added.
-    fn or_nothing(self, messages: &Messages) -> Self {
-        let is_answered = |message: &Message| message.role() == Role::Tool;
-        let holds =
-            messages.len() >= self.rest.length && messages.range(self.rest.length).all(is_answered);
-        if holds { self } else { Self::default() }
-    }
 }
 
 impl From<Conversation> for Record {
