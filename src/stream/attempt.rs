@@ -3,14 +3,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::Delta;
 use super::call::{Call, CallHandle};
 use super::channel::EventBatch;
 use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
-use super::message_builder::MessageBuilder;
+use super::message_builder::{self, MessageBuilder};
+use super::{Delta, Piece};
 use crate::error::Result;
-use crate::message::{CallIds, Message};
+use crate::message::{CallIds, Message, Part};
 use crate::on_drop::OnDrop;
 
 /// One attempt at a streamed response: it passes deltas on and assembles the message.
@@ -65,8 +65,10 @@ impl Attempt {
         Self { said: MessageBuilder::default(), reader: None }
     }
 
-    /// Passes a delta on. Waits while the queue is full or a [mapper](super::Mapper) is not ready.
-    /// Deltas of an attempt parallel to the visible one are kept, and emitted if that one fails.
+    /// Adds a delta, a complete [`Part`], or the [end of a reasoning part](Piece::ReasoningEnd), and
+    /// passes on what it shows. Waits while the queue is full or a [mapper](super::Mapper) is not
+    /// ready. Deltas of an attempt parallel to the visible one are kept, and emitted if that one
+    /// fails.
     ///
     /// If the call is dropped while it waits, the delta is still passed on: to the consumer, or to
     /// the mappers, which continue with it at the next `send` or at the end.
@@ -76,15 +78,46 @@ impl Attempt {
     /// Fails with [`Cancelled`](crate::ErrorKind::Cancelled) if the consumer has disconnected or
     /// the call has a response from another attempt, with [`Protocol`](crate::ErrorKind::Protocol)
     /// for arguments of a call that has not started, and with the error of a mapper.
-    pub async fn send(&mut self, mut delta: Delta) -> Result<()> {
-        let Some(reader) = &mut self.reader else { return self.said.push(&delta) };
-        reader.name_apart(&mut delta);
+    pub async fn send(&mut self, piece: impl Into<Piece>) -> Result<()> {
+        match piece.into() {
+            Piece::Delta(delta) => self.send_delta(delta).await,
+            Piece::Part(part) => self.send_part(part).await,
+            Piece::ReasoningEnd(provider) => {
+                self.said.end_reasoning(provider);
+                Ok(())
+            }
+        }
+    }
+
+    async fn send_delta(&mut self, mut delta: Delta) -> Result<()> {
+        if let Some(reader) = &mut self.reader {
+            reader.name_apart(&mut delta);
+        }
         self.said.push(&delta)?;
+        self.show([delta]).await
+    }
+
+    async fn send_part(&mut self, mut part: Part) -> Result<()> {
+        let index = message_builder::index_of_part(self.said.len());
+        let mut deltas: Vec<_> = message_builder::of_part(index, &part).collect();
+        if let (Some(reader), Some(first)) = (&mut self.reader, deltas.first_mut()) {
+            reader.name_apart(first);
+            if let (Part::ToolCall(call), Delta::ToolCall { id, .. }) = (&mut part, first) {
+                call.id = id.clone();
+            }
+        }
+        self.said.push_part(part);
+        self.show(deltas).await
+    }
+
+    /// Passes on what was just added to the message.
+    async fn show(&mut self, deltas: impl IntoIterator<Item = Delta>) -> Result<()> {
+        let Some(reader) = &mut self.reader else { return Ok(()) };
         let mappers = reader.mappers()?;
         let has_room = if mappers.is_empty() {
-            reader.tell(delta, &self.said)?
+            reader.tell(deltas, &self.said)?
         } else {
-            mappers.push(delta);
+            deltas.into_iter().for_each(|delta| mappers.push(delta));
             poll_fn(|cx| reader.poll_map(cx, false)).await?
         };
         match has_room {
@@ -126,15 +159,20 @@ impl Reader {
         self.mappers.as_mut().map_err(|error| error.clone())
     }
 
-    /// Emits a delta; returns whether there is capacity for more. `draft` is the visible message so
+    /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
     /// far.
     #[inline]
-    fn tell(&self, delta: Delta, draft: &MessageBuilder) -> Result<bool> {
-        if delta.is_empty() {
+    fn tell(
+        &self,
+        deltas: impl IntoIterator<Item = Delta>,
+        draft: &MessageBuilder,
+    ) -> Result<bool> {
+        let mut deltas = deltas.into_iter().filter(|delta| !delta.is_empty()).peekable();
+        if deltas.peek().is_none() {
             return Ok(true);
         }
         let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
-            call.write(self.number, delta, || draft.deltas(), out)
+            call.write(self.number, deltas, || draft.deltas(), out)
         })?;
         told.map(|()| has_room)
     }
@@ -155,7 +193,7 @@ impl Reader {
             for delta in mapped.drain(..) {
                 // If a mapper dropped a call, its arguments are dropped too.
                 if !delta.is_empty() && self.seen.push(&delta).is_ok() {
-                    has_room = self.tell(delta, &self.seen)?;
+                    has_room = self.tell([delta], &self.seen)?;
                 }
             }
             self.mappers()?.give_back(mapped);

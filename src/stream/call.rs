@@ -145,7 +145,7 @@ impl Call {
     pub(super) fn write(
         &mut self,
         attempt: u32,
-        delta: Delta,
+        deltas: impl Iterator<Item = Delta>,
         draft: impl FnOnce() -> Vec<Delta>,
         out: &mut EventBatch<'_>,
     ) -> Result<()> {
@@ -154,7 +154,9 @@ impl Call {
             return Err(Error::new(ErrorKind::Cancelled, message));
         }
         match &mut self.live {
-            Some(live) if live.attempt == attempt => live.blocks.write(delta, out),
+            Some(live) if live.attempt == attempt => {
+                deltas.for_each(|delta| live.blocks.write(delta, out));
+            }
             Some(live) if !live.yields_to(attempt) => {}
             _ => drop(self.claim(attempt, draft(), out)),
         }

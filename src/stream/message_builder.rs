@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::Delta;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Arguments, Message, Part, Reasoning, Role, Text, ToolCall};
+use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Text, ToolCall};
 
 /// Assembles the message of an attempt from its deltas.
 #[derive(Debug, Default)]
@@ -17,7 +17,14 @@ pub(super) struct MessageBuilder {
 enum Piece {
     Text(String),
     Reasoning(String),
-    ToolCall { index: usize, id: Arc<str>, name: Arc<str>, arguments: String },
+    ToolCall {
+        index: usize,
+        id: Arc<str>,
+        name: Arc<str>,
+        arguments: String,
+    },
+    /// A part that is complete: what follows belongs to another.
+    Whole(Part),
 }
 
 impl MessageBuilder {
@@ -44,6 +51,24 @@ impl MessageBuilder {
         Ok(())
     }
 
+    pub(super) fn push_part(&mut self, part: Part) {
+        self.pieces.push(Piece::Whole(part));
+    }
+
+    /// Completes the last part if it is reasoning, or else adds reasoning without text.
+    pub(super) fn end_reasoning(&mut self, provider: ProviderData) {
+        let text = match self.pieces.pop_if(|last| matches!(last, Piece::Reasoning(_))) {
+            Some(Piece::Reasoning(text)) => text,
+            _ => String::new(),
+        };
+        self.pieces.push(Piece::Whole(Part::Reasoning(Reasoning { text, provider })));
+    }
+
+    /// The number of parts so far.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
     fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
         let place = self.places.get(&wanted).and_then(|&place| self.pieces.get_mut(place));
         match place {
@@ -58,7 +83,7 @@ impl MessageBuilder {
     /// Returns the same content in as few deltas as possible.
     pub(super) fn deltas(&self) -> Vec<Delta> {
         let mut deltas = Vec::with_capacity(self.pieces.len());
-        for piece in &self.pieces {
+        for (at, piece) in self.pieces.iter().enumerate() {
             match piece {
                 Piece::Text(text) => deltas.push(Delta::Text(text.clone())),
                 Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
@@ -67,6 +92,7 @@ impl MessageBuilder {
                     deltas.push(Delta::ToolCall { index, id, name });
                     deltas.push(Delta::Arguments { index, json: arguments.clone() });
                 }
+                Piece::Whole(part) => deltas.extend(of_part(index_of_part(at), part)),
             }
         }
         deltas
@@ -85,26 +111,36 @@ impl From<Piece> for Part {
             Piece::ToolCall { id, name, arguments, .. } => {
                 Self::ToolCall(ToolCall::from_text(id, name, arguments))
             }
+            Piece::Whole(part) => part,
         }
     }
 }
 
 /// Returns the deltas of a message that was not streamed.
 pub(super) fn deltas(message: &Message) -> Vec<Delta> {
-    let mut deltas = Vec::new();
-    for (index, part) in message.parts().iter().enumerate() {
-        match part {
-            Part::Text(text) => deltas.push(Delta::Text(text.text.clone())),
-            Part::Reasoning(reasoning) => deltas.push(Delta::Reasoning(reasoning.text.clone())),
-            Part::ToolCall(call) => {
-                let (id, name) = (call.id.clone(), call.name.clone());
-                deltas.push(Delta::ToolCall { index, id, name });
-                deltas.push(Delta::Arguments { index, json: call.arguments.as_str().to_owned() });
-            }
-            _ => {}
+    let parts = message.parts().iter().enumerate();
+    parts.flat_map(|(index, part)| of_part(index, part)).collect()
+}
+
+/// Returns the deltas of a part. `index` is that of a tool call.
+pub(super) fn of_part(index: usize, part: &Part) -> impl Iterator<Item = Delta> + use<> {
+    let (first, second) = match part {
+        Part::Text(text) => (Some(Delta::Text(text.text.clone())), None),
+        Part::Reasoning(reasoning) => (Some(Delta::Reasoning(reasoning.text.clone())), None),
+        Part::ToolCall(call) => {
+            let (id, name) = (call.id.clone(), call.name.clone());
+            let json = call.arguments.as_str().to_owned();
+            (Some(Delta::ToolCall { index, id, name }), Some(Delta::Arguments { index, json }))
         }
-    }
-    deltas
+        _ => (None, None),
+    };
+    first.into_iter().chain(second)
+}
+
+/// Returns the index of the tool call that is the whole part at `at`. Counted from the end of the
+/// range, since providers count theirs from its start.
+pub(super) const fn index_of_part(at: usize) -> usize {
+    usize::MAX - at
 }
 
 /// Returns whether two messages have the same deltas.

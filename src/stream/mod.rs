@@ -40,6 +40,7 @@ mod event;
 mod event_stream;
 mod mapper;
 mod message_builder;
+mod piece;
 
 pub use self::attempt::{Attempt, Streamed};
 pub use self::consumer_wait::ConsumerWait;
@@ -49,3 +50,4 @@ pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
 pub use self::event_stream::EventStream;
 pub use self::mapper::{MapFn, Mapper, map_fn};
+pub use self::piece::Piece;

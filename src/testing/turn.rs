@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::message::{Message, Part, Role, ToolCall, Usage};
 use crate::model::{FinishReason, ModelRequest, ModelResponse};
-use crate::stream::{Attempt, Delta};
+use crate::stream::{Attempt, Delta, Piece};
 
 /// One response of a [`ScriptedModel`](super::ScriptedModel).
 ///
@@ -155,8 +155,8 @@ impl Turn {
 
         let mut attempt = sink.open();
         let after = self.fault.as_ref().map_or(usize::MAX, |fault| fault.after);
-        for delta in deltas(response.message(), chunk).into_iter().take(after) {
-            attempt.send(delta).await?;
+        for piece in pieces(response.message(), chunk).into_iter().take(after) {
+            attempt.send(piece).await?;
         }
         match self.fault {
             Some(fault) => fault.strike().await,
@@ -193,25 +193,32 @@ fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) 
     }
 }
 
-/// Returns the deltas that a provider would send, with `size` characters each.
-fn deltas(message: &Message, size: usize) -> Vec<Delta> {
-    let mut deltas = Vec::new();
-    let mut calls = 0;
-    for part in message.parts() {
+/// Returns the pieces that a provider would send, with `size` characters in each delta.
+fn pieces(message: &Message, size: usize) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (index, part) in message.parts().iter().enumerate() {
         match part {
-            Part::Text(part) => deltas.extend(chunks(&part.text, size).map(Delta::Text)),
-            Part::Reasoning(part) => deltas.extend(chunks(&part.text, size).map(Delta::Reasoning)),
-            Part::ToolCall(call) => {
-                let (index, id, name) = (calls, call.id.clone(), call.name.clone());
-                calls += 1;
-                deltas.push(Delta::ToolCall { index, id, name });
-                let text = call.arguments.as_str();
-                deltas.extend(chunks(text, size).map(|json| Delta::Arguments { index, json }));
+            Part::Text(part) if part.provider.is_empty() => {
+                pieces.extend(chunks(&part.text, size).map(Delta::Text).map(Piece::from));
             }
-            _ => {}
+            Part::Reasoning(part) => {
+                pieces.extend(chunks(&part.text, size).map(Delta::Reasoning).map(Piece::from));
+                let is_followed =
+                    matches!(message.parts().get(index + 1), Some(Part::Reasoning(_)));
+                if is_followed || !part.provider.is_empty() {
+                    pieces.push(Piece::ReasoningEnd(part.provider.clone()));
+                }
+            }
+            Part::ToolCall(call) if call.provider.is_empty() => {
+                let (id, name) = (call.id.clone(), call.name.clone());
+                pieces.push(Delta::ToolCall { index, id, name }.into());
+                let chunks = chunks(call.arguments.as_str(), size);
+                pieces.extend(chunks.map(|json| Delta::Arguments { index, json }.into()));
+            }
+            part => pieces.push(part.clone().into()),
         }
     }
-    deltas
+    pieces
 }
 
 fn chunks(text: &str, size: usize) -> impl Iterator<Item = String> {

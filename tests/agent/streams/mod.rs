@@ -4,6 +4,7 @@ mod attempts;
 mod events;
 mod hooks;
 mod mappers;
+mod pieces;
 mod pressure;
 mod threads;
 mod transcript;

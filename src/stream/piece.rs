@@ -1,0 +1,52 @@
+use super::Delta;
+use crate::message::{Part, ProviderData};
+
+/// What a provider adds to the message of its [attempt](super::Attempt).
+///
+/// The consumer and the mappers receive deltas only: those of a complete part are its text, its
+/// reasoning or its tool call.
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent::message::{Part, ProviderData};
+/// use tower_agent::stream::{Attempt, Delta, Piece};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> tower_agent::Result<()> {
+/// let mut signature = ProviderData::default();
+/// signature.set("anthropic", json!({ "signature": "EqQ" }));
+///
+/// let mut attempt = Attempt::unseen();
+/// attempt.send(Delta::Reasoning("Two and two".into())).await?;
+/// attempt.send(Piece::ReasoningEnd(signature)).await?;
+/// attempt.send(Part::from_text("Four.")).await?;
+///
+/// let message = attempt.finish().await?.message;
+/// assert!(matches!(&message.parts()[0], Part::Reasoning(it) if !it.provider.is_empty()));
+/// assert_eq!(message.text(), "Four.");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Piece {
+    /// A piece of the current part, or the start of the next one.
+    Delta(Delta),
+    /// A complete part, such as a tool call in one piece.
+    Part(Part),
+    /// The end of the current reasoning part, with its provider data, such as a signature. Further
+    /// reasoning belongs to a new part. Without a current one, a reasoning part without text.
+    ReasoningEnd(ProviderData),
+}
+
+impl From<Delta> for Piece {
+    fn from(delta: Delta) -> Self {
+        Self::Delta(delta)
+    }
+}
+
+impl From<Part> for Piece {
+    fn from(part: Part) -> Self {
+        Self::Part(part)
+    }
+}
