@@ -2,6 +2,7 @@
 
 mod arguments;
 mod call_ids;
+mod media_source;
 mod messages;
 mod open_calls;
 mod part;
@@ -17,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::arguments::Arguments;
 pub use self::call_ids::CallIds;
+pub use self::media_source::MediaSource;
 pub use self::messages::{Iter, Messages};
-pub use self::part::{Image, ImageSource, Part, Reasoning, Text, ToolResult};
+pub use self::part::{Audio, Document, Image, Part, Reasoning, Text, ToolResult};
 use self::parts::Parts;
 pub use self::provider_data::ProviderData;
 pub use self::tool_call::ToolCall;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ProviderData, ToolCall};
+use super::{MediaSource, ProviderData, ToolCall};
 
 /// One part of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +16,10 @@ pub enum Part {
     Reasoning(Reasoning),
     /// An image.
     Image(Image),
+    /// Audio.
+    Audio(Audio),
+    /// A document, such as a PDF.
+    Document(Document),
     /// A tool call of the model.
     ToolCall(ToolCall),
     /// The result of a tool call.
@@ -51,26 +55,44 @@ pub struct Reasoning {
 #[non_exhaustive]
 pub struct Image {
     /// The source of the image.
-    pub source: ImageSource,
+    pub source: MediaSource,
     /// Provider data that must be sent back.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
 }
 
-/// The source of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// An audio part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum ImageSource {
-    /// A URL that the provider can read.
-    Url(String),
-    /// Inline data, in base64.
-    Base64 {
-        /// The media type, such as `image/png`.
-        media_type: String,
-        /// The data, in base64.
-        data: String,
-    },
+pub struct Audio {
+    /// The source of the audio.
+    pub source: MediaSource,
+    /// Provider data that must be sent back.
+    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
+    pub provider: ProviderData,
+}
+
+/// A document part, such as a PDF.
+///
+/// ```
+/// use tower_agent::message::{Document, MediaSource};
+/// use tower_agent::{Message, Part};
+///
+/// let report = Document::new(MediaSource::base64("application/pdf", "JVBERi0="));
+/// let message = Message::user("Summarise this.").with(report.with_name("report.pdf").into());
+/// assert!(matches!(message.parts(), [Part::Text(_), Part::Document(_)]));
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Document {
+    /// The source of the document.
+    pub source: MediaSource,
+    /// The file's name or the document's title. Some providers show it to the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Provider data that must be sent back.
+    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
+    pub provider: ProviderData,
 }
 
 /// The result of a tool call, as the model reads it.
@@ -114,6 +136,37 @@ impl ToolResult {
     }
 }
 
+impl Image {
+    /// Creates an image part.
+    #[must_use]
+    pub fn new(source: MediaSource) -> Self {
+        Self { source, provider: ProviderData::default() }
+    }
+}
+
+impl Audio {
+    /// Creates an audio part.
+    #[must_use]
+    pub fn new(source: MediaSource) -> Self {
+        Self { source, provider: ProviderData::default() }
+    }
+}
+
+impl Document {
+    /// Creates a document part without a name.
+    #[must_use]
+    pub fn new(source: MediaSource) -> Self {
+        Self { source, name: None, provider: ProviderData::default() }
+    }
+
+    /// Sets the name.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+}
+
 impl Part {
     /// Creates a text part.
     #[must_use]
@@ -130,17 +183,55 @@ impl Part {
     /// Creates an image part with a URL.
     #[must_use]
     pub fn image_url(url: impl Into<String>) -> Self {
-        Self::image(ImageSource::Url(url.into()))
+        Image::new(MediaSource::url(url)).into()
     }
 
     /// Creates an image part with data in base64; `media_type` is, for example, `image/png`.
     #[must_use]
     pub fn image_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
-        Self::image(ImageSource::Base64 { media_type: media_type.into(), data: data.into() })
+        Image::new(MediaSource::base64(media_type, data)).into()
     }
 
-    fn image(source: ImageSource) -> Self {
-        Self::Image(Image { source, provider: ProviderData::default() })
+    /// Creates an image part with the id of a file that was uploaded to the provider.
+    #[must_use]
+    pub fn image_file(id: impl Into<String>) -> Self {
+        Image::new(MediaSource::file(id)).into()
+    }
+
+    /// Creates an audio part with a URL.
+    #[must_use]
+    pub fn audio_url(url: impl Into<String>) -> Self {
+        Audio::new(MediaSource::url(url)).into()
+    }
+
+    /// Creates an audio part with data in base64; `media_type` is, for example, `audio/wav`.
+    #[must_use]
+    pub fn audio_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
+        Audio::new(MediaSource::base64(media_type, data)).into()
+    }
+
+    /// Creates an audio part with the id of a file that was uploaded to the provider.
+    #[must_use]
+    pub fn audio_file(id: impl Into<String>) -> Self {
+        Audio::new(MediaSource::file(id)).into()
+    }
+
+    /// Creates a document part with a URL.
+    #[must_use]
+    pub fn document_url(url: impl Into<String>) -> Self {
+        Document::new(MediaSource::url(url)).into()
+    }
+
+    /// Creates a document part with data in base64; `media_type` is, for example, `application/pdf`.
+    #[must_use]
+    pub fn document_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
+        Document::new(MediaSource::base64(media_type, data)).into()
+    }
+
+    /// Creates a document part with the id of a file that was uploaded to the provider.
+    #[must_use]
+    pub fn document_file(id: impl Into<String>) -> Self {
+        Document::new(MediaSource::file(id)).into()
     }
 
     /// Returns the text, if this is a text part.
@@ -150,6 +241,24 @@ impl Part {
             Self::Text(text) => Some(&text.text),
             _ => None,
         }
+    }
+}
+
+impl From<Image> for Part {
+    fn from(image: Image) -> Self {
+        Self::Image(image)
+    }
+}
+
+impl From<Audio> for Part {
+    fn from(audio: Audio) -> Self {
+        Self::Audio(audio)
+    }
+}
+
+impl From<Document> for Part {
+    fn from(document: Document) -> Self {
+        Self::Document(document)
     }
 }
 

@@ -110,9 +110,17 @@ fn a_conversation_survives_being_saved() {
     let answer =
         ToolResult::new(&call, [Part::from_text("21 °C"), Part::image_base64("image/png", "iVB")]);
 
+    let report =
+        message::MediaSource::url("https://example.com/report").with_media_type("text/csv");
+    let report = message::Document::new(report).with_name("report.csv");
+
     let conversation = Messages::from([
         Message::system("Be brief."),
-        Message::user("Weather?").with(Part::image_url("https://example.com/sky.png")),
+        Message::user("Weather?")
+            .with(Part::image_url("https://example.com/sky.png"))
+            .with(Part::audio_base64("audio/wav", "UklGRg=="))
+            .with(Part::document_file("file-1"))
+            .with(report.clone().into()),
         Message::new(
             tower_agent::Role::Assistant,
             [Part::Reasoning(thought), Part::from(call), Part::Provider(opaque)],
@@ -125,7 +133,8 @@ fn a_conversation_survives_being_saved() {
     assert_eq!(restored, conversation);
     assert!(restored[3].tool_results().next().unwrap().is_error);
     let Part::Image(image) = &restored[1].parts()[1] else { panic!("{restored:?}") };
-    assert_eq!(image.source, message::ImageSource::Url("https://example.com/sky.png".into()));
+    assert_eq!(image.source, message::MediaSource::url("https://example.com/sky.png"));
+    assert_eq!(restored[1].parts()[4], Part::Document(report));
 }
 
 #[test]

@@ -66,7 +66,12 @@ fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
             result.name = name.map_or_else(|| result.name.clone(), Into::into);
             result.parts = said.unwrap_or_else(|| result.parts.clone());
         }
-        _ => return None,
+        Part::Document(document) => {
+            document.name = Some((change.text)(document.name.as_deref()?)?);
+            document.provider = ProviderData::default();
+        }
+        // Their data is not text.
+        Part::Image(_) | Part::Audio(_) | Part::Provider(_) => return None,
     }
     Some(changed)
 }

@@ -31,9 +31,9 @@
 //! The name of a tool that does not exist is redacted like a text. The metadata of an error is
 //! redacted, and so are its causes, which then keep their text but not their types.
 //!
-//! These are not redacted: images, parts specific to a provider, the instructions, the session's
-//! state, events that tools [emit](crate::RunContext::emit), the reason of an abort and the
-//! question of an interrupt. Provider data of a redacted text or reasoning part, such as a
+//! These are not redacted: images, audio and documents except for a document's name, parts specific
+//! to a provider, the instructions, the session's state, events that tools
+//! [emit](crate::RunContext::emit), the reason of an abort and the question of an interrupt. Provider data of a redacted text or reasoning part, such as a
 //! signature, is dropped, since it may repeat or sign the original; that of a tool call or of a
 //! whole message is kept. Placeholders that the middleware inserted are left unchanged; the result
 //! of [`replace_with`](Redact::replace_with) is redacted again if it contains a match.

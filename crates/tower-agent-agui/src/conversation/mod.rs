@@ -8,16 +8,17 @@
 //! | client | agent |
 //! |---|---|
 //! | developer, system | system |
-//! | user: text; text parts and images in base64 or at a URL | user, part by part |
-//! | user or tool: other media, files of a provider | an error: a model call cannot contain them |
+//! | user: text; text parts; images, audio and documents in base64 or at a URL | user, part by part; `filename` in a document's metadata is its name |
+//! | user or tool: video | an error: a model call cannot contain it |
+//! | user or tool: files of a provider | an error: the client must not choose among the files in the server's account |
 //! | assistant: text and tool calls | assistant: text, then the calls |
 //! | reasoning | reasoning parts of the preceding assistant message, if its id says so; otherwise at the start of the next one; dropped if there is none before the next user message |
 //! | tool | tool; `error`, or `isError` in its metadata, makes it a failure; `error` is its text if it has no other |
 //! | activity | dropped: no model reads it |
 //! | any message of a subagent | dropped: it is not part of this conversation |
 //!
-//! In the other direction, parts specific to a provider and images of the assistant are dropped,
-//! since the protocol cannot represent them. Provider data of reasoning or of a call that must be
+//! In the other direction, parts specific to a provider and the assistant's images, audio and
+//! documents are dropped, since the protocol cannot represent them. Provider data of reasoning or of a call that must be
 //! sent back is stored in the `encryptedValue`.
 
 mod client;
@@ -33,6 +34,9 @@ pub(super) use self::write::{content, encrypted, failure};
 
 /// The key under which an `encryptedValue` from another source is stored.
 const FOREIGN: &str = "agui";
+
+/// The key in a document's metadata for its name.
+const FILE_NAME: &str = "filename";
 
 /// The key in a tool message's metadata that marks a failure.
 const IS_ERROR: &str = "isError";

@@ -3,9 +3,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{FOREIGN, IS_ERROR};
-use crate::wire::{self, Content, ContentPart, InputError, MessageKind, PartSource};
-use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
+use super::{FILE_NAME, FOREIGN, IS_ERROR};
+use crate::wire::{self, Content, ContentPart, InputError, MediaPart, MessageKind, PartSource};
+use tower_agent::message::{
+    Audio, Document, Image, MediaSource, Message, Messages, Part, ProviderData, Role, ToolCall,
+    ToolResult,
+};
 
 /// Reads the client's messages as a conversation, including tool calls and results. Nothing proves
 /// that a model or a tool produced them, and an agent that runs the conversation runs its open
@@ -123,23 +126,42 @@ pub(crate) fn parts(
         Content::Text(text) => return Ok(vec![Part::from_text(text)]),
         Content::Parts(parts) => parts,
     };
-    let part = |(index, part): (usize, &ContentPart)| match part {
-        ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
-        ContentPart::Image(image) => match &image.source {
-            PartSource::Data { value, mime_type } => Ok(Part::image_base64(mime_type, value)),
-            PartSource::Url { value, .. } => Ok(Part::image_url(value)),
-            PartSource::File { .. } => Err("a provider's file"),
-        }
-        .map_err(|what| (index, what)),
-        ContentPart::Audio(_) => Err((index, "audio")),
-        ContentPart::Video(_) => Err((index, "video")),
-        ContentPart::Document(_) => Err((index, "a document")),
+    let part = |(index, part): (usize, &ContentPart)| {
+        let read = match part {
+            ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
+            ContentPart::Image(image) => source(image).map(|it| Image::new(it).into()),
+            ContentPart::Audio(audio) => source(audio).map(|it| Audio::new(it).into()),
+            ContentPart::Document(document) => source(document).map(|it| {
+                let mut read = Document::new(it);
+                read.name = name(document);
+                read.into()
+            }),
+            ContentPart::Video(_) => {
+                Err("a model call cannot contain video; send text, an image, audio or a document")
+            }
+        };
+        read.map_err(|why| InputError::new(place(&format!("content[{index}]")), why))
     };
-    let parts = parts.iter().enumerate().map(part).collect::<Result<_, _>>();
-    parts.map_err(|(index, what)| {
-        let why = format!("a model call cannot contain {what}; send text or an image");
-        InputError::new(place(&format!("content[{index}]")), why)
+    parts.iter().enumerate().map(part).collect()
+}
+
+/// A client must not choose among the files in the account that the server uses.
+fn source(media: &MediaPart) -> Result<MediaSource, &'static str> {
+    let (source, media_type) = match &media.source {
+        PartSource::Data { value, mime_type } => return Ok(MediaSource::base64(mime_type, value)),
+        PartSource::Url { value, mime_type } => (MediaSource::url(value), mime_type),
+        PartSource::File { .. } => {
+            return Err("a client cannot name a provider's file; send the data or a URL");
+        }
+    };
+    Ok(match media_type {
+        Some(media_type) => source.with_media_type(media_type),
+        None => source,
     })
+}
+
+fn name(document: &MediaPart) -> Option<String> {
+    Some(document.metadata.as_ref()?.get(FILE_NAME)?.as_str()?.to_owned())
 }
 
 /// Returns the data that [`write`](super::write) stored, or the value itself.

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{FOREIGN, IS_ERROR};
+use super::{FILE_NAME, FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, MediaPart, MessageKind, PartSource};
-use tower_agent::message::{ImageSource, Message, Messages, Part, ProviderData, Role, ToolResult};
+use tower_agent::message::{MediaSource, Message, Messages, Part, ProviderData, Role, ToolResult};
 
 /// Converts our messages to the client's: see the [module](crate::conversation). Our messages have
 /// no ids; `next_id` supplies them, in order.
@@ -93,18 +93,31 @@ pub(crate) fn content(parts: &[Part]) -> Content {
 fn content_part(part: &Part) -> Option<ContentPart> {
     match part {
         Part::Text(text) => Some(ContentPart::text(&text.text)),
-        Part::Image(image) => {
-            let source = match image.source.clone() {
-                ImageSource::Url(value) => PartSource::Url { value, mime_type: None },
-                ImageSource::Base64 { media_type, data } => {
-                    PartSource::Data { value: data, mime_type: media_type }
-                }
-                _ => return None,
-            };
-            Some(ContentPart::Image(MediaPart { source, id: None, metadata: None }))
+        Part::Image(image) => media(&image.source).map(ContentPart::Image),
+        Part::Audio(audio) => media(&audio.source).map(ContentPart::Audio),
+        Part::Document(document) => {
+            let name = document.name.as_ref().map(|name| json!({ FILE_NAME: name }));
+            let media = media(&document.source);
+            media.map(|it| ContentPart::Document(MediaPart { metadata: name, ..it }))
         }
         _ => None,
     }
+}
+
+fn media(source: &MediaSource) -> Option<MediaPart> {
+    let source = match source.clone() {
+        MediaSource::Url { url, media_type } => {
+            PartSource::Url { value: url, mime_type: media_type }
+        }
+        MediaSource::Base64 { media_type, data } => {
+            PartSource::Data { value: data, mime_type: media_type }
+        }
+        MediaSource::File { id, media_type } => {
+            PartSource::File { value: id, provider: None, mime_type: media_type }
+        }
+        _ => return None,
+    };
+    Some(MediaPart { source, id: None, metadata: None })
 }
 
 /// Returns the metadata that marks a tool result as a failure: the event has no field for it, and

@@ -148,8 +148,8 @@ fn a_part_that_no_model_reads_and_two_tools_of_one_name_are_refused() {
     let input = parse(json!({
         "threadId": "t", "runId": "r",
         "messages": [{ "id": "u", "role": "user", "content": [
-            { "type": "text", "text": "Listen:" },
-            { "type": "audio", "source": { "type": "data", "value": "QQ==", "mimeType": "audio/wav" } },
+            { "type": "text", "text": "Watch:" },
+            { "type": "video", "source": { "type": "data", "value": "QQ==", "mimeType": "video/mp4" } },
         ] }],
     }));
     let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();

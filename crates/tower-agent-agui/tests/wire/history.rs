@@ -1,7 +1,9 @@
 //! The front end's messages as ours, and back.
 
 use serde_json::json;
-use tower_agent::message::{Messages, ProviderData, ToolCall, ToolResult};
+use tower_agent::message::{
+    Audio, Document, MediaSource, Messages, ProviderData, ToolCall, ToolResult,
+};
 use tower_agent::{Part, Role};
 use tower_agent_agui::{
     ContentPart, MediaPart, Message, MessageKind, PartSource, ToolCall as Asked, conversation,
@@ -43,6 +45,10 @@ fn text_keeps_its_role() {
     assert_eq!(read, [0, 1, 2, 3].map(|at| said(roles[at], ["a", "b", "c", "d"][at])));
 }
 
+fn media(source: PartSource) -> MediaPart {
+    MediaPart { source, id: None, metadata: None }
+}
+
 #[test]
 fn parts_become_parts() {
     let read = ours(&[Message::user(
@@ -54,12 +60,22 @@ fn parts_become_parts() {
                 value: "QQ==".into(),
                 mime_type: "image/png".into(),
             }),
+            ContentPart::Audio(media(PartSource::Url {
+                value: "a".into(),
+                mime_type: Some("audio/wav".into()),
+            })),
+            ContentPart::Document(MediaPart {
+                metadata: Some(json!({ "filename": "report.pdf" })),
+                ..media(PartSource::Url { value: "d".into(), mime_type: None })
+            }),
         ],
     )]);
     let parts = [
         Part::from_text("What is this?"),
         Part::image_url("u"),
         Part::image_base64("image/png", "QQ=="),
+        Audio::new(MediaSource::url("a").with_media_type("audio/wav")).into(),
+        Document::new(MediaSource::url("d")).with_name("report.pdf").into(),
     ];
     assert_eq!(read[0].parts(), parts);
 }
@@ -67,13 +83,12 @@ fn parts_become_parts() {
 #[test]
 fn what_no_model_call_can_carry_is_refused_by_its_place() {
     let url = || PartSource::Url { value: "u".into(), mime_type: None };
-    let media = || MediaPart { source: url(), id: None, metadata: None };
-    let file = PartSource::File { value: "f".into(), provider: None, mime_type: None };
+    let file = || PartSource::File { value: "f".into(), provider: None, mime_type: None };
     for (part, what) in [
-        (ContentPart::Audio(media()), "audio"),
-        (ContentPart::Video(media()), "video"),
-        (ContentPart::Document(media()), "document"),
-        (ContentPart::image(file), "file"),
+        (ContentPart::Video(media(url())), "video"),
+        (ContentPart::image(file()), "file"),
+        (ContentPart::Audio(media(file())), "file"),
+        (ContentPart::Document(media(file())), "file"),
     ] {
         let parts = vec![ContentPart::text("this"), part];
         let messages = [Message::user("x", "first"), Message::user("x", parts)];
@@ -179,7 +194,10 @@ fn our_history_comes_back_as_it_was() {
     call.provider = sealed;
     let history = Messages::from([
         tower_agent::Message::system("Be brief."),
-        tower_agent::Message::user("Hello").with(Part::image_url("u")),
+        tower_agent::Message::user("Hello")
+            .with(Part::image_url("u"))
+            .with(Part::audio_base64("audio/wav", "QQ=="))
+            .with(Document::new(MediaSource::url("d")).with_name("report.pdf").into()),
         tower_agent::Message::new(
             Role::Assistant,
             [thought, Part::from_text("Let me see."), call.clone().into()],

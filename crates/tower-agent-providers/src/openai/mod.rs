@@ -35,8 +35,10 @@
 //!   newer models reject the old name, and as `max_tokens` to all others, since some, like Ollama,
 //!   ignore the new name. To choose, leave it unset and put the field in
 //!   [`extra`](tower_agent::Settings::extra).
-//! - In this protocol a tool message contains only text. Images in a tool result follow in a user
-//!   message after the results of the turn.
+//! - Images are sent by URL or inline, audio inline as WAV or MP3, documents inline or as the id of
+//!   an uploaded file. Any other source is an `InvalidRequest` error that names the part.
+//! - In this protocol a tool message contains only text. Images, audio and documents in a tool
+//!   result follow in a user message after the results of the turn.
 //! - Reasoning is not sent back.
 //! - [`ProviderData`](tower_agent::message::ProviderData) under the key `openai` is an object whose
 //!   fields are added to the message, content part, tool call or tool that carries it. On a

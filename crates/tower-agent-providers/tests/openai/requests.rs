@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::message::{ProviderData, ToolCall, ToolResult};
+use tower_agent::message::{Document, MediaSource, ProviderData, ToolCall, ToolResult};
 use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, ErrorKind, Message, ModelRequest, Part, Role, Settings};
@@ -138,6 +138,69 @@ async fn pictures_of_tools_follow_the_results_of_the_turn() {
         ])
     );
     assert_eq!(messages[4]["content"], "And?");
+}
+
+#[tokio::test]
+async fn audio_and_documents() {
+    let report = MediaSource::base64("application/pdf", "JVBERi0=");
+    let user = Message::user("Compare.")
+        .with(Part::audio_base64("audio/wav", "UklGRg=="))
+        .with(Part::audio_base64("audio/MPEG; rate=44100", "SUQz"))
+        .with(Document::new(report).with_name("report.pdf").into())
+        .with(Part::document_base64("application/pdf", "JVBERi0="))
+        .with(Part::document_file("file-1"));
+    let pdf = "data:application/pdf;base64,JVBERi0=";
+    let expected = json!([{ "role": "user", "content": [
+        { "type": "text", "text": "Compare." },
+        { "type": "input_audio", "input_audio": { "data": "UklGRg==", "format": "wav" } },
+        { "type": "input_audio", "input_audio": { "data": "SUQz", "format": "mp3" } },
+        { "type": "file", "file": { "file_data": pdf, "filename": "report.pdf" } },
+        { "type": "file", "file": { "file_data": pdf, "filename": "document.pdf" } },
+        { "type": "file", "file": { "file_id": "file-1" } },
+    ]}]);
+    assert_eq!(sent_messages([user]).await, expected);
+}
+
+#[tokio::test]
+async fn media_that_the_protocol_cannot_carry_is_an_error_that_names_it() {
+    let read = ToolCall::new("call_1", "read", json!({}));
+    let parts = [
+        (Part::image_file("file-1"), "image by file id"),
+        (Part::audio_url("https://example.com/a.wav"), "audio by URL"),
+        (Part::audio_file("file-1"), "audio by URL or file id"),
+        (Part::audio_base64("audio/ogg", "T2dn"), "`audio/ogg`"),
+        (Part::document_url("https://example.com/a.pdf"), "document by URL"),
+    ];
+    for (part, what) in parts {
+        let result = ToolResult::new(&read, [Part::from_text("here"), part.clone()]);
+        let places = [
+            (Message::user("Look:").with(part), "messages[1].parts[1]: "),
+            (Message::tool(result), "messages[1].parts[0].parts[1]: "),
+        ];
+        for (message, place) in places {
+            let server = Server::start([says("ok")]).await;
+            let request = ModelRequest::new([Message::user("hi"), message]);
+            let error = call(server.model(), request).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(error.message().starts_with(place), "{error}");
+            assert!(error.message().contains(what), "{error}");
+            assert!(server.seen().is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn documents_of_tools_follow_the_results_of_the_turn() {
+    let read = ToolCall::new("call_1", "read", json!({}));
+    let messages = sent_messages([
+        Message::new(Role::Assistant, [read.clone().into()]),
+        Message::tool(ToolResult::new(&read, [Part::document_file("file-1")])),
+    ])
+    .await;
+    assert_eq!(messages[1]["content"], "");
+    assert_eq!(messages[2]["role"], "user");
+    let file = json!({ "type": "file", "file": { "file_id": "file-1" } });
+    assert_eq!(messages[2]["content"][1], file);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::message::{Messages, Metadata, ToolCall};
+use tower_agent::message::{Document, MediaSource, Messages, Metadata, ToolCall};
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -286,4 +286,21 @@ fn its_debug_form_says_what_it_looks_for() {
     assert!(debug.contains("restores: true"), "{debug}");
     let debug = format!("{:?}", Detector::pattern("order", "[0-9]+"));
     assert_eq!(debug, r#"Detector { kind: "order", patterns: ["[0-9]+"] }"#);
+}
+
+#[tokio::test]
+async fn the_name_of_a_document_is_redacted_and_its_data_is_not() {
+    let model = ScriptedModel::new([Turn::from_text("read")]);
+    let agent =
+        Agent::builder(model.clone()).global_callbacks(guard().redact_input()).build().unwrap();
+    let report = MediaSource::base64("application/pdf", "JVBERi0=");
+    let named = Document::new(report.clone()).with_name("CV of jo@example.com.pdf");
+    agent
+        .run(AgentRequest::conversation([Message::user("Read.").with(named.into())]))
+        .await
+        .unwrap();
+
+    let expected = Document::new(report).with_name("CV of [email]");
+    let seen = &model.requests()[0];
+    assert_eq!(seen.messages()[0].parts()[1], Part::Document(expected));
 }

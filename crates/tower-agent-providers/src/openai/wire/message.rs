@@ -5,10 +5,9 @@ use serde_json::{Map, Value};
 
 use super::super::{PROTOCOL, PROVIDER};
 use super::json::{Object, close, write};
+use super::media::Media;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{
-    ImageSource, Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult,
-};
+use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
 /// Writes the conversation in the protocol's format.
@@ -21,6 +20,7 @@ pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> 
     let messages = request.messages();
     request.write_messages(PROTOCOL, out, |index, out| {
         let message = &messages[index];
+        check(index, message)?;
         if message.role() != Role::Tool {
             shown(messages, index, out)?;
         }
@@ -44,25 +44,25 @@ struct Words<'a> {
     content: &'a str,
 }
 
-/// Images from tool results.
+/// Images, audio and documents from tool results.
 enum Shown<'a> {
-    /// The line that names the source of the following images.
-    Pictures(&'a ToolResult),
+    /// The line that names the source of the following parts.
+    Media(&'a ToolResult),
     Part(&'a Part),
 }
 
-/// Writes the images of the tool results that end before a message. Results must not be separated,
-/// so the images follow the last one.
+/// Writes the media of the tool results that end before a message. Results must not be separated,
+/// so the media follow the last one.
 fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
     let is_tool = |&at: &usize| messages[at].role() == Role::Tool;
     let first = (before - (0..before).rev().take_while(is_tool).count()).saturating_sub(1);
     let mut all = Vec::new();
     for message in messages.range(first).take(before - first) {
         for result in message.tool_results() {
-            let pictures = result.parts.iter().filter(|part| is_picture(part));
-            let mut pictures = pictures.map(Shown::Part).peekable();
-            all.extend(pictures.peek().is_some().then_some(Shown::Pictures(result)));
-            all.extend(pictures);
+            let media = result.parts.iter().filter(|part| is_media(part));
+            let mut media = media.map(Shown::Part).peekable();
+            all.extend(media.peek().is_some().then_some(Shown::Media(result)));
+            all.extend(media);
         }
         if message.role() == Role::Tool {
             all.extend(message.parts().iter().filter(|part| is_content(part)).map(Shown::Part));
@@ -77,7 +77,7 @@ fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
         out.push(b'[');
         for one in all {
             match one {
-                Shown::Pictures(of) => {
+                Shown::Media(of) => {
                     let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
                     text_part(&text, None, out)?;
                 }
@@ -93,8 +93,8 @@ fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-fn is_picture(part: &Part) -> bool {
-    matches!(part, Part::Image(_))
+fn is_media(part: &Part) -> bool {
+    matches!(part, Part::Image(_) | Part::Audio(_) | Part::Document(_))
 }
 
 fn holds_results_alone(message: &Message) -> bool {
@@ -132,7 +132,7 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
 }
 
 fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
-    let words = || result.parts.iter().filter(|part| is_content(part) && !is_picture(part));
+    let words = || result.parts.iter().filter(|part| is_content(part) && !is_media(part));
     let mut json = Object::new(out, None);
     json.field("role", name(Role::Tool)?)?;
     json.field("tool_call_id", &*result.call_id)?;
@@ -162,7 +162,7 @@ fn list<T>(
 /// Returns whether a part belongs in a message's `content`.
 fn is_content(part: &Part) -> bool {
     match part {
-        Part::Text(_) | Part::Image(_) => true,
+        Part::Text(_) | Part::Image(_) | Part::Audio(_) | Part::Document(_) => true,
         Part::Provider(data) => data.get(PROVIDER).is_some(),
         Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => false,
         // An unsupported part, which is an error.
@@ -173,27 +173,30 @@ fn is_content(part: &Part) -> bool {
 fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
     match part {
         Part::Text(text) => text_part(&text.text, added(&text.provider), out),
-        Part::Image(image) => {
-            let url: Cow<'_, str> = match &image.source {
-                ImageSource::Url(url) => url.into(),
-                ImageSource::Base64 { media_type, data } => {
-                    format!("data:{media_type};base64,{data}").into()
-                }
-                _ => return Err(unknown("source of a picture")),
-            };
-            let mut json = Object::new(out, added(&image.provider));
-            json.field("type", "image_url")?;
-            json.field("image_url", ImageUrl { url: &url })?;
-            json.end()
-        }
         Part::Provider(data) => write(out, data.get(PROVIDER)),
-        _ => Err(unknown("part of a message")),
+        part => match Media::of(part)? {
+            Some(media) => media.write(out),
+            None => Err(unknown("part of a message")),
+        },
     }
 }
 
-#[derive(Serialize)]
-struct ImageUrl<'a> {
-    url: &'a str,
+/// Returns an error that names the first part that the protocol cannot carry.
+fn check(index: usize, message: &Message) -> Result<()> {
+    let at = |error: Error, place: &str| {
+        let text = format!("messages[{index}].{place}: {}", error.message());
+        error.with_message(text)
+    };
+    for (number, part) in message.parts().iter().enumerate() {
+        let place = format_args!("parts[{number}]");
+        Media::of(part).map_err(|error| at(error, &place.to_string()))?;
+        let Part::ToolResult(result) = part else { continue };
+        for (number, part) in result.parts.iter().enumerate() {
+            let place = format_args!("{place}.parts[{number}]");
+            Media::of(part).map_err(|error| at(error, &place.to_string()))?;
+        }
+    }
+    Ok(())
 }
 
 fn text_part(text: &str, more: Option<&Map<String, Value>>, out: &mut Vec<u8>) -> Result<()> {
@@ -268,7 +271,7 @@ fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map
     })
 }
 
-/// Parts that this protocol cannot represent are an error, not silently dropped.
+/// What this protocol cannot represent is an error, not silently dropped.
 pub(super) fn unknown(what: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, format!("the protocol has no such {what}"))
 }

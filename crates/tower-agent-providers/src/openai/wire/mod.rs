@@ -2,6 +2,7 @@
 
 mod json;
 mod lenient;
+mod media;
 mod message;
 mod request;
 mod response;
