@@ -6,12 +6,14 @@
 //!
 //! A model is any [`ModelService`]: a provider, a script, a [`service_fn`](tower::service_fn).
 
+mod prompt_cache;
 mod request;
 mod response;
 mod service;
 mod settings;
 mod written;
 
+pub use self::prompt_cache::{CacheRetention, PromptCache};
 pub use self::request::ModelRequest;
 pub use self::response::{FinishReason, ModelResponse};
 pub use self::service::{BoxModel, ModelService};

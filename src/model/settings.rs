@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use super::PromptCache;
 use crate::tool;
 
 /// Settings of a model call. The provider decides about unset fields.
@@ -39,6 +40,8 @@ pub struct Settings {
     pub reasoning_effort: Option<ReasoningEffort>,
     /// The format of the response.
     pub response_format: Option<ResponseFormat>,
+    /// How the provider should cache the start of the prompt.
+    pub prompt_cache: Option<PromptCache>,
     /// Fields specific to the provider, sent as they are. They override the fields above.
     pub extra: Map<String, Value>,
 }
@@ -60,6 +63,7 @@ impl Settings {
             parallel_tool_calls: self.parallel_tool_calls.or(base.parallel_tool_calls),
             reasoning_effort: self.reasoning_effort.or_else(|| base.reasoning_effort.clone()),
             response_format: self.response_format.or_else(|| base.response_format.clone()),
+            prompt_cache: self.prompt_cache.or_else(|| base.prompt_cache.clone()),
             extra,
         }
     }

@@ -1,8 +1,10 @@
-//! Test doubles: a scripted model, a recording layer, a probe for readiness and concurrency.
+//! Test doubles: a scripted model, a recording layer, a probe for readiness and concurrency, a check
+//! of the prompt's prefix.
 //!
 //! ```text
 //! ScriptedModel: Service<ModelRequest>
 //! RecordLayer<R>, ProbeLayer: Layer<S>    where S: Service<R, Response = R::Response>
+//! StablePrefixLayer: Layer<S>             where S: Service<ModelRequest>
 //! ```
 //!
 //! ```
@@ -36,11 +38,13 @@
 mod probe;
 mod record;
 mod script;
+mod stable_prefix;
 mod turn;
 
 pub use self::probe::{Probe, ProbeLayer};
 pub use self::record::{Ended, Record, RecordLayer};
 pub use self::script::ScriptedModel;
+pub use self::stable_prefix::{PrefixFault, PromptPart, StablePrefix, StablePrefixLayer};
 pub use self::turn::Turn;
 use std::any::Any;
 

@@ -8,6 +8,7 @@ mod endings_kept;
 mod known_failures;
 mod own_calls;
 mod semantics;
+mod stable_prefix;
 mod stack;
 mod streams;
 mod team_endings;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_agent::call::Extensions;
 use tower_agent::message::{self, Messages, Metadata, ToolCall, ToolResult};
-use tower_agent::model::{ReasoningEffort, ToolChoice};
+use tower_agent::model::{PromptCache, ReasoningEffort, ToolChoice};
 use tower_agent::tool::InvalidArguments;
 use tower_agent::{
     BoxError, Effect, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
@@ -273,6 +273,7 @@ fn settings_fall_back_one_by_one() {
     base.model = Some("small".into());
     base.tool_choice = Some(ToolChoice::Auto);
     base.stop = vec!["END".into()];
+    base.prompt_cache = Some(PromptCache::new().with_key("base"));
     base.extra.insert("top_k".into(), json!(40));
     base.extra.insert("user".into(), json!("a"));
     let mut own = Settings::default();
@@ -286,6 +287,7 @@ fn settings_fall_back_one_by_one() {
     assert_eq!(merged.tool_choice, Some(ToolChoice::Required));
     assert_eq!(merged.reasoning_effort, Some(ReasoningEffort::Low));
     assert_eq!(merged.stop, ["END"]);
+    assert_eq!(merged.prompt_cache, Some(PromptCache::new().with_key("base")));
     assert_eq!(Value::Object(merged.extra), json!({ "top_k": 40, "user": "b" }));
 }
 

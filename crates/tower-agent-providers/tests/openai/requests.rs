@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tower_agent::message::{Document, MediaSource, ProviderData, ToolCall, ToolResult};
-use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
+use tower_agent::model::{
+    CacheRetention, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice,
+};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, ErrorKind, Message, ModelRequest, Part, Role, Settings};
 
@@ -301,6 +303,8 @@ async fn every_setting() {
     settings.stop = vec!["END".into(), "STOP".into()];
     settings.seed = Some(7);
     settings.reasoning_effort = Some(ReasoningEffort::Minimal);
+    let cache = PromptCache::new().with_key("support").with_retention(CacheRetention::Long);
+    settings.prompt_cache = Some(cache);
     settings.extra.insert("logit_bias".into(), json!({ "50256": -100 }));
     let expected = json!({
         "model": "another-model",
@@ -311,6 +315,8 @@ async fn every_setting() {
         "stop": ["END", "STOP"],
         "seed": 7,
         "reasoning_effort": "minimal",
+        "prompt_cache_key": "support",
+        "prompt_cache_retention": "24h",
         "logit_bias": { "50256": -100 },
     });
     assert_eq!(sent_settings(settings).await, expected);
@@ -377,4 +383,20 @@ async fn a_model_must_be_named_by_somebody() {
     assert!(server.seen().is_empty());
     call(nameless.with_model("late"), ModelRequest::default()).await.unwrap();
     assert_eq!(server.only().body["model"], "late");
+}
+
+#[tokio::test]
+async fn a_prompt_cache_sends_only_what_was_set() {
+    let caches = [
+        (PromptCache::new(), None, None),
+        (PromptCache::new().with_retention(CacheRetention::Short), None, Some("in_memory")),
+        (PromptCache::new().with_key("support"), Some("support"), None),
+    ];
+    for (cache, key, retention) in caches {
+        let mut settings = Settings::default();
+        settings.prompt_cache = Some(cache);
+        let body = sent_settings(settings).await;
+        assert_eq!(body.get("prompt_cache_key").and_then(Value::as_str), key);
+        assert_eq!(body.get("prompt_cache_retention").and_then(Value::as_str), retention);
+    }
 }

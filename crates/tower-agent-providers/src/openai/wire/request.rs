@@ -5,7 +5,9 @@ use super::super::PROTOCOL;
 use super::json::{Object, close};
 use super::message::{added, messages, unknown};
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::model::{ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice};
+use tower_agent::model::{
+    CacheRetention, ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice,
+};
 use tower_agent::tool::ToolDeclaration;
 
 /// Returns the body of a call.
@@ -51,7 +53,10 @@ fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) ->
     json.some("stop", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
     json.some("seed", settings.seed)?;
     json.some("reasoning_effort", settings.reasoning_effort.as_ref().map(effort).transpose()?)?;
-    json.some("response_format", settings.response_format.as_ref().map(format).transpose()?)
+    json.some("response_format", settings.response_format.as_ref().map(format).transpose()?)?;
+    let Some(cache) = &settings.prompt_cache else { return Ok(()) };
+    json.some("prompt_cache_key", cache.key.as_deref())?;
+    json.some("prompt_cache_retention", cache.retention.map(retention).transpose()?)
 }
 
 #[derive(Serialize)]
@@ -123,6 +128,14 @@ fn effort(effort: &ReasoningEffort) -> Result<&str> {
         ReasoningEffort::High => "high",
         ReasoningEffort::Other(word) => word,
         _ => return Err(unknown("reasoning effort")),
+    })
+}
+
+fn retention(retention: CacheRetention) -> Result<&'static str> {
+    Ok(match retention {
+        CacheRetention::Short => "in_memory",
+        CacheRetention::Long => "24h",
+        _ => return Err(unknown("cache retention")),
     })
 }
 

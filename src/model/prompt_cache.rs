@@ -1,0 +1,59 @@
+/// How a provider should cache the start of a prompt, which the next calls repeat.
+///
+/// It never changes the answer, only its price and delay. Without it, a provider does what it does
+/// by default.
+///
+/// | protocol | default | with it |
+/// |---|---|---|
+/// | OpenAI | caches on its own | `key` and `retention` are sent as `prompt_cache_key` and `prompt_cache_retention` (`in_memory`, `24h`) |
+/// | Anthropic | does not cache | caches the whole prompt: one `cache_control` for the request, with the `ttl` of `retention` (`5m`, `1h`); the key is not sent |
+/// | Gemini, Ollama | caches on its own | the same: nothing is sent |
+///
+/// ```
+/// use tower_agent::Settings;
+/// use tower_agent::model::{CacheRetention, PromptCache};
+///
+/// let mut settings = Settings::default();
+/// settings.prompt_cache = Some(PromptCache::new().with_retention(CacheRetention::Long));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PromptCache {
+    /// A name shared by requests that start with the same prompt. A provider routes them to the
+    /// same cache.
+    pub key: Option<String>,
+    /// How long to keep what was cached.
+    pub retention: Option<CacheRetention>,
+}
+
+/// How long a provider keeps what it has cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CacheRetention {
+    /// Some minutes.
+    Short,
+    /// An hour or longer. May cost more.
+    Long,
+}
+
+impl PromptCache {
+    /// Creates a cache without a key, with the provider's default retention.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the key.
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the retention.
+    #[must_use]
+    pub fn with_retention(mut self, retention: CacheRetention) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+}

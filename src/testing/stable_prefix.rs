@@ -1,0 +1,232 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use tower::Service;
+use tower_layer::Layer;
+
+use crate::call::Request;
+use crate::lock::lock;
+use crate::message::{Message, Messages};
+use crate::model::{ModelRequest, Settings};
+use crate::tool::ToolDeclaration;
+
+/// Checks that each model call of a run begins with what the previous one sent, so that the
+/// provider's prompt cache can be used. Clones share the record.
+///
+/// Instructions, tools, the settings that a provider puts into the prompt, and messages are
+/// compared with those of the previous call of the same agent in the same run; new messages may
+/// only be appended. It changes neither requests nor responses. Place it directly around the model,
+/// where it sees what callbacks and layers have made of a request.
+///
+/// ```
+/// use serde_json::{Value, json};
+/// use tower_agent::callback::before_model;
+/// use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
+/// use tower_agent::{Agent, Request, Tool};
+/// use tower_layer::Layer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("done")]);
+/// let prefix = StablePrefixLayer::new();
+/// let agent = Agent::builder(prefix.layer(model))
+///     .tool(Tool::function("look", "Looks.", |_: Value| "seen"))
+///     // The instructions differ from call to call: nothing can be read from the cache.
+///     .on_model(before_model(|request| {
+///         let turn = request.context().iteration();
+///         request.add_instructions(&format!("This is turn {turn}."));
+///     }))
+///     .build()?;
+/// agent.run("Look!").await?;
+///
+/// let fault = &prefix.faults()[0];
+/// assert_eq!(fault.to_string(), "agent `agent`, model call 1: the instructions changed");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct StablePrefixLayer {
+    record: Arc<Mutex<Record>>,
+}
+
+/// A service that compares its requests; created by [`StablePrefixLayer`].
+#[derive(Clone)]
+pub struct StablePrefix<S> {
+    inner: S,
+    record: Arc<Mutex<Record>>,
+}
+
+/// A model call that did not begin with what the previous one sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrefixFault {
+    /// The path of the agent's call, as in [`call_path`](crate::RunContext::call_path).
+    pub agent: String,
+    /// The number of model calls before this one, as in [`iteration`](crate::RunContext::iteration).
+    pub iteration: u32,
+    /// The first part of the prompt that differs.
+    pub changed: PromptPart,
+}
+
+/// A part of a prompt, in the order in which providers build one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PromptPart {
+    /// The setting with this name.
+    Setting(&'static str),
+    /// The tool with this name: changed, moved, added or removed.
+    Tool(Arc<str>),
+    /// The instructions.
+    Instructions,
+    /// The message with this index: changed or removed.
+    Message(usize),
+}
+
+#[derive(Default)]
+struct Record {
+    /// The latest prompt of each agent's loop, by run and call path.
+    latest: HashMap<(String, String), (u32, Prompt)>,
+    faults: Vec<PrefixFault>,
+}
+
+struct Prompt {
+    settings: Settings,
+    tools: Vec<Arc<ToolDeclaration>>,
+    instructions: Option<String>,
+    messages: Messages,
+}
+
+impl StablePrefixLayer {
+    /// Creates a layer without faults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the calls that did not begin with what the previous one sent, in call order.
+    #[must_use]
+    pub fn faults(&self) -> Vec<PrefixFault> {
+        lock(&self.record).faults.clone()
+    }
+}
+
+impl Record {
+    fn note(&mut self, request: &ModelRequest) {
+        let context = request.context();
+        let (iteration, prompt) = (context.iteration(), Prompt::of(request));
+        let agent = context.call_path();
+        let earlier = self.latest.get(&(context.run_id().to_owned(), agent.clone()));
+        // An earlier iteration belongs to another call of the agent.
+        let earlier = earlier.filter(|(at, _)| *at <= iteration);
+        if let Some(changed) = earlier.and_then(|(_, earlier)| earlier.changed_in(&prompt)) {
+            self.faults.push(PrefixFault { agent: agent.clone(), iteration, changed });
+        }
+        self.latest.insert((context.run_id().to_owned(), agent), (iteration, prompt));
+    }
+}
+
+impl Prompt {
+    fn of(request: &ModelRequest) -> Self {
+        Self {
+            settings: request.settings().clone(),
+            tools: request.tools().to_vec(),
+            instructions: request.instructions().map(str::to_owned),
+            messages: request.messages().clone(),
+        }
+    }
+
+    /// Returns the first part that a later prompt does not repeat.
+    fn changed_in(&self, later: &Self) -> Option<PromptPart> {
+        if let Some(name) = changed_setting(&self.settings, &later.settings) {
+            return Some(PromptPart::Setting(name));
+        }
+        for index in 0..self.tools.len().max(later.tools.len()) {
+            let (tool, now) = (self.tools.get(index), later.tools.get(index));
+            if tool.map(written) != now.map(written) {
+                return tool.or(now).map(|tool| PromptPart::Tool(tool.name().into()));
+            }
+        }
+        if self.instructions != later.instructions {
+            return Some(PromptPart::Instructions);
+        }
+        let is_kept = |(index, message): (usize, &Message)| {
+            later.messages.get(index).is_some_and(|now| now == message)
+        };
+        let changed = self.messages.iter().enumerate().position(|entry| !is_kept(entry));
+        changed.map(PromptPart::Message)
+    }
+}
+
+/// Returns what the model reads of a tool, in the order of its keys.
+fn written(tool: &Arc<ToolDeclaration>) -> (&str, &str, String) {
+    (tool.name(), tool.description(), tool.parameters().to_string())
+}
+
+/// Returns the first setting that differs, among those that are part of the prompt.
+fn changed_setting(before: &Settings, now: &Settings) -> Option<&'static str> {
+    let same = [
+        ("model", before.model == now.model),
+        ("tool_choice", before.tool_choice == now.tool_choice),
+        ("parallel_tool_calls", before.parallel_tool_calls == now.parallel_tool_calls),
+        ("reasoning_effort", before.reasoning_effort == now.reasoning_effort),
+        ("response_format", before.response_format == now.response_format),
+        ("prompt_cache", before.prompt_cache == now.prompt_cache),
+        ("extra", before.extra == now.extra),
+    ];
+    same.into_iter().find(|(_, is_same)| !is_same).map(|(name, _)| name)
+}
+
+impl fmt::Display for PrefixFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { agent, iteration, changed } = self;
+        write!(f, "agent `{agent}`, model call {iteration}: {changed} changed")
+    }
+}
+
+impl fmt::Display for PromptPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting(name) => write!(f, "the setting `{name}`"),
+            Self::Tool(name) => write!(f, "the tool `{name}`"),
+            Self::Instructions => f.write_str("the instructions"),
+            Self::Message(index) => write!(f, "the message {index}"),
+        }
+    }
+}
+
+impl fmt::Debug for StablePrefixLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StablePrefixLayer").field("faults", &lock(&self.record).faults).finish()
+    }
+}
+
+impl<S> Layer<S> for StablePrefixLayer {
+    type Service = StablePrefix<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        StablePrefix { inner, record: self.record.clone() }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for StablePrefix<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StablePrefix").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<S: Service<ModelRequest>> Service<ModelRequest> for StablePrefix<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: ModelRequest) -> S::Future {
+        lock(&self.record).note(&request);
+        self.inner.call(request)
+    }
+}
