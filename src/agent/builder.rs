@@ -16,9 +16,10 @@ use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::call::CallKind;
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder, noting_names};
+use crate::call::Request;
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Registered, StackBuilder, noting};
 use crate::context::Inherited;
+use crate::model::fallback::ModelName;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
@@ -33,7 +34,7 @@ pub struct AgentBuilder {
     name: Arc<str>,
     description: Arc<str>,
     model: BoxModel,
-    model_type: &'static str,
+    model_name: ModelName,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
     sub_agents: Vec<Agent>,
@@ -62,6 +63,12 @@ pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
     Ok(())
 }
 
+/// Returns what is around a call, global callbacks included.
+fn outermost_first<R: Request>(global: &Callbacks<R>, mut own: Vec<Registered>) -> Vec<Registered> {
+    own.reverse();
+    global.registered().chain(own).collect()
+}
+
 /// Checks that no two of these agents have the same name.
 pub(super) fn check_members(members: &[Agent]) -> Result<(), BuildError> {
     let mut names = HashSet::new();
@@ -79,12 +86,12 @@ impl Agent {
 }
 
 impl AgentBuilder {
-    fn new<S: ModelService>(model: S) -> Self {
+    fn new(model: impl ModelService) -> Self {
         Self {
             name: "agent".into(),
             description: "".into(),
+            model_name: ModelName::of(&model),
             model: BoxModel::leaf(model, None),
-            model_type: std::any::type_name::<S>(),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
             sub_agents: Vec::new(),
@@ -344,10 +351,10 @@ impl AgentBuilder {
     /// Builds the agent.
     ///
     /// It logs a `tracing` warning about middleware of this crate in an order that is known to be
-    /// wrong, and about retries around tools that are never retried. It sees what is registered
-    /// directly, in a `ServiceBuilder` stack, or around a model of a
-    /// [`Fallback`](crate::middleware::fallback::Fallback); it does not see into boxes or other
-    /// layers.
+    /// wrong, and about retries around tools that are never retried. It sees callbacks, layers,
+    /// also inside composed layers such as a `ServiceBuilder` stack, and a model that is a
+    /// [`Fallback`](crate::middleware::fallback::Fallback). It does not see what was put around a
+    /// model before.
     ///
     /// # Errors
     ///
@@ -360,7 +367,7 @@ impl AgentBuilder {
         if self.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);
         }
-        self.lint();
+        let own_tools = self.tools.len();
         self.tools.extend(transfer::tool(&self.sub_agents));
         let outline = self.outline();
         let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
@@ -368,25 +375,33 @@ impl AgentBuilder {
         let mut all = own.clone();
         all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
         all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
-        let mut named = [self.model_stack.named_tools(), self.tool_stack.named_tools()].concat();
-        named.extend(self.innermost_tool.named_tools());
-        let of_tree = [self.global.named_tools(), self.agent_stack.named_tools()].concat();
-        named_tools::check(of_tree.iter().cloned(), &all)?;
         let mut tool_set = ToolSet::new();
+        let mut own_retries = Vec::new();
         for tool in self.tools {
-            tool_set.insert(tool)?;
+            let (inserted, of_layers) = noting(|| tool_set.insert(tool));
+            inserted?;
+            own_retries.push(lint::has_retry(&of_layers.registered));
         }
         let band = self.semantics.map(|semantics| semantics.band);
+        let inmost = self.innermost_model;
+        let (model, of_model) = noting(|| self.model_stack.in_agent(self.model, inmost, band));
+        let mut named = of_model.tools;
+        named.extend(self.innermost_tool.named_tools());
         let leaf = tool_set.clone();
         let leaf = BoxTool::ours(move |request| leaf.make(request));
         let inmost = self.innermost_tool;
-        let (tools, of_layers) = noting_names(|| self.tool_stack.in_agent(leaf, inmost, band));
-        named.extend(of_layers);
+        let (tools, of_tools) = noting(|| self.tool_stack.in_agent(leaf, inmost, band));
+        named.extend(of_tools.tools);
         named_tools::check(named.iter().cloned(), &own)?;
-        let mut brought = [named, of_tree].concat();
-        brought.retain(|named| self.tools_of_runs.contains(&named.tool));
+        let of_model = outermost_first(self.global.model(), of_model.registered);
+        let of_tools = outermost_first(self.global.tool(), of_tools.registered);
+        let has_fallback = matches!(self.model_name, ModelName::Fallback(_));
+        lint::check_model(&self.name, of_model, has_fallback);
+        lint::check_tools(&self.name, &of_tools);
+        let own_tools = tool_set.declarations().iter().zip(own_retries).take(own_tools);
+        lint::check_retries(&self.name, own_tools, &of_tools);
         let config = Config {
-            model: self.model_stack.in_agent(self.model, self.innermost_model, band),
+            model,
             tools,
             tool_set,
             instructions: self.instructions,
@@ -397,6 +412,12 @@ impl AgentBuilder {
             stop_when: self.stop_when,
             sub_agents: self.sub_agents,
         };
+        let agent = loop_state::service(config);
+        let (stack, of_agent) = noting(|| self.agent_stack.in_agent(agent, Callbacks::new(), band));
+        let of_tree = [self.global.named_tools(), of_agent.tools].concat();
+        named_tools::check(of_tree.iter().cloned(), &all)?;
+        let mut brought = [named, of_tree].concat();
+        brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         Ok(Agent::new(AgentInner {
             name: self.name,
             description: self.description,
@@ -405,24 +426,13 @@ impl AgentBuilder {
             known_tools: KnownTools { all, brought },
             explanation: outline.explain(&Inherited::default()),
             outline: Arc::new(outline),
-            stack: self.agent_stack.in_agent(loop_state::service(config), Callbacks::new(), band),
+            stack,
         }))
-    }
-
-    /// Warns about middleware in an order that is known to be wrong.
-    fn lint(&self) {
-        let global = &self.global;
-        let model = global.model().type_names().chain(self.model_stack.type_names());
-        let tool = global.tool().type_names().chain(self.tool_stack.type_names());
-        let (model, tool) = (model.collect::<Vec<_>>(), tool.collect::<Vec<_>>());
-        lint::check(&self.name, CallKind::Model, &model, Some(self.model_type));
-        lint::check(&self.name, CallKind::Tool, &tool, None);
-        lint::check_retries(&self.name, &self.tools, &tool);
     }
 
     fn outline(&self) -> Outline {
         let (mut model, mut tools) = (Explanation::new(), Explanation::new());
-        model.service(0, self.model_type);
+        model.model(0, &self.model_name);
         self.tools.iter().for_each(|tool| tools.tool(0, tool));
         Outline {
             name: self.name.clone(),

@@ -1,13 +1,13 @@
 use std::fmt;
 
-use crate::callback::made_of;
+use crate::callback::names_of;
+use crate::model::fallback::ModelName;
 use crate::tool::{Tool, ToolRequest};
-use crate::type_name::{services_inside, shorten};
 
 /// The structure of an agent, from the outside in.
 ///
 /// Its `Display` lists the callbacks and layers around each call in order, indented by one step for
-/// each wrapper: the names of a band's callbacks on one line, a layer in brackets. Agents inside it
+/// each wrapper: the names of a band's callbacks on one line, the type of a layer in brackets. Agents inside it
 /// are listed in place, with the callbacks of the whole tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -35,20 +35,13 @@ impl Explanation {
 }
 
 impl Explanation {
-    /// Adds lines for a service by its type: the layers around it, and the models of a fallback.
-    pub(super) fn service(&mut self, depth: usize, type_name: &'static str) {
-        let name = shorten(type_name);
-        match services_inside(type_name)[..] {
-            [] => self.line(depth, name),
-            [inner] if name != "Fallback" => {
-                self.line(depth, format!("[{name}]"));
-                self.service(depth + 1, inner);
-            }
-            ref several => {
-                self.line(depth, name);
-                for inner in several {
-                    self.service(depth + 1, inner);
-                }
+    /// Adds lines for a model: its type, or the models of a fallback.
+    pub(super) fn model(&mut self, depth: usize, name: &ModelName) {
+        match name {
+            ModelName::One(name) => self.line(depth, name),
+            ModelName::Fallback(models) => {
+                self.line(depth, "Fallback");
+                models.iter().for_each(|model| self.model(depth + 1, model));
             }
         }
     }
@@ -56,7 +49,7 @@ impl Explanation {
     /// Adds lines for a tool inside its layers.
     pub(super) fn tool(&mut self, depth: usize, tool: &Tool) {
         let layers = tool.layers().iter();
-        let names = layers.flat_map(|it| made_of::<ToolRequest>(&*it.layer, it.type_name).1);
+        let names = layers.map(|it| names_of::<ToolRequest>(&*it.layer, it.type_name));
         let inside = self.stack(depth, names.collect());
         self.line(inside, tool.declaration().name());
     }

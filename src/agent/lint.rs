@@ -1,110 +1,89 @@
 //! Warns about middleware in an order that is known to be wrong.
 //!
-//! Types are recognised by name, so it sees only this crate's own middleware: registered directly,
-//! in a `ServiceBuilder` stack, or around the models of a `Fallback`; not inside boxes or other
-//! layers.
+//! Middleware of this crate states its purpose; nothing is recognised by the name of a type.
+
+use std::sync::Arc;
 
 use crate::call::CallKind;
-use crate::tool::{Effect, Tool};
-use crate::type_name::{layers, services_inside, shorten};
+use crate::callback::{Purpose, Registered};
+use crate::tool::{Effect, ToolDeclaration};
 
-/// Middleware that should not be outside another one around this call, and why.
-struct Rule {
-    call: CallKind,
-    outer: &'static str,
-    inner: &'static str,
-    why: &'static str,
+/// Returns why the one should not be outside the other around this call.
+fn advice(call: CallKind, outer: Purpose, inner: Purpose) -> Option<&'static str> {
+    Some(match (call, outer, inner) {
+        (CallKind::Model, Purpose::Budget, Purpose::Retry) => {
+            "the budget counts a call once, whatever its attempts cost; register it after the retry"
+        }
+        (CallKind::Tool, Purpose::Retry, Purpose::Approval) => {
+            "another attempt cannot change what the person decided; register the approval before \
+             the retry"
+        }
+        (CallKind::Model, Purpose::Retry, Purpose::Fallback) => {
+            "each attempt calls every model again; put the retry around each of the models"
+        }
+        (CallKind::Model, Purpose::Timeout, Purpose::Fallback) => {
+            "a model that hangs uses up the time of the models after it; put a timeout around each \
+             of the models"
+        }
+        _ => return None,
+    })
 }
 
-const RULES: [Rule; 4] = [
-    Rule {
-        call: CallKind::Model,
-        outer: "budget",
-        inner: "retry",
-        why: "the budget counts a call once, whatever its attempts cost; register it after the \
-              retry",
-    },
-    Rule {
-        call: CallKind::Tool,
-        outer: "retry",
-        inner: "approval",
-        why: "another attempt cannot change what the person decided; register the approval \
-              before the retry",
-    },
-    Rule {
-        call: CallKind::Model,
-        outer: "retry",
-        inner: "fallback",
-        why: "each attempt calls every model again; put the retry around each of the models",
-    },
-    Rule {
-        call: CallKind::Model,
-        outer: "timeout",
-        inner: "fallback",
-        why: "a model that hangs uses up the time of the models after it; put a timeout around \
-              each of the models",
-    },
-];
+const OPEN_SIDE: &str = "one of them sees data that the redaction hides from others; pass the \
+                         redaction to `global_callbacks` or `callbacks`, before everything else";
 
-/// Warns about each pair in a wrong order. `types` are those registered for one call, outermost
-/// first, and around the service of type `inmost`.
-pub(super) fn check(
-    agent: &str,
-    call: CallKind,
-    types: &[&'static str],
-    inmost: Option<&'static str>,
-) {
+/// Returns whether a redaction is placed so that something else registered for the call sees what
+/// it hides: what is outside sees the model's input, and what is inside sees the output, unless the
+/// redaction is also innermost.
+fn has_open_side(call: CallKind, outer: Option<Purpose>, inner: Option<Purpose>) -> bool {
+    let is_redaction = |purpose| matches!(purpose, Some(Purpose::Redaction { .. }));
+    let is_bare = outer == Some(Purpose::Redaction { innermost: false });
+    let is_late = call == CallKind::Model && is_redaction(inner);
+    // A fallback is the model that was registered: no redaction is inside it.
+    let is_model = inner == Some(Purpose::Fallback);
+    (is_late || is_bare) && is_redaction(outer) != is_redaction(inner) && !is_model
+}
+
+/// Warns about each pair in a wrong order around the model. `registered` is in order, outermost
+/// first.
+pub(super) fn check_model(agent: &str, mut registered: Vec<Registered>, is_fallback: bool) {
+    if is_fallback {
+        registered.push(Registered { name: "Fallback".into(), purpose: Some(Purpose::Fallback) });
+    }
+    check(agent, CallKind::Model, &registered);
+}
+
+/// Warns about each pair in a wrong order around the tools.
+pub(super) fn check_tools(agent: &str, registered: &[Registered]) {
+    check(agent, CallKind::Tool, registered);
+}
+
+fn check(agent: &str, call: CallKind, registered: &[Registered]) {
     let mut told = Vec::new();
-    for path in inmost.map_or_else(|| vec![Vec::new()], paths) {
-        let types = [types, &path].concat();
-        for (index, outer) in types.iter().enumerate() {
-            for (between, inner) in types[index + 1..].iter().enumerate() {
-                let between = &types[index + 1..][..between];
-                if has_open_side(call, outer, inner) && !told.contains(&(*outer, *inner)) {
-                    told.push((*outer, *inner));
-                    let (outer, inner) = (shorten(own(outer)), shorten(own(inner)));
-                    tracing::warn!(agent, %call, outer, inner, "wrong middleware order: {OPEN_SIDE}");
-                }
-                // One budget around several models, each with a retry, is the order that the guide
-                // recommends.
-                let is_of_one_model = between.iter().any(|name| guard(name) == Some("fallback"));
-                if is_of_one_model && guard(outer) == Some("budget") {
-                    continue;
-                }
-                for rule in RULES.iter().filter(|it| it.call == call && it.is_of(outer, inner)) {
-                    // What is around several models is on the path to each.
-                    if told.contains(&(*outer, *inner)) {
-                        continue;
-                    }
-                    told.push((*outer, *inner));
-                    let (outer, inner, why) = (shorten(own(outer)), shorten(own(inner)), rule.why);
-                    tracing::warn!(agent, %call, outer, inner, "wrong middleware order: {why}");
-                }
-            }
+    for (index, outer) in registered.iter().enumerate() {
+        for inner in &registered[index + 1..] {
+            let open_side = has_open_side(call, outer.purpose, inner.purpose).then_some(OPEN_SIDE);
+            let advice = open_side.or_else(|| advice(call, outer.purpose?, inner.purpose?));
+            let Some(advice) = advice.filter(|_| !told.contains(&(outer, inner))) else { continue };
+            told.push((outer, inner));
+            let (outer, inner) = (&*outer.name, &*inner.name);
+            tracing::warn!(agent, %call, outer, inner, "wrong middleware order: {advice}");
         }
     }
 }
 
-/// Returns the services that a call passes through, for each possible path.
-fn paths(service: &'static str) -> Vec<Vec<&'static str>> {
-    let inside = services_inside(service);
-    let mut paths: Vec<_> = inside.into_iter().flat_map(paths).collect();
-    if paths.is_empty() {
-        paths.push(Vec::new());
-    }
-    paths.iter_mut().for_each(|path| path.insert(0, service));
-    paths
-}
-
-/// Warns about retries that never repeat a tool call. `types` are those registered for tool calls.
-pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str]) {
-    let is_retry = |name: &&'static str| guard(name) == Some("retry");
-    let mutating = |tool: &&Tool| tool.declaration().effect() == Effect::Mutating;
-    let is_around_all = types.iter().any(is_retry) && tools.iter().all(|tool| mutating(&tool));
-    for tool in tools.iter().filter(mutating) {
-        let mut own = tool.layers().iter().flat_map(|layer| layers(layer.type_name));
-        if is_around_all || own.any(|name| is_retry(&name)) {
-            let tool = tool.declaration().name();
+/// Warns about retries that never repeat a tool call. Each tool says whether it has a retry of its
+/// own; `registered` is what is around all of them.
+pub(super) fn check_retries<'a>(
+    agent: &str,
+    tools: impl Iterator<Item = (&'a Arc<ToolDeclaration>, bool)> + Clone,
+    registered: &[Registered],
+) {
+    let is_mutating = |tool: &ToolDeclaration| tool.effect() == Effect::Mutating;
+    let is_around_all = has_retry(registered) && tools.clone().all(|(tool, _)| is_mutating(tool));
+    for (tool, has_own) in tools {
+        if is_mutating(tool) && (is_around_all || has_own) {
+            let tool = tool.name();
             tracing::warn!(
                 agent,
                 tool,
@@ -116,32 +95,6 @@ pub(super) fn check_retries(agent: &str, tools: &[Tool], types: &[&'static str])
     }
 }
 
-const OPEN_SIDE: &str = "one of them sees data that the redaction hides from others; pass the \
-                         redaction to `global_callbacks` or `callbacks`, before everything else";
-
-/// Returns whether a redaction is placed so that something else registered for the call sees what
-/// it hides: what is outside sees the model's input, and what is inside sees the output, unless the
-/// redaction is a bundle.
-fn has_open_side(call: CallKind, outer: &'static str, inner: &'static str) -> bool {
-    let is_redaction = |name| guard(name) == Some("redact");
-    let is_bare = is_redaction(outer) && own(outer).ends_with("::Redact");
-    let is_late = call == CallKind::Model && is_redaction(inner);
-    (is_late || is_bare) && is_redaction(outer) != is_redaction(inner)
-}
-
-impl Rule {
-    fn is_of(&self, outer: &'static str, inner: &'static str) -> bool {
-        guard(outer) == Some(self.outer) && guard(inner) == Some(self.inner)
-    }
-}
-
-/// Returns the name of the middleware that a type belongs to.
-fn guard(name: &'static str) -> Option<&'static str> {
-    let guards = concat!(env!("CARGO_CRATE_NAME"), "::middleware::");
-    own(name).strip_prefix(guards)?.split("::").next()
-}
-
-/// Returns the type itself, or the content of a handle.
-fn own(name: &'static str) -> &'static str {
-    name.strip_prefix("alloc::sync::Arc<").unwrap_or(name)
+pub(super) fn has_retry(registered: &[Registered]) -> bool {
+    registered.iter().any(|it| it.purpose == Some(Purpose::Retry))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::erased::{Erased, Implemented};
 use super::hook_set::HookSet;
-use super::{Action, Callback, Outcome, Recovery};
+use super::{Action, Callback, Outcome, Purpose, Recovery};
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::panic::catch;
@@ -89,6 +89,10 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
         self.callback.named_tools()
     }
 
+    fn purpose(&self) -> Option<Purpose> {
+        self.callback.purpose()
+    }
+
     fn erase(self) -> Self {
         self
     }
@@ -131,6 +135,10 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         (**self).named_tools()
+    }
+
+    fn purpose(&self) -> Option<Purpose> {
+        (**self).purpose()
     }
 
     fn erase(self) -> ArcCallback<R> {

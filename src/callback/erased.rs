@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use super::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
-use super::{Action, Callback, Outcome, Recovery};
+use super::{Action, Callback, Outcome, Purpose, Recovery};
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
@@ -50,17 +50,16 @@ pub(super) trait Erased<R: Request>: Send + Sync {
 
     fn name(&self) -> Cow<'static, str>;
 
-    /// Returns the name of the callback's own type.
-    fn type_name(&self) -> &'static str {
-        std::any::type_name::<Self>()
-    }
-
     fn is_guard(&self) -> bool {
         false
     }
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         Vec::new()
+    }
+
+    fn purpose(&self) -> Option<Purpose> {
+        None
     }
 }
 
@@ -130,16 +129,16 @@ where
         self.callback.name()
     }
 
-    fn type_name(&self) -> &'static str {
-        std::any::type_name::<C>()
-    }
-
     fn is_guard(&self) -> bool {
         self.callback.is_guard()
     }
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         self.callback.named_tools()
+    }
+
+    fn purpose(&self) -> Option<Purpose> {
+        self.callback.purpose()
     }
 }
 

@@ -3,7 +3,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call_state::{CallState, Recovered, Rest};
-use super::{ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Recovery};
+use super::noted::note;
+use super::{
+    ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Notes, Recovery, Registered,
+};
 use crate::call::Request;
 use crate::error::{Error, Result};
 
@@ -96,9 +99,19 @@ impl<R: Request> Callbacks<R> {
         self.as_slice().iter().map(Callback::name)
     }
 
-    /// Returns the names of the callbacks' types, in order.
-    pub(crate) fn type_names(&self) -> impl Iterator<Item = &'static str> {
-        self.as_slice().iter().map(|callback| callback.get().type_name())
+    /// Returns the callbacks with their roles, in order.
+    pub(crate) fn registered(&self) -> impl DoubleEndedIterator<Item = Registered> {
+        let registered =
+            |it| Registered { name: Callback::name(it), purpose: Callback::purpose(it) };
+        self.as_slice().iter().map(registered)
+    }
+
+    /// Notes the callbacks of a band that is applied while an agent is built.
+    pub(super) fn note(&self) {
+        note(|| Notes {
+            tools: self.named_tools().collect(),
+            registered: self.registered().rev().collect(),
+        });
     }
 
     /// Returns the tools that the callbacks name.

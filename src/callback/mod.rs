@@ -55,8 +55,9 @@ mod hook;
 pub(crate) mod hook_set;
 mod layer_inner;
 mod list;
-mod named;
+mod noted;
 pub(crate) mod options;
+mod purpose;
 mod service;
 mod stack_builder;
 mod tree;
@@ -78,12 +79,13 @@ pub use self::function::{
 };
 pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
-pub use self::named::layer_names_tools;
-pub(crate) use self::named::{NamedTool, noting_names};
+pub use self::noted::layer_names_tools;
+pub(crate) use self::noted::{NamedTool, Notes, Registered, layer_has_purpose, noting};
 pub(crate) use self::options::{CallbackSemantics, Globals};
+pub(crate) use self::purpose::Purpose;
 pub use self::service::CallbackService;
 pub use self::stack_builder::StackBuilder;
-pub(crate) use self::stack_builder::made_of;
+pub(crate) use self::stack_builder::names_of;
 pub(crate) use self::tree::Tree;
 pub use self::wrap::{Next, Wrap, WrapService};
 
@@ -240,6 +242,12 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// disable a guard.
     fn named_tools(&self) -> Vec<Arc<str>> {
         Vec::new()
+    }
+
+    /// The purpose that building an agent checks the order by; only callbacks of this crate have one.
+    #[doc(hidden)]
+    fn purpose(&self) -> Option<Purpose> {
+        None
     }
 
     /// Erases the type of the callback.

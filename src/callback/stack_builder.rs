@@ -5,9 +5,10 @@ use tower_layer::Layer;
 
 use super::bundle::InBundle;
 use super::layer_inner::{Bundles, Place};
-use super::{Callback, CallbackSemantics, Callbacks, LayerInner, NamedTool, Wrap};
+use super::noted::applying;
+use super::{Callback, CallbackSemantics, Callbacks, LayerInner, Wrap};
 use crate::call::{BoxCallService, CallService, Request};
-use crate::type_name::{layers, shorten};
+use crate::type_name::without_paths;
 
 /// Builds a stack of callbacks and layers for one call, outermost first.
 ///
@@ -41,8 +42,8 @@ pub struct StackBuilder<R: Request>(Vec<Part<R>>);
 enum Part<R: Request> {
     Band(Callbacks<R>),
     Layer {
-        types: Vec<&'static str>,
-        names: Vec<Vec<String>>,
+        type_name: &'static str,
+        names: Vec<String>,
         apply: Box<dyn FnOnce(LayerInner<R>) -> BoxCallService<R> + Send>,
     },
 }
@@ -79,17 +80,18 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
-        let (types, names) = made_of::<R>(&layer, std::any::type_name::<L>());
+        let type_name = std::any::type_name::<L>();
+        let names = names_of::<R>(&layer, type_name);
         let apply = Box::new(move |inner| BoxCallService::layer(layer.layer(inner)));
-        self.0.push(Part::Layer { types, names, apply });
+        self.0.push(Part::Layer { type_name, names, apply });
     }
 
-    /// Returns what was registered, outermost first: the names of a band's callbacks, or a layer's.
-    /// The layers of a `ServiceBuilder` are listed separately, and a wrap by its own name.
+    /// Returns what was registered, outermost first: the names of a band's callbacks, or a layer's:
+    /// that of its type, or a wrap's own name.
     #[must_use]
     pub fn names(&self) -> Vec<Vec<String>> {
-        let names = self.0.iter().flat_map(|part| match part {
-            Part::Band(band) => vec![band.names().map(String::from).collect()],
+        let names = self.0.iter().map(|part| match part {
+            Part::Band(band) => band.names().map(String::from).collect(),
             Part::Layer { names, .. } => names.clone(),
         });
         names.collect()
@@ -98,27 +100,6 @@ impl<R: Request> StackBuilder<R> {
     /// Returns whether callbacks were registered before any layer.
     pub(crate) fn begins_with_band(&self) -> bool {
         matches!(self.0.first(), Some(Part::Band(_)))
-    }
-
-    /// Returns the types of what was registered, outermost first.
-    pub(crate) fn type_names(&self) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        for part in &self.0 {
-            match part {
-                Part::Band(band) => names.extend(band.type_names()),
-                Part::Layer { types, .. } => names.extend(types),
-            }
-        }
-        names
-    }
-
-    /// Returns the tools that the callbacks name.
-    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
-        let bands = self.0.iter().filter_map(|part| match part {
-            Part::Band(band) => Some(band),
-            Part::Layer { .. } => None,
-        });
-        bands.flat_map(Callbacks::named_tools).collect()
     }
 
     /// Wraps `service` in the stack. The bands have these semantics; without any, those of the
@@ -161,15 +142,17 @@ impl<R: Request> StackBuilder<R> {
         for part in self.0.into_iter().rev() {
             match part {
                 Part::Band(callbacks) => {
+                    callbacks.note();
                     band = match semantics {
                         Some(semantics) => callbacks.with_semantics(semantics),
                         None => callbacks.with_agents_semantics(),
                     }
                 }
-                Part::Layer { apply, .. } => {
+                Part::Layer { type_name, apply, .. } => {
                     let inside = Place { is_first: false, ..place.clone() };
                     place.inmost = None;
-                    service = apply(LayerInner::new(std::mem::take(&mut band), inside, service));
+                    let inner = LayerInner::new(std::mem::take(&mut band), inside, service);
+                    service = applying(type_name, || apply(inner));
                 }
             }
         }
@@ -177,20 +160,15 @@ impl<R: Request> StackBuilder<R> {
     }
 }
 
-/// Returns the types in a layer and their lines for people, outermost first.
-pub(crate) fn made_of<R: Request>(
-    layer: &dyn Any,
-    type_name: &'static str,
-) -> (Vec<&'static str>, Vec<Vec<String>>) {
+/// Returns the names in a layer, for people.
+pub(crate) fn names_of<R: Request>(layer: &dyn Any, type_name: &str) -> Vec<String> {
     if let Some(band) = layer.downcast_ref::<Callbacks<R>>() {
-        return (band.type_names().collect(), vec![band.names().map(String::from).collect()]);
+        return band.names().map(String::from).collect();
     }
-    let types = layers(type_name);
-    let names = match layer.downcast_ref::<Wrap<R>>() {
-        Some(wrap) => vec![vec![format!("[{}]", wrap.name())]],
-        None => types.iter().map(|name| vec![format!("[{}]", shorten(name))]).collect(),
-    };
-    (types, names)
+    vec![match layer.downcast_ref::<Wrap<R>>() {
+        Some(wrap) => format!("[{}]", wrap.name()),
+        None => format!("[{}]", without_paths(type_name)),
+    }]
 }
 
 impl<R: Request> Default for StackBuilder<R> {

@@ -4,6 +4,7 @@ mod convert;
 mod interrupt;
 mod kind;
 mod model_message;
+mod when;
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
+pub(crate) use self::when::When;
 pub use crate::panic::panic_message;
 
 use crate::any_value::AnyValue;

@@ -58,5 +58,3 @@ pub mod guardrail;
 pub mod redact;
 pub mod retry;
 pub mod timeout;
-
-mod when;

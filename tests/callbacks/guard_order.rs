@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceBuilder};
-use tower_agent::callback::before_tool;
+use tower_agent::callback::{before_model, before_tool};
 use tower_agent::middleware::approval::Approval;
 use tower_agent::middleware::budget::{Budget, Limits};
 use tower_agent::middleware::fallback::Fallback;
@@ -16,7 +16,9 @@ use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, Callbacks, Effect, Error, ModelRequest, Result, Tool};
+use tower_agent::{
+    Agent, AgentBuilder, Callback, Callbacks, Effect, Error, ModelRequest, Result, Tool,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -32,7 +34,7 @@ struct Fields(Vec<(&'static str, String)>);
 
 impl Fields {
     fn get(&self, name: &str) -> &str {
-        &self.0.iter().find(|(field, _)| *field == name).expect("it is told").1
+        &self.0.iter().find(|(field, _)| *field == name).expect("the field is recorded").1
     }
 }
 
@@ -282,36 +284,62 @@ fn what_stands_in_a_stack_of_towers_is_seen() {
 }
 
 #[test]
-fn what_stands_around_a_model_is_seen() {
+fn layers_that_another_layer_applies_are_seen() {
     let advice = "register it after the retry";
+    let retried = layer_fn(|inner| CallRetryLayer::new().layer(BoxModel::new(inner)));
+    let builder = agent().on_model(budget()).model_layer(retried);
+    assert_warns(builder, "model", "Budget", "CallRetryLayer", advice);
+}
+
+#[test]
+fn what_is_around_a_model_before_the_agent_has_it_is_not_seen() {
     let retried = || CallRetryLayer::new().layer(CallTimeoutLayer::new(MINUTE).layer(model()));
-    let alone = Agent::builder(retried()).on_model(budget());
-    assert_warns(alone, "model", "Budget", "CallRetry", advice);
-    // Of models that are retried each, one budget is in the guide's own order.
+    assert_silent(Agent::builder(retried()).on_model(budget()));
+    assert_silent(Agent::builder(BoxModel::new(retried())).on_model(budget()));
     assert_silent(Agent::builder(Fallback::new(retried()).or(retried())).on_model(budget()));
+    let fallback = || Fallback::new(model()).or(model());
+    assert_silent(Agent::builder(CallRetryLayer::new().layer(fallback())));
+    assert_silent(Agent::builder(Fallback::new(CallRetryLayer::new().layer(fallback()))));
 }
 
 #[test]
-fn what_stands_inside_of_a_fallback_is_seen() {
-    let advice = "put the retry around each of the models";
-    let retried = || CallRetryLayer::new().layer(Fallback::new(model()).or(model()));
-    for builder in [
-        Agent::builder(Fallback::new(retried())),
-        Agent::builder(Fallback::new(model()).or(model()).or(retried())),
-        Agent::builder(Fallback::new(model()).or_each([retried(), retried()])),
-        Agent::builder(tower::load_shed::LoadShed::new(Fallback::new(model()).or(retried()))),
-    ] {
-        assert_warns(builder, "model", "CallRetry", "Fallback", advice);
-    }
-    // Side by side, not one inside the other.
-    let retried = CallRetryLayer::new().layer(model());
-    assert_silent(Agent::builder(Fallback::new(retried).or(Fallback::new(model()).or(model()))));
+fn an_agent_that_is_built_inside_a_layer_has_its_own_order() {
+    let layer = layer_fn(|inner| {
+        assert_warns(
+            agent().on_model(budget()).model_layer(CallRetryLayer::new()),
+            "model",
+            "Budget",
+            "CallRetryLayer",
+            "register it after the retry",
+        );
+        inner
+    });
+    assert_silent(agent().on_model(budget()).model_layer(layer));
 }
 
 #[test]
-fn what_stands_in_a_box_is_not_seen() {
-    let hidden = BoxModel::new(CallRetryLayer::new().layer(model()));
-    assert_silent(Agent::builder(hidden).on_model(budget()));
+fn a_callback_with_the_name_of_a_guard_is_no_guard() {
+    let named = before_model(|_| ()).named("Budget");
+    assert_silent(agent().on_model(named).model_layer(CallRetryLayer::new()));
+    struct Budget;
+    impl Callback<ModelRequest> for Budget {}
+    assert_silent(agent().on_model(Budget).model_layer(CallRetryLayer::new()));
+}
+
+#[test]
+fn a_redaction_with_something_on_its_open_side() {
+    let advice = "before everything else";
+    let note = || before_model(|_| ()).named("note");
+    let late = agent().on_model(note()).callbacks(redact());
+    assert_warns(late, "model", "note", "Redact", advice);
+    let late = agent().model_layer(tower::timeout::TimeoutLayer::new(MINUTE)).callbacks(redact());
+    assert_warns(late, "model", "TimeoutLayer", "Redact", advice);
+    let bare = agent().on_model(redact()).on_model(note());
+    assert_warns(bare, "model", "Redact", "note", advice);
+    let bare = agent().on_tool(redact()).on_tool(approval());
+    assert_warns(bare, "tool", "Redact", "Approval", advice);
+    assert_silent(agent().callbacks(redact()).on_model(note()).on_tool(approval()));
+    assert_silent(agent().on_tool(approval()).callbacks(redact()));
 }
 
 fn tool(name: &str, effect: Effect) -> Tool {

@@ -58,7 +58,7 @@ async fn a_buffer_takes_whatever_is_a_model_a_tool_or_an_agent() {
 }
 
 #[test]
-fn explain_shows_each_layer_of_a_stack_each_model_of_a_fallback_and_the_names_of_wraps() {
+fn explain_shows_the_types_of_layers_each_model_of_a_fallback_and_the_names_of_wraps() {
     let stack = ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
     let attempt = ServiceBuilder::new()
         .layer(CallRetryLayer::new())
@@ -73,7 +73,7 @@ fn explain_shows_each_layer_of_a_stack_each_model_of_a_fallback_and_the_names_of
         .layer(ServiceBuilder::new().timeout(MINUTE).concurrency_limit(1).into_inner())
         .layer(wrap_tool(|request, mut next| async move { next.run(request).await }).named("timed"))
         .layer(Callbacks::new().with(before_tool(|_| ()).named("polite")));
-    let agent = Agent::builder(Fallback::new(attempt).or(says("b")).or_each([says("c")]))
+    let agent = Agent::builder(Fallback::new(attempt).or(says("b")).or(Fallback::new(says("c"))))
         .model_layer(stack.into_inner())
         .model_layer(pass.named("passes"))
         .model_layer(list)
@@ -87,25 +87,20 @@ fn explain_shows_each_layer_of_a_stack_each_model_of_a_fallback_and_the_names_of
 agent `agent`
   loop of at most 25 model calls
     model call
-      [ConcurrencyLimitLayer]
-        [CallRetryLayer]
-          [passes]
-            brief, polite
-              [ConcurrencyLimitLayer]
-                [CallTimeoutLayer]
-                  Fallback
-                    [CallRetry]
-                      [Timeout]
-                        [CallbackService]
-                          ScriptedModel
-                    ScriptedModel
-                    ScriptedModel
+      [Stack<CallRetryLayer, Stack<ConcurrencyLimitLayer, Identity>>]
+        [passes]
+          brief, polite
+            [(ConcurrencyLimitLayer, CallTimeoutLayer<ModelRequest>)]
+              Fallback
+                CallRetry<Timeout<CallbackService<ScriptedModel, ModelRequest>>>
+                ScriptedModel
+                Fallback
+                  ScriptedModel
     tool calls, 8 at a time
-      [TimeoutLayer]
-        [ConcurrencyLimitLayer]
-          [timed]
-            polite
-              look
+      [Stack<ConcurrencyLimitLayer, Stack<TimeoutLayer, Identity>>]
+        [timed]
+          polite
+            look
 "
     );
 }

@@ -79,7 +79,7 @@ pub use self::decision::Decision;
 
 use self::questions::Questions;
 use crate::call::Request;
-use crate::callback::{Action, Bundle, Callback};
+use crate::callback::{Action, Bundle, Callback, Purpose};
 use crate::error::{ResolutionOutcome, Result};
 use crate::tool::{Effect, ToolRequest, ToolResponse};
 
@@ -159,6 +159,10 @@ impl Callback<ToolRequest> for Approval {
 
     fn is_guard(&self) -> bool {
         true
+    }
+
+    fn purpose(&self) -> Option<Purpose> {
+        Some(Purpose::Approval)
     }
 
     fn named_tools(&self) -> Vec<Arc<str>> {

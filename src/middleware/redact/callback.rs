@@ -6,7 +6,7 @@ use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
 use crate::call::Request;
-use crate::callback::{Action, Bundle, Callback, Recovery};
+use crate::callback::{Action, Bundle, Callback, Purpose, Recovery};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, Part, Role};
@@ -148,6 +148,10 @@ impl Callback<ModelRequest> for Redact {
     fn is_guard(&self) -> bool {
         true
     }
+
+    fn purpose(&self) -> Option<Purpose> {
+        Some(Purpose::Redaction { innermost: false })
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -189,6 +193,10 @@ impl Callback<ToolRequest> for Redact {
 
     fn is_guard(&self) -> bool {
         true
+    }
+
+    fn purpose(&self) -> Option<Purpose> {
+        Some(Purpose::Redaction { innermost: false })
     }
 }
 
@@ -233,6 +241,10 @@ impl Callback<ModelRequest> for Outside {
     fn is_guard(&self) -> bool {
         true
     }
+
+    fn purpose(&self) -> Option<Purpose> {
+        Some(Purpose::Redaction { innermost: true })
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -259,6 +271,10 @@ impl Callback<ToolRequest> for Outside {
 
     fn is_guard(&self) -> bool {
         true
+    }
+
+    fn purpose(&self) -> Option<Purpose> {
+        Some(Purpose::Redaction { innermost: true })
     }
 }
 

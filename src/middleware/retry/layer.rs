@@ -6,6 +6,7 @@ use tower_layer::Layer;
 
 use super::CallRetry;
 use super::policy::Policy;
+use crate::callback::{Purpose, layer_has_purpose};
 use crate::error::Error;
 
 /// Retries failed calls; [`CallRetry`] is the service. Clones share one retry budget.
@@ -121,6 +122,7 @@ impl<S> Layer<S> for CallRetryLayer {
     type Service = CallRetry<S>;
 
     fn layer(&self, inner: S) -> CallRetry<S> {
+        layer_has_purpose("CallRetryLayer", Purpose::Retry);
         CallRetry::new(self.policy.clone(), inner)
     }
 }

@@ -6,9 +6,8 @@ use tokio::time::Sleep;
 use tower::retry::budget::{Budget, TpsBudget};
 use tower::util::rng::{HasherRng, Rng};
 
-use super::super::when::When;
 use crate::call::Request;
-use crate::error::{CallSite, Error, Result};
+use crate::error::{CallSite, Error, Result, When};
 use crate::lock::lock;
 
 /// Decides about retries. Each call has its own clone, which counts its attempts.

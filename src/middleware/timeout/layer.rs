@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::CallTimeout;
 use super::clock::{self, Limits};
 use crate::call::Request;
-use crate::callback::layer_names_tools;
+use crate::callback::{Purpose, layer_has_purpose, layer_names_tools};
 use crate::model::ModelRequest;
 use crate::tool::ToolRequest;
 
@@ -57,6 +57,7 @@ impl<S, R> Layer<S> for CallTimeoutLayer<R> {
     type Service = CallTimeout<S, R>;
 
     fn layer(&self, inner: S) -> CallTimeout<S, R> {
+        layer_has_purpose("CallTimeoutLayer", Purpose::Timeout);
         layer_names_tools("CallTimeoutLayer", self.limits.by_name.keys().cloned());
         CallTimeout::new(inner, self.limits.clone())
     }

@@ -10,7 +10,7 @@ use tower_agent::compat::Hooks;
 use tower_agent::middleware::approval::Approval;
 use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, AgentRequest, ErrorKind, Result, Tool, ToolSet};
+use tower_agent::{Agent, AgentBuilder, AgentRequest, Callbacks, ErrorKind, Result, Tool, ToolSet};
 
 fn pay() -> Tool {
     Tool::function("pay", "Pays.", |amount: u32| amount)
@@ -56,6 +56,10 @@ fn a_guard_or_a_limit_that_names_a_tool_that_is_not_there_is_not_built() {
         unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
         typo("CallTimeoutLayer")
     );
+    let list = || Callbacks::new().with(Approval::of_tools(["typo"]));
+    assert_eq!(unknown(agent("a").tool(pay()).tool_layer(list()).build()), typo("Approval"));
+    let stacked = ServiceBuilder::new().layer(timeout()).layer(list()).into_inner();
+    assert_eq!(unknown(agent("a").tool(pay()).tool_layer(stacked).build()), typo("Approval"));
     let fits = timeout().tool_limit("pay", Duration::MAX);
     let fits = agent("a").tool(pay()).tool_layer(fits).on_tool(Approval::of_tools(["pay"]));
     fits.callbacks(Named("pay")).global_callbacks(Named("pay")).build().unwrap();

@@ -1,7 +1,7 @@
+use std::any::{Any, type_name};
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,20 +10,22 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use super::super::when::When;
+use super::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use crate::call::{BoxCallFuture, Request};
-use crate::error::{CallSite, Error, ErrorKind, Result};
-use crate::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
+use crate::error::{CallSite, Error, ErrorKind, Result, When};
+use crate::type_name::without_paths;
+
+/// The public path of this module, which log filters name.
+const TARGET: &str = "tower_agent::middleware::fallback";
 
 /// Calls models in order until one responds.
 ///
 /// The service is ready when the first model is; the readiness of each other model is awaited
-/// before it is called. `O` lists their types, for [`explain`](crate::Agent::explain) and for the
-/// warnings of `build`.
-pub struct Fallback<S, O = ()> {
+/// before it is called.
+#[derive(Clone)]
+pub struct Fallback {
     first: BoxModel,
     plan: Arc<Plan>,
-    models: PhantomData<fn() -> (S, O)>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,40 +33,55 @@ struct Plan {
     others: Vec<BoxModel>,
     when: When,
     restart_streams: bool,
+    /// The names of all models.
+    names: Vec<ModelName>,
 }
 
-impl<S: ModelService> Fallback<S> {
-    /// Creates a fallback whose first model is `model`.
-    #[must_use]
-    pub fn new(model: S) -> Self {
-        let when = When::new(|error| {
-            let kind = error.kind();
-            error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
-        });
-        Self {
-            first: BoxModel::catching_panics(model),
-            plan: Arc::new(Plan { others: Vec::new(), when, restart_streams: false }),
-            models: PhantomData,
+/// The name of a model for people, which is that of its type.
+#[derive(Clone, Debug)]
+pub(crate) enum ModelName {
+    One(String),
+    /// Those of the models of a fallback.
+    Fallback(Vec<Self>),
+}
+
+impl ModelName {
+    pub(crate) fn of<S: ModelService>(model: &S) -> Self {
+        match (model as &dyn Any).downcast_ref::<Fallback>() {
+            Some(fallback) => Self::Fallback(fallback.plan.names.clone()),
+            None => Self::One(without_paths(type_name::<S>())),
         }
     }
 }
 
-impl<S, O> Fallback<S, O> {
+impl Fallback {
+    /// Creates a fallback whose first model is `model`.
+    #[must_use]
+    pub fn new(model: impl ModelService) -> Self {
+        let when = When::new(|error| {
+            let kind = error.kind();
+            error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
+        });
+        let names = vec![ModelName::of(&model)];
+        let plan = Plan { others: Vec::new(), when, restart_streams: false, names };
+        Self { first: BoxModel::catching_panics(model), plan: Arc::new(plan) }
+    }
+
     /// Adds a model to call if all models before it have failed.
     #[must_use]
-    pub fn or<M: ModelService>(mut self, model: M) -> Fallback<S, (O, M)> {
-        self.plan().others.push(BoxModel::catching_panics(model));
-        Fallback { first: self.first, plan: self.plan, models: PhantomData }
+    pub fn or(self, model: impl ModelService) -> Self {
+        self.or_each([model])
     }
 
     /// Adds several models, to call in order if all models before them have failed.
     #[must_use]
-    pub fn or_each<M: ModelService>(
-        mut self,
-        models: impl IntoIterator<Item = M>,
-    ) -> Fallback<S, (O, Vec<M>)> {
-        self.plan().others.extend(models.into_iter().map(BoxModel::catching_panics));
-        Fallback { first: self.first, plan: self.plan, models: PhantomData }
+    pub fn or_each(mut self, models: impl IntoIterator<Item = impl ModelService>) -> Self {
+        let plan = self.plan();
+        for model in models {
+            plan.names.push(ModelName::of(&model));
+            plan.others.push(BoxModel::catching_panics(model));
+        }
+        self
     }
 
     /// Sets the errors after which the next model is called. `predicate` is never called for an
@@ -91,19 +108,13 @@ impl<S, O> Fallback<S, O> {
     }
 }
 
-impl<S, O> Clone for Fallback<S, O> {
-    fn clone(&self) -> Self {
-        Self { first: self.first.clone(), plan: self.plan.clone(), models: PhantomData }
-    }
-}
-
-impl<S, O> fmt::Debug for Fallback<S, O> {
+impl fmt::Debug for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fallback").field("first", &self.first).field("plan", &self.plan).finish()
     }
 }
 
-impl<S, O> Service<ModelRequest> for Fallback<S, O> {
+impl Service<ModelRequest> for Fallback {
     type Response = ModelResponse;
     type Error = Error;
     type Future = ResponseFuture;
@@ -167,7 +178,7 @@ struct Asked {
 impl Asked {
     /// Returns the call of the next model, or the error for the caller.
     fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
-        let Plan { others, when, restart_streams } = &*self.plan;
+        let Plan { others, when, restart_streams, .. } = &*self.plan;
         if error.is_ending() || self.request.context().aborted().is_some() {
             return Err(error);
         }
@@ -183,7 +194,7 @@ impl Asked {
         let (call, asked, of) = (CallSite::of(&self.request), self.errors.len(), others.len() + 1);
         let kind = error.kind();
         // Not the error itself: an outer layer may redact its text.
-        tracing::warn!(%call, asked, of, %kind, "falling back to next model");
+        tracing::warn!(target: TARGET, %call, asked, of, %kind, "falling back to next model");
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 

@@ -1,7 +1,7 @@
 //! Calls another model when one has failed.
 //!
 //! ```text
-//! Fallback<S>: Service<ModelRequest>    where S: ModelService
+//! Fallback: Service<ModelRequest>
 //! ```
 //!
 //! A fallback is itself a model. Put it where an agent's model goes: callbacks and layers of the
@@ -46,11 +46,9 @@
 //! # }
 //! ```
 
-mod service;
-
-pub use self::service::{Fallback, ModelsFailed};
+pub use crate::model::fallback::{Fallback, ModelsFailed};
 
 /// Futures of the service in this module.
 pub mod future {
-    pub use super::service::ResponseFuture;
+    pub use crate::model::fallback::ResponseFuture;
 }
