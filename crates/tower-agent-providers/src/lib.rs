@@ -1,25 +1,37 @@
 //! Models reached over a network. Each module implements one protocol over any HTTP service.
 //!
 //! ```text
-//! Service<ModelRequest>  =  protocol  over  Service<http::Request>
+//! HttpModel<P, S>: Service<ModelRequest>  =  P: Protocol  over  S: Service<http::Request>
 //! ```
+//!
+//! A [protocol] is code without I/O, so that a provider of your own is one type for its requests and
+//! one for its responses.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `openai` | [`openai`]: chat completions |
+//! | `http-client` | [`HttpClient`]: hyper with rustls |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+pub mod json;
 #[cfg(feature = "openai")]
 pub mod openai;
+pub mod protocol;
 mod transport;
 
-pub use self::transport::RequestBody;
+pub use self::protocol::Protocol;
+pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody};
 #[cfg(feature = "http-client")]
 pub use self::transport::{HttpClient, ResponseBody, TlsError};
 
 /// Futures of the services in this crate's root.
-#[cfg(feature = "http-client")]
 pub mod future {
+    #[cfg(feature = "http-client")]
     pub use crate::transport::client::HttpFuture;
+    pub use crate::transport::model::ResponseFuture;
 }
 
 /// The README's example, so that it compiles.

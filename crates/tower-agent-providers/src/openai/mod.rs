@@ -50,42 +50,13 @@
 //!
 //! # Responses
 //!
-//! If the request has a [sink](tower_agent::ModelRequest::delta_sender), a streamed response is
-//! requested, otherwise plain JSON. If the server sends the other form, it is read as well. A
-//! refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
-//! kept and sent back.
-//!
-//! Errors contain the server's message, status, request id and rate limits, and the wait that it
-//! asked for. Failed calls are not retried here: put a retry layer around the model or under it.
-//!
-//! The response body is read to its end, whatever its length; a layer under the client can limit
-//! it.
+//! A refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
+//! kept and sent back. See [`HttpModel`] for streams and errors.
 
-mod build_error;
-mod builder;
-mod client;
-mod config;
-mod connection;
-mod decoder;
-mod fault;
-mod head;
-mod read;
-mod secrets;
-mod tool_calls;
-mod wire;
+mod chat;
 
-pub use self::build_error::OpenAiBuildError;
-pub use self::builder::OpenAiBuilder;
-pub use self::client::OpenAi;
+pub use self::chat::{Chat, ChatDecoder};
+use crate::HttpModel;
 
-/// The futures of this module.
-pub mod future {
-    #[doc(inline)]
-    pub use super::client::ResponseFuture;
-}
-
-/// The key of this provider's data.
-const PROVIDER: &str = "openai";
-
-/// Identifies the format in which messages and tools are cached.
-const PROTOCOL: &str = "tower_agent_providers.openai.chat";
+/// A model reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
+pub type OpenAi<S> = HttpModel<Chat, S>;

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -31,7 +32,27 @@ pub struct TlsError(String);
 #[derive(Clone)]
 pub struct HttpClient(Inner);
 
+/// See [`HttpClient::shared`].
+static SHARED: OnceLock<HttpClient> = OnceLock::new();
+
 impl HttpClient {
+    /// Returns the client that all models share that are built without one of their own: two models
+    /// at one address use the same connections.
+    ///
+    /// Its connections live on the runtimes that opened them. A program that starts one runtime
+    /// after another, such as a set of tests, can give each model a [`new`](Self::new) client.
+    ///
+    /// # Errors
+    ///
+    /// Fails if TLS cannot be set up.
+    pub fn shared() -> Result<Self, TlsError> {
+        if let Some(client) = SHARED.get() {
+            return Ok(client.clone());
+        }
+        let client = Self::new()?;
+        Ok(SHARED.get_or_init(|| client).clone())
+    }
+
     /// Creates a client without connections.
     ///
     /// # Errors

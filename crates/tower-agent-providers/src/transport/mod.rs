@@ -1,9 +1,22 @@
 //! HTTP, as all protocols use it.
 
+mod base_url;
 mod body;
+mod build_error;
+mod builder;
 #[cfg(feature = "http-client")]
 pub(crate) mod client;
+mod config;
+mod connection;
+mod frames;
+mod head;
+pub(crate) mod model;
+mod read;
+mod secrets;
 
 pub use self::body::RequestBody;
+pub use self::build_error::BuildError;
+pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
 pub use self::client::{HttpClient, ResponseBody, TlsError};
+pub use self::model::HttpModel;

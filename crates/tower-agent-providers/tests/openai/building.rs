@@ -6,15 +6,15 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::service_fn;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest, Settings};
-use tower_agent_providers::openai::{OpenAi, OpenAiBuildError};
-use tower_agent_providers::{HttpClient, RequestBody};
+use tower_agent_providers::openai::{Chat, OpenAi};
+use tower_agent_providers::{BuildError, HttpClient, HttpModelBuilder, RequestBody};
 
 use crate::server::{Server, json, says};
 use test_support::call;
 
 /// The request that a builder's client makes, without a network.
 async fn made(
-    builder: tower_agent_providers::openai::OpenAiBuilder,
+    builder: HttpModelBuilder<Chat>,
     settings: Settings,
 ) -> (http::request::Parts, serde_json::Value) {
     let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
@@ -90,7 +90,7 @@ async fn keys_and_headers() {
 fn what_cannot_be_built() {
     let url = |url: &str| OpenAi::builder().api_key("").base_url(url).build().unwrap_err();
     for bad in ["", "localhost", "ftp://example.com", "/v1", "http://", "http://a b/"] {
-        assert!(matches!(url(bad), OpenAiBuildError::BaseUrl { .. }), "{bad}: {:?}", url(bad));
+        assert!(matches!(url(bad), BuildError::BaseUrl { .. }), "{bad}: {:?}", url(bad));
     }
     assert_eq!(
         url("ftp://example.com/v1").to_string(),
@@ -100,15 +100,15 @@ fn what_cannot_be_built() {
     assert!(!format!("{credentials} {credentials:?}").contains("sk-secret"), "{credentials}");
     let start = || OpenAi::builder().base_url("http://localhost");
     let key = start().api_key("sk-sec\nret").build().unwrap_err();
-    assert_eq!(key, OpenAiBuildError::ApiKey);
+    assert_eq!(key, BuildError::ApiKey);
     let value = start().header("x-a", "sk-sec\nret").build().unwrap_err();
-    assert_eq!(value, OpenAiBuildError::HeaderValue { name: "x-a".into() });
+    assert_eq!(value, BuildError::HeaderValue { name: "x-a".into() });
     let name = start().header("x-a", "b").header("Bearer sk-secret", "a").build().unwrap_err();
-    assert_eq!(name, OpenAiBuildError::HeaderName { number: 2 });
+    assert_eq!(name, BuildError::HeaderName { number: 2 });
     for error in [key, value, name] {
         assert!(!format!("{error} {error:?}").contains("sk-sec"), "{error}");
     }
-    assert_eq!(Error::from(OpenAiBuildError::ApiKey).kind(), ErrorKind::InvalidRequest);
+    assert_eq!(Error::from(BuildError::ApiKey).kind(), ErrorKind::InvalidRequest);
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn child_has_its_own() {
     if !is_child() {
         return;
     }
-    assert!(matches!(OpenAi::from_env(), Err(OpenAiBuildError::BaseUrl { .. })));
+    assert!(matches!(OpenAi::from_env(), Err(BuildError::BaseUrl { .. })));
     let start = || OpenAi::builder().base_url("http://localhost");
     let (parts, _) = made(start().api_key("sk-own"), Settings::default()).await;
     assert_eq!(parts.headers["authorization"], "Bearer sk-own");

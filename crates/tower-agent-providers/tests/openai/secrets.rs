@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 use tower_agent::{Error, ErrorKind, ModelRequest};
-use tower_agent_providers::RequestBody;
-use tower_agent_providers::openai::{OpenAi, OpenAiBuildError, OpenAiBuilder};
+use tower_agent_providers::openai::{Chat, OpenAi};
+use tower_agent_providers::{BuildError, HttpModelBuilder, RequestBody};
 
 use crate::server::{Reply, Server, json as reply, whole};
 use test_support::call;
@@ -12,13 +12,16 @@ use test_support::property::cases;
 
 const KEY: &str = "sk-proj-very/secret+key=4711";
 
-async fn error_of(reply: Reply, build: impl FnOnce(OpenAiBuilder) -> OpenAiBuilder) -> Error {
+async fn error_of(
+    reply: Reply,
+    build: impl FnOnce(HttpModelBuilder<Chat>) -> HttpModelBuilder<Chat>,
+) -> Error {
     let server = Server::start([reply]).await;
     let model = build(server.builder()).build().unwrap();
     call(model, ModelRequest::default()).await.unwrap_err()
 }
 
-fn with_key(builder: OpenAiBuilder) -> OpenAiBuilder {
+fn with_key(builder: HttpModelBuilder<Chat>) -> HttpModelBuilder<Chat> {
     builder.api_key(KEY)
 }
 
@@ -149,7 +152,7 @@ fn a_key_where_a_port_or_credentials_would_be_is_refused_and_not_shown() {
         let builder = OpenAi::builder().api_key("").base_url(&*url);
         assert!(!format!("{builder:?}").contains("secret"), "{builder:?}");
         match builder.build() {
-            Err(error @ OpenAiBuildError::BaseUrl { .. }) => {
+            Err(error @ BuildError::BaseUrl { .. }) => {
                 assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
             }
             other => panic!("{url}: {other:?}"),
@@ -194,7 +197,7 @@ const CHILD: &str = "TOWER_AGENT_CHILD_TEST";
 async fn refused(key: Option<&str>) -> Error {
     let server = Server::start([reply(401, &json!({ "error": "No." }))]).await;
     let builder = OpenAi::builder().base_url(&server.base_url).model("m");
-    let builder = key.into_iter().fold(builder, OpenAiBuilder::api_key);
+    let builder = key.into_iter().fold(builder, HttpModelBuilder::api_key);
     call(builder.build().unwrap(), ModelRequest::default()).await.unwrap_err()
 }
 

@@ -16,8 +16,8 @@ use tower::{BoxError, Layer, ServiceBuilder, service_fn};
 use tower_agent::agent::BoxAgent;
 use tower_agent::model::BoxModel;
 use tower_agent::{Error, ErrorKind};
-use tower_agent_providers::openai::OpenAi;
-use tower_agent_providers::{HttpClient, RequestBody};
+use tower_agent_providers::openai::{Chat, OpenAi};
+use tower_agent_providers::{HttpClient, HttpModelBuilder, RequestBody};
 use tower_http::ServiceBuilderExt;
 use tower_http::auth::AddAuthorizationLayer;
 use tower_http::decompression::DecompressionLayer;
@@ -156,7 +156,7 @@ fn half() -> Response<Half> {
     response
 }
 
-fn builder() -> tower_agent_providers::openai::OpenAiBuilder {
+fn builder() -> HttpModelBuilder<Chat> {
     OpenAi::builder().base_url("http://localhost").api_key("").model("m")
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tower_agent_providers::HttpClient;
-use tower_agent_providers::openai::{OpenAi, OpenAiBuilder};
+use tower_agent_providers::openai::{Chat, OpenAi};
+use tower_agent_providers::{HttpClient, HttpModelBuilder};
 
 /// The bytes of one response, in the pieces in which they are written.
 pub type Reply = Vec<Vec<u8>>;
@@ -63,7 +63,7 @@ impl Server {
         Self { base_url, seen, task }
     }
 
-    pub fn builder(&self) -> OpenAiBuilder {
+    pub fn builder(&self) -> HttpModelBuilder<Chat> {
         OpenAi::builder().base_url(&self.base_url).api_key("").model("test-model")
     }
 

@@ -5,19 +5,25 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use super::config::Config;
-use super::fault::Fault;
+use super::connection;
+use crate::protocol::{Decoder, Fault, Protocol};
 use tower_agent::error::{BoxError, Error, ErrorKind};
 use tower_agent::message::Metadata;
 
 /// Data from the head of a response, used in the response and in errors.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Head {
-    pub(super) metadata: Metadata,
+    metadata: Metadata,
     status: StatusCode,
     retry_after: Option<Duration>,
     should_retry: Option<bool>,
     config: Arc<Config>,
 }
+
+/// The headers that contain the id of the request, and the prefixes of those that contain rate
+/// limits.
+const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
+const RATE_LIMITS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 
 /// Maximum length of the part of a non-JSON body that goes into an error's message.
 const SNIPPET: usize = 200;
@@ -26,11 +32,11 @@ impl Head {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());
-        if let Some(id) = text(headers, "x-request-id") {
+        if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(headers, name)) {
             metadata = metadata.with_request_id(secrets.hide(id));
         }
         for (name, value) in headers {
-            if name.as_str().starts_with("x-ratelimit-")
+            if RATE_LIMITS.iter().any(|prefix| name.as_str().starts_with(prefix))
                 && let Ok(value) = value.to_str()
             {
                 metadata = metadata.with_rate_limit(name.as_str(), secrets.hide(value));
@@ -44,48 +50,34 @@ impl Head {
         Self { metadata, status, retry_after: retry_after(headers), should_retry, config }
     }
 
-    /// Adds metadata from the body; a request id in the headers takes precedence.
-    pub(super) fn learn(&mut self, id: Option<&str>, model: Option<&str>) {
-        let mut metadata = std::mem::take(&mut self.metadata);
-        if let (None, Some(id)) = (metadata.request_id(), id) {
+    /// Returns the metadata with what the decoder knows; a request id in the headers takes
+    /// precedence.
+    pub(super) fn metadata(&self, decoder: &impl Decoder) -> Metadata {
+        let mut metadata = self.metadata.clone();
+        if let (None, Some(id)) = (metadata.request_id(), decoder.id()) {
             metadata = metadata.with_request_id(self.config.secrets.hide(id));
         }
-        if let Some(model) = model {
+        if let Some(model) = decoder.model() {
             metadata = metadata.with_model(self.config.secrets.hide(model));
         }
-        self.metadata = metadata;
+        metadata
     }
 
     /// Returns the error for a response with an unsuccessful status.
-    pub(super) fn refused(&self, body: &[u8]) -> Error {
-        let fault = serde_json::from_slice(body).ok().as_ref().and_then(Fault::read);
-        let fault = fault.unwrap_or_else(|| {
-            Fault::new(match self.snippet(body) {
-                text if text.is_empty() => self.reason(),
-                text => format!("{}: {text}", self.reason()),
-            })
-        });
-        self.fault(&fault, Some(self.status))
+    pub(super) fn refused(&self, protocol: &impl Protocol, body: &[u8]) -> Error {
+        let fault = protocol.fault(body);
+        let fault = fault.unwrap_or_else(|| Fault::new(self.reason()).with_quote(body));
+        self.error(&fault, Some(self.status)).with_metadata(self.metadata.clone())
     }
 
-    /// Returns the error for an error object in place of a response.
-    pub(super) fn fault_inside(&self, fault: &Fault) -> Error {
-        self.fault(fault, None)
-    }
-
-    /// Returns the error for a response that violates the protocol.
-    pub(super) fn protocol(&self, message: impl Into<String>) -> Error {
-        self.error(ErrorKind::Protocol, message.into())
-    }
-
-    /// Returns the error for a part of the response with invalid JSON.
-    pub(super) fn malformed(&self, what: &str, found: &str, body: &[u8]) -> Error {
-        self.protocol(format!("{what} is not the expected JSON ({found}): {}", self.snippet(body)))
+    /// Returns the error for a fault in a response with a successful status.
+    pub(super) fn fault(&self, fault: &Fault, decoder: &impl Decoder) -> Error {
+        self.error(fault, None).with_metadata(self.metadata(decoder))
     }
 
     /// Returns the error for a body that broke off.
     pub(super) fn broke(&self, error: BoxError) -> Error {
-        let error = super::connection::broke(error);
+        let error = connection::broke(error);
         match error.metadata().status() {
             Some(_) => error,
             None => error.with_metadata(self.metadata.clone()),
@@ -99,15 +91,24 @@ impl Head {
         }
     }
 
-    fn fault(&self, fault: &Fault, status: Option<StatusCode>) -> Error {
+    fn error(&self, fault: &Fault, status: Option<StatusCode>) -> Error {
         let kind = fault.kind(status);
-        let hint = if kind == ErrorKind::Auth { self.config.key_hint() } else { String::new() };
-        let mut error = self.error(kind, format!("{}{hint}", fault.message));
-        let retryable = if fault.is_out_of_quota() { Some(false) } else { self.should_retry };
-        if let Some(retryable) = retryable {
+        let mut message = self.config.secrets.hide(fault.message());
+        let quote = fault.quote().map(|quote| self.snippet(quote)).unwrap_or_default();
+        if !quote.is_empty() {
+            message.push_str(": ");
+            message.push_str(&quote);
+        }
+        if kind == ErrorKind::Auth {
+            message.push_str(&self.config.key_hint());
+        }
+        let mut error = Error::new(kind, message);
+        // The head cannot know how the body would end.
+        let should_retry = self.should_retry.filter(|_| kind != ErrorKind::Protocol);
+        if let Some(retryable) = fault.retryable().or(should_retry) {
             error = error.with_retryable(retryable);
         }
-        match self.retry_after {
+        match self.retry_after.or(fault.retry_after()) {
             Some(after) => error.with_retry_after(after),
             None => error,
         }
@@ -129,10 +130,6 @@ impl Head {
             }
         }
         line
-    }
-
-    fn error(&self, kind: ErrorKind, message: String) -> Error {
-        Error::new(kind, self.config.secrets.hide(&message)).with_metadata(self.metadata.clone())
     }
 }
 

@@ -3,9 +3,9 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::{PROTOCOL, PROVIDER};
-use super::json::{Object, close, write};
 use super::media::Media;
+use super::{PROTOCOL, PROVIDER};
+use crate::json::{self, Object, write};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -34,7 +34,7 @@ pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> 
         }
     })?;
     shown(messages, messages.len(), out)?;
-    close(out, b']');
+    json::end_array(out);
     Ok(())
 }
 
@@ -71,24 +71,18 @@ fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
     if all.is_empty() {
         return Ok(());
     }
-    let mut message = Object::new(out, None);
+    let mut message = Object::new(out);
     message.field("role", name(Role::User)?)?;
     message.field_with("content", |out| {
-        out.push(b'[');
-        for one in all {
-            match one {
-                Shown::Media(of) => {
-                    let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
-                    text_part(&text, None, out)?;
-                }
-                Shown::Part(part) => content(part, out)?,
+        json::array(out, all, |one, out| match one {
+            Shown::Media(of) => {
+                let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
+                text_part(&text, None, out)
             }
-            out.push(b',');
-        }
-        close(out, b']');
-        Ok(())
+            Shown::Part(part) => content(part, out),
+        })
     })?;
-    message.end()?;
+    message.end_with_nulls()?;
     out.push(b',');
     Ok(())
 }
@@ -116,46 +110,32 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
         _ => text_alone(parts(), Some("")),
     };
 
-    let mut json = Object::new(out, more.as_deref());
+    let mut json = Object::with_extra(out, more.as_deref());
     json.field("role", name(role)?)?;
     match text {
         Some(_) if has_calls && parts().next().is_none() => json.field("content", ())?,
         Some(text) => json.field("content", text)?,
-        None => json.field_with("content", |out| list(parts(), content, out))?,
+        None => json.field_with("content", |out| json::array(out, parts(), content))?,
     }
     if has_calls {
-        json.field_with("tool_calls", |out| list(message.tool_calls(), tool_call, out))?;
+        json.field_with("tool_calls", |out| json::array(out, message.tool_calls(), tool_call))?;
     }
-    json.end()?;
+    json.end_with_nulls()?;
     out.push(b',');
     Ok(())
 }
 
 fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
     let words = || result.parts.iter().filter(|part| is_content(part) && !is_media(part));
-    let mut json = Object::new(out, None);
+    let mut json = Object::new(out);
     json.field("role", name(Role::Tool)?)?;
     json.field("tool_call_id", &*result.call_id)?;
     match text_alone(words(), Some("\n")) {
         Some(text) => json.field("content", text)?,
-        None => json.field_with("content", |out| list(words(), content, out))?,
+        None => json.field_with("content", |out| json::array(out, words(), content))?,
     }
-    json.end()?;
+    json.end_with_nulls()?;
     out.push(b',');
-    Ok(())
-}
-
-fn list<T>(
-    items: impl Iterator<Item = T>,
-    write: impl Fn(T, &mut Vec<u8>) -> Result<()>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    out.push(b'[');
-    for item in items {
-        write(item, out)?;
-        out.push(b',');
-    }
-    close(out, b']');
     Ok(())
 }
 
@@ -200,10 +180,10 @@ fn check(index: usize, message: &Message) -> Result<()> {
 }
 
 fn text_part(text: &str, more: Option<&Map<String, Value>>, out: &mut Vec<u8>) -> Result<()> {
-    let mut json = Object::new(out, more);
+    let mut json = Object::with_extra(out, more);
     json.field("type", "text")?;
     json.field("text", text)?;
-    json.end()
+    json.end_with_nulls()
 }
 
 /// Returns the parts as one string if all are text, and there is only one unless `join` is set.
@@ -244,11 +224,11 @@ fn plain_text(part: &Part) -> Option<&str> {
 }
 
 fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
-    let mut json = Object::new(out, added(&call.provider));
+    let mut json = Object::with_extra(out, added(&call.provider));
     json.field("id", &*call.id)?;
     json.field("type", "function")?;
     json.field("function", Function { name: &call.name, arguments: call.arguments.as_str() })?;
-    json.end()
+    json.end_with_nulls()
 }
 
 #[derive(Serialize)]

@@ -3,8 +3,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::json::Object;
 use super::message::{added, unknown};
+use crate::json::Object;
 use tower_agent::error::Result;
 use tower_agent::message::{Audio, Document, Image, MediaSource, Part};
 
@@ -75,7 +75,7 @@ impl<'a> Media<'a> {
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<()> {
-        let mut json = Object::new(out, self.more);
+        let mut json = Object::with_extra(out, self.more);
         match &self.kind {
             Kind::Image(image) => {
                 json.field("type", "image_url")?;
@@ -90,7 +90,7 @@ impl<'a> Media<'a> {
                 json.field("file", file)?;
             }
         }
-        json.end()
+        json.end_with_nulls()
     }
 }
 

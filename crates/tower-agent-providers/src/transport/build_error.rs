@@ -1,9 +1,9 @@
 use tower_agent::error::{Error, ErrorKind};
 
-/// An [`OpenAi`](super::OpenAi) could not be built. The error never contains a key.
+/// An [`HttpModel`](super::HttpModel) could not be built. The error never contains a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenAiBuildError {
+pub enum BuildError {
     /// The base URL is not a valid HTTP URL.
     #[error("invalid base URL `{url}`: {reason}")]
     BaseUrl {
@@ -33,11 +33,11 @@ pub enum OpenAiBuildError {
     /// The TLS setup of the default client failed.
     #[cfg(feature = "http-client")]
     #[error(transparent)]
-    Tls(#[from] crate::TlsError),
+    Tls(#[from] super::TlsError),
 }
 
-impl From<OpenAiBuildError> for Error {
-    fn from(error: OpenAiBuildError) -> Self {
+impl From<BuildError> for Error {
+    fn from(error: BuildError) -> Self {
         Self::from_source(ErrorKind::InvalidRequest, error)
     }
 }

@@ -1,6 +1,6 @@
 //! Hides secrets in texts.
 
-use http::{HeaderMap, Uri};
+use http::HeaderMap;
 
 /// Values that must not be printed, even if a server repeats them.
 pub(super) struct Secrets(Vec<Vec<u8>>);
@@ -16,7 +16,7 @@ const HIDDEN: &str = "[hidden]";
 impl Secrets {
     /// Collects the key, and the values of the caller's headers and of the query, except those
     /// whose name marks them as harmless.
-    pub(super) fn new(key: Option<String>, headers: &HeaderMap, url: &Uri) -> Self {
+    pub(super) fn new(key: Option<String>, headers: &HeaderMap, query: &str) -> Self {
         let mut secrets: Vec<Vec<u8>> = key.into_iter().map(String::into_bytes).collect();
         for (name, value) in headers {
             let Some(shortest) = shortest_secret(name.as_str()) else { continue };
@@ -26,7 +26,7 @@ impl Secrets {
             let all = words.chain(token).chain([value.as_bytes()]).map(<[u8]>::trim_ascii);
             secrets.extend(all.filter(|part| part.len() >= shortest).map(<[u8]>::to_vec));
         }
-        for pair in url.query().unwrap_or_default().split('&') {
+        for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or(("", pair));
             let name = String::from_utf8_lossy(&decoded(name)).into_owned();
             let value = decoded(value);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::wire::ToolCallPiece;
+use super::response::ToolCallPiece;
 use tower_agent::message::CallIds;
-use tower_agent::stream::Delta;
+use tower_agent::stream::{Delta, Piece};
 
 /// Assembles tool calls that arrive in pieces.
 ///
@@ -40,12 +40,12 @@ impl ToolCalls {
         Self { asked, ..Self::default() }
     }
 
-    /// Adds a piece and appends the resulting deltas to `deltas`.
-    pub(super) fn push(&mut self, piece: ToolCallPiece, deltas: &mut Vec<Delta>) {
+    /// Adds a piece and appends the resulting deltas to `out`.
+    pub(super) fn push(&mut self, piece: ToolCallPiece, out: &mut Vec<Piece>) {
         let at = self.place_of(&piece);
         if at == self.calls.len() {
             // A call that another one follows receives no id any more.
-            self.announce_all(deltas);
+            self.announce_all(out);
             self.calls.push(Open::default());
             self.waiting.insert(at);
             if let Some(index) = piece.index {
@@ -64,15 +64,15 @@ impl ToolCalls {
         call.arguments.push_str(&more);
         call.extra_content.extend(piece.extra_content.unwrap_or_default());
         if call.announced.is_some() {
-            send_arguments(at, more, deltas);
+            send_arguments(at, more, out);
         } else if !call.id.is_empty() && !call.name.is_empty() {
-            self.announce(at, deltas);
+            self.announce(at, out);
         }
     }
 
     /// Announces the calls that are still waiting for an id. Fails if a call has no name.
-    pub(super) fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), &'static str> {
-        self.announce_all(deltas);
+    pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), &'static str> {
+        self.announce_all(out);
         let is_nameless = |call: &Open| {
             call.name.is_empty() && !(call.id.is_empty() && call.arguments.is_empty())
         };
@@ -105,23 +105,23 @@ impl ToolCalls {
         if name.is_empty() || !self.calls[last].is_complete_beside(name) { last } else { new }
     }
 
-    fn announce_all(&mut self, deltas: &mut Vec<Delta>) {
+    fn announce_all(&mut self, out: &mut Vec<Piece>) {
         for at in std::mem::take(&mut self.waiting) {
             match self.calls[at].name.is_empty() {
                 true => drop(self.waiting.insert(at)),
-                false => self.announce(at, deltas),
+                false => self.announce(at, out),
             }
         }
     }
 
-    fn announce(&mut self, at: usize, deltas: &mut Vec<Delta>) {
+    fn announce(&mut self, at: usize, out: &mut Vec<Piece>) {
         let call = &mut self.calls[at];
         let id = call.id.as_str().into();
         let id = self.ids.claim(&id, || format!("call_{}_{at}", self.asked));
         call.announced = Some(id.clone());
         self.waiting.remove(&at);
-        deltas.push(Delta::ToolCall { index: at, id, name: call.name.as_str().into() });
-        send_arguments(at, call.arguments.text.clone(), deltas);
+        out.push(Delta::ToolCall { index: at, id, name: call.name.as_str().into() }.into());
+        send_arguments(at, call.arguments.text.clone(), out);
     }
 }
 
@@ -184,8 +184,8 @@ impl Arguments {
     }
 }
 
-fn send_arguments(index: usize, json: String, deltas: &mut Vec<Delta>) {
+fn send_arguments(index: usize, json: String, out: &mut Vec<Piece>) {
     if !json.is_empty() {
-        deltas.push(Delta::Arguments { index, json });
+        out.push(Delta::Arguments { index, json }.into());
     }
 }

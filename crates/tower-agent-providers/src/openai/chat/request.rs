@@ -1,62 +1,59 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::PROTOCOL;
-use super::json::{Object, close};
+use super::PROTOCOL;
 use super::message::{added, messages, unknown};
-use tower_agent::error::{Error, ErrorKind, Result};
+use crate::json::{self, Object};
+use crate::protocol::Call;
+use tower_agent::error::Result;
 use tower_agent::model::{
     CacheRetention, ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice,
 };
 use tower_agent::tool::ToolDeclaration;
 
-/// Returns the body of a call.
+/// Writes the body of a call.
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
-pub(in super::super) fn body(
-    request: &ModelRequest,
-    model: Option<&str>,
-    limit_field: &'static str,
-) -> Result<Vec<u8>> {
+pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let request = call.request();
     let settings = request.settings();
-    let model = settings.model.as_deref().or(model);
-    let is_named = match settings.extra.get("model") {
-        Some(extra) => !extra.is_null(),
-        None => model.is_some(),
-    };
-    if !is_named {
-        let message = "no model name: set it on the client or in the request's settings";
-        return Err(Error::new(ErrorKind::InvalidRequest, message));
-    }
-    let mut body = Vec::new();
-    let mut json = Object::new(&mut body, Some(&settings.extra));
+    let model = call.require_model()?;
+    let mut json = Object::with_extra(out, &settings.extra);
     json.field_with("messages", |out| messages(request, out))?;
-    json.some("model", model)?;
-    set(&mut json, settings, limit_field)?;
+    json.field("model", model)?;
+    set(&mut json, settings, limit_field(call.host()))?;
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
-        json.some("tool_choice", settings.tool_choice.as_ref().map(choice).transpose()?)?;
-        json.some("parallel_tool_calls", settings.parallel_tool_calls)?;
+        json.optional("tool_choice", settings.tool_choice.as_ref().map(choice).transpose()?)?;
+        json.optional("parallel_tool_calls", settings.parallel_tool_calls)?;
     }
-    if request.delta_sender().is_some() {
+    if call.is_streamed() {
         json.field("stream", true)?;
         json.field("stream_options", StreamOptions { include_usage: true })?;
     }
-    json.end_with(|extra| !extra.is_null())?;
-    Ok(body)
+    json.end()
+}
+
+/// OpenAI's newer models reject `max_tokens`; servers such as Ollama ignore the newer name.
+fn limit_field(host: &str) -> &'static str {
+    let is_openai = [".openai.com", ".openai.azure.com"].iter().any(|domain| {
+        let end = host.len().checked_sub(domain.len()).and_then(|start| host.get(start..));
+        end.is_some_and(|end| end.eq_ignore_ascii_case(domain))
+    });
+    if is_openai { "max_completion_tokens" } else { "max_tokens" }
 }
 
 fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) -> Result<()> {
-    json.some("temperature", settings.temperature)?;
-    json.some("top_p", settings.top_p)?;
-    json.some(limit_field, settings.max_tokens)?;
-    json.some("stop", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
-    json.some("seed", settings.seed)?;
-    json.some("reasoning_effort", settings.reasoning_effort.as_ref().map(effort).transpose()?)?;
-    json.some("response_format", settings.response_format.as_ref().map(format).transpose()?)?;
+    json.optional("temperature", settings.temperature)?;
+    json.optional("top_p", settings.top_p)?;
+    json.optional(limit_field, settings.max_tokens)?;
+    json.optional("stop", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.optional("seed", settings.seed)?;
+    json.optional("reasoning_effort", settings.reasoning_effort.as_ref().map(effort).transpose()?)?;
+    json.optional("response_format", settings.response_format.as_ref().map(format).transpose()?)?;
     let Some(cache) = &settings.prompt_cache else { return Ok(()) };
-    json.some("prompt_cache_key", cache.key.as_deref())?;
-    json.some("prompt_cache_retention", cache.retention.map(retention).transpose()?)
+    json.optional("prompt_cache_key", cache.key.as_deref())?;
+    json.optional("prompt_cache_retention", cache.retention.map(retention).transpose()?)
 }
 
 #[derive(Serialize)]
@@ -66,18 +63,12 @@ struct StreamOptions {
 
 fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     request.write_tools(PROTOCOL, out, |out| {
-        out.push(b'[');
-        for declaration in request.tools() {
-            tool(declaration, out)?;
-            out.push(b',');
-        }
-        close(out, b']');
-        Ok(())
+        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
     })
 }
 
 fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
-    let mut json = Object::new(out, added(tool.provider()));
+    let mut json = Object::with_extra(out, added(tool.provider()));
     json.field("type", "function")?;
     json.field(
         "function",
@@ -87,7 +78,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
             parameters: tool.parameters(),
         },
     )?;
-    json.end()
+    json.end_with_nulls()
 }
 
 #[derive(Serialize)]

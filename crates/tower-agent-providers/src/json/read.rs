@@ -1,0 +1,26 @@
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::protocol::Fault;
+
+/// Reads a JSON object; `what` names it in an error.
+///
+/// Anything else is an error that quotes it. Some servers send an error as an array, which becomes
+/// the error that it reports.
+///
+/// # Errors
+///
+/// Fails if it is not the JSON object of a `T`.
+pub fn read<T: DeserializeOwned>(json: &[u8], what: &str) -> Result<T, Fault> {
+    let found = match serde_json::from_slice(json) {
+        // serde would accept an array of the fields in order.
+        Ok(object) if json.trim_ascii_start().starts_with(b"{") => return Ok(object),
+        Ok(_) => "not an object".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let whole: Option<Value> = serde_json::from_slice(json).ok();
+    let reported = whole.as_ref().filter(|whole| whole.is_array()).and_then(Fault::read);
+    Err(reported.unwrap_or_else(|| {
+        Fault::protocol(format!("{what} is not the expected JSON ({found})")).with_quote(json)
+    }))
+}

@@ -1,0 +1,161 @@
+use serde_json::{Value, json};
+
+use super::PROVIDER;
+use super::response::{Answer, Said};
+use super::tool_calls::ToolCalls;
+use crate::json;
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::message::{Part, Usage};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{Delta, Piece, Streamed};
+
+/// Reads a response of chat completions.
+#[derive(Debug)]
+pub struct ChatDecoder {
+    id: Option<String>,
+    model: Option<String>,
+    calls: ToolCalls,
+    usage: Usage,
+    finish_reason: Option<String>,
+    has_choice: bool,
+    is_refusal: bool,
+}
+
+impl ChatDecoder {
+    pub(super) fn new(request: &ModelRequest) -> Self {
+        Self {
+            id: None,
+            model: None,
+            calls: ToolCalls::new(request.messages().len()),
+            usage: Usage::default(),
+            finish_reason: None,
+            has_choice: false,
+            is_refusal: false,
+        }
+    }
+}
+
+impl Decoder for ChatDecoder {
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        match event.data {
+            "[DONE]" => {
+                self.complete(out)?;
+                return Ok(Progress::Done);
+            }
+            data if event.name == Some("error") => return Err(Fault::reported(data)),
+            data => {
+                let said = self.answer(data.as_bytes(), "a chunk of the response")?;
+                self.said(said, out);
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let mut said = self.answer(body, "the response")?;
+        for (at, call) in said.tool_calls.iter_mut().enumerate() {
+            // Each call is complete, whatever its number.
+            call.index = Some(at as u64);
+        }
+        self.said(said, out);
+        self.complete(out)
+    }
+
+    /// Some servers send no `[DONE]`; a finish reason is enough.
+    fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        match self.finish_reason {
+            Some(_) => self.complete(out),
+            None => Err(Fault::incomplete()),
+        }
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let mut response = ModelResponse::from(streamed);
+        for (id, extra) in self.calls.extra_contents() {
+            for part in response.message_mut().parts_mut() {
+                match part {
+                    Part::ToolCall(call) if *call.id == *id => {
+                        call.provider.set(PROVIDER, json!({ "extra_content": extra }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // Some servers send `stop` beside tool calls; the message itself decides then.
+        let reason = match self.finish_reason.as_deref() {
+            None | Some("stop") if self.is_refusal => Some(FinishReason::Other("refusal".into())),
+            None | Some("stop") => None,
+            Some("tool_calls" | "function_call") => Some(FinishReason::ToolCalls),
+            Some("length") => Some(FinishReason::Length),
+            Some("content_filter") => Some(FinishReason::ContentFilter),
+            Some(word) => Some(FinishReason::Other(word.to_owned().into())),
+        };
+        let response = match reason {
+            Some(reason) => response.with_finish_reason(reason),
+            None => response,
+        };
+        response.with_usage(self.usage)
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+impl ChatDecoder {
+    fn complete(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        if !self.has_choice {
+            return Err(Fault::protocol("the response has no choices"));
+        }
+        self.calls.end(out).map_err(Fault::protocol)
+    }
+
+    fn answer(&mut self, json: &[u8], what: &str) -> Result<Said, Fault> {
+        let mut answer: Answer = json::read(json, what)?;
+        let usage = answer.usage();
+        self.id = answer.id.take().or(self.id.take());
+        self.model = answer.model.take().or(self.model.take());
+        if is_error(answer.error.as_ref()) || answer.object.as_deref() == Some("error") {
+            let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
+            return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
+        }
+        if let Some(usage) = usage {
+            self.usage = usage;
+        }
+        let Some(choice) = answer.choice() else { return Ok(Said::default()) };
+        if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
+            return Err(Fault::of(error, &Value::Null));
+        }
+        self.has_choice = true;
+        let reason = choice.finish_reason.take().filter(|reason| !reason.is_empty());
+        self.finish_reason = reason.or(self.finish_reason.take());
+        Ok(choice.delta.take().or(choice.message.take()).unwrap_or_default())
+    }
+
+    fn said(&mut self, said: Said, out: &mut Vec<Piece>) {
+        if !said.thoughts().is_empty() {
+            out.push(Delta::Reasoning(said.thoughts().to_owned()).into());
+        }
+        self.is_refusal |= !said.refusal.is_empty();
+        for text in [said.content, said.refusal] {
+            if !text.is_empty() {
+                out.push(Delta::Text(text).into());
+            }
+        }
+        for piece in said.tool_calls {
+            self.calls.push(piece, out);
+        }
+    }
+}
+
+fn is_error(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(_) => true,
+    }
+}

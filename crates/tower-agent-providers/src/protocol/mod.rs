@@ -1,0 +1,189 @@
+//! A provider's protocol, without I/O: what a request says, and how a response is read.
+//!
+//! ```text
+//! HttpModel<P, S>: Service<ModelRequest, Response = ModelResponse>
+//!           P:  Protocol            encodes the request, reads errors
+//!           P::Decoder:  Decoder    reads one response
+//!           S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
+//! ```
+//!
+//! [`HttpModel`](crate::HttpModel) does everything else: address, key, headers, status, framing,
+//! streaming to the consumer, cut-off responses, request ids, rate limits, and the secrets that no
+//! error may show. A protocol is one type for each of the two traits:
+//!
+//! ```
+//! use std::borrow::Cow;
+//!
+//! use serde::Deserialize;
+//! use tower_agent::model::{ModelRequest, ModelResponse};
+//! use tower_agent::stream::{Delta, Piece, Streamed};
+//! use tower_agent_providers::json::{self, Object};
+//! use tower_agent_providers::protocol::{Call, Decoder, Event, Fault, Progress, Protocol};
+//!
+//! /// A server that repeats the last message, one word an event.
+//! #[derive(Clone, Debug, Default)]
+//! struct Echo;
+//!
+//! impl Protocol for Echo {
+//!     type Decoder = EchoDecoder;
+//!
+//!     const PROVIDER: &'static str = "echo";
+//!     const BASE_URL: &'static str = "http://localhost:8080/v1";
+//!     const BASE_URL_VARIABLE: &'static str = "ECHO_BASE_URL";
+//!     const KEY_VARIABLE: &'static str = "ECHO_API_KEY";
+//!
+//!     fn path<'a>(&self, _: &Call<'a>) -> tower_agent::Result<Cow<'a, str>> {
+//!         Ok("/echo".into())
+//!     }
+//!
+//!     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> tower_agent::Result<()> {
+//!         let request = call.request();
+//!         let mut json = Object::with_extra(body, &request.settings().extra);
+//!         json.field_with("messages", |out| {
+//!             out.push(b'[');
+//!             request.write_messages("my_crate.echo", out, |index, out| {
+//!                 json::write(out, request.messages()[index].text())?;
+//!                 out.push(b',');
+//!                 Ok(())
+//!             })?;
+//!             json::end_array(out);
+//!             Ok(())
+//!         })?;
+//!         json.field("model", call.require_model()?)?;
+//!         json.field("stream", call.is_streamed())?;
+//!         json.end()
+//!     }
+//!
+//!     fn decoder(&self, _: &Call<'_>) -> EchoDecoder {
+//!         EchoDecoder
+//!     }
+//! }
+//!
+//! struct EchoDecoder;
+//!
+//! #[derive(Default, Deserialize)]
+//! #[serde(default)]
+//! struct Said {
+//!     text: String,
+//!     is_last: bool,
+//! }
+//!
+//! impl Decoder for EchoDecoder {
+//!     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+//!         let said: Said = json::read(event.data.as_bytes(), "an event")?;
+//!         out.push(Delta::Text(said.text).into());
+//!         Ok(if said.is_last { Progress::Done } else { Progress::More })
+//!     }
+//!
+//!     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+//!         let said: Said = json::read(body, "the response")?;
+//!         out.push(Delta::Text(said.text).into());
+//!         Ok(())
+//!     }
+//!
+//!     fn finish(self, streamed: Streamed) -> ModelResponse {
+//!         streamed.into()
+//!     }
+//! }
+//!
+//! // Pure, so that it can be tested without a server.
+//! let request = ModelRequest::new([tower_agent::Message::user("Hi.")]);
+//! let mut body = Vec::new();
+//! Echo.encode(&Call::new(&request).with_model("parrot"), &mut body)?;
+//! assert_eq!(body, br#"{"messages":["Hi."],"model":"parrot","stream":false}"#);
+//!
+//! # #[cfg(feature = "http-client")] {
+//! use tower_agent_providers::HttpModel;
+//! let model = HttpModel::<Echo, _>::builder().model("parrot").build()?;
+//! # drop(model);
+//! # }
+//! # Ok::<_, tower_agent::BoxError>(())
+//! ```
+
+mod call;
+mod decoder;
+mod event;
+mod fault;
+mod framing;
+
+use std::borrow::Cow;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
+
+pub use self::call::Call;
+pub use self::decoder::{Decoder, Progress};
+pub use self::event::Event;
+pub use self::fault::Fault;
+pub use self::framing::Framing;
+use tower_agent::error::Result;
+
+/// A provider's protocol. See the [module](self) for an example.
+///
+/// It has options of its own as fields, if any, and is shared by all calls.
+pub trait Protocol: Send + Sync + 'static {
+    /// Reads one response.
+    type Decoder: Decoder;
+
+    /// The provider's name, in lower case: the key of its
+    /// [`ProviderData`](tower_agent::message::ProviderData).
+    ///
+    /// Two protocols of one provider need two names unless they can send each other's data.
+    const PROVIDER: &'static str;
+
+    /// The provider's base URL.
+    const BASE_URL: &'static str;
+
+    /// The environment variable that replaces [`BASE_URL`](Self::BASE_URL).
+    const BASE_URL_VARIABLE: &'static str;
+
+    /// The environment variable that contains the API key.
+    const KEY_VARIABLE: &'static str;
+
+    /// How the body of a streamed response is divided into events. Defaults to server-sent events.
+    const FRAMING: Framing = Framing::ServerSentEvents;
+
+    /// Returns the headers that every call sends, such as the version of an API. The caller's
+    /// headers replace those of the same name. Defaults to none.
+    fn headers(&self) -> HeaderMap {
+        HeaderMap::new()
+    }
+
+    /// Returns the header that contains the key. Defaults to a bearer token.
+    fn key_header(&self, key: &str) -> (HeaderName, String) {
+        (AUTHORIZATION, format!("Bearer {key}"))
+    }
+
+    /// Returns the path of a call under the base URL, beginning with `/`. It may have a query.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest), for example for a
+    /// model name that must not be part of a path.
+    fn path<'a>(&self, call: &Call<'a>) -> Result<Cow<'a, str>>;
+
+    /// Appends the body of a call to `body`, which is empty.
+    ///
+    /// Write messages and tools with
+    /// [`write_messages`](tower_agent::ModelRequest::write_messages) and
+    /// [`write_tools`](tower_agent::ModelRequest::write_tools), so that each is serialised once in a
+    /// run, and first, so that a body begins with the bytes of the previous one. Leave out the
+    /// data of other providers.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) for anything that the
+    /// protocol cannot represent: nothing is dropped silently.
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()>;
+
+    /// Creates the decoder of the response to a call.
+    fn decoder(&self, call: &Call<'_>) -> Self::Decoder;
+
+    /// Reads the body of a response with an error status. Returns `None` if it is not an error of
+    /// this protocol; the error then quotes the body.
+    ///
+    /// Defaults to [`Fault::from_json`], which reads what most servers send.
+    fn fault(&self, body: &[u8]) -> Option<Fault> {
+        Fault::from_json(body)
+    }
+}

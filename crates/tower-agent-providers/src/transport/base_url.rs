@@ -1,0 +1,74 @@
+use std::fmt;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Uri};
+
+use super::secrets::{is_number, port, without_secrets};
+
+/// The address that the paths of calls are under. It may have a query, which every call sends.
+pub(super) struct BaseUrl {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without a `/` at its end.
+    path: String,
+    query: Option<String>,
+}
+
+impl BaseUrl {
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+        let parts = uri.into_parts();
+        let scheme = parts.scheme.filter(|s| *s == Scheme::HTTP || *s == Scheme::HTTPS);
+        let Some(scheme) = scheme else {
+            return Err("it must start with `http://` or `https://`".into());
+        };
+        let authority = match parts.authority {
+            Some(authority) if authority.as_str().contains('@') => {
+                return Err("it contains credentials; send them in a header".into());
+            }
+            Some(authority) if !port(authority.as_str()).is_none_or(is_number) => {
+                return Err("its port is not a number; send a key in a header".into());
+            }
+            Some(authority) if !authority.host().is_empty() => authority,
+            _ => return Err("it has no host".into()),
+        };
+        let old = parts.path_and_query.as_ref();
+        let path = old.map_or("", PathAndQuery::path).trim_end_matches('/').to_owned();
+        let query = old.and_then(PathAndQuery::query).map(str::to_owned);
+        Ok(Self { scheme, authority, path, query })
+    }
+
+    pub(super) fn host(&self) -> &str {
+        self.authority.host()
+    }
+
+    pub(super) fn query(&self) -> &str {
+        self.query.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the URL of a call, with the queries of both.
+    pub(super) fn join(&self, path: &str) -> Result<Uri, http::Error> {
+        let mut whole = format!("{}{path}", self.path);
+        if let Some(query) = &self.query {
+            whole.push(if path.contains('?') { '&' } else { '?' });
+            whole.push_str(query);
+        }
+        let (scheme, authority) = (self.scheme.clone(), self.authority.clone());
+        Uri::builder().scheme(scheme).authority(authority).path_and_query(whole).build()
+    }
+}
+
+/// Without parts that may contain a key.
+impl fmt::Debug for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, authority, path, .. } = self;
+        let url = without_secrets(&format!("{scheme}://{authority}{path}"));
+        fmt::Debug::fmt(&url, f)
+    }
+}
+
+/// Returns whether a header names the media type `wanted`.
+pub(super) fn is_media_type(header: Option<&HeaderValue>, wanted: &str) -> bool {
+    let value = header.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)
+}

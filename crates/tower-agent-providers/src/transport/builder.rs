@@ -1,0 +1,214 @@
+use std::fmt;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::base_url::BaseUrl;
+use super::build_error::BuildError;
+use super::config::{Config, KeySource};
+use super::model::HttpModel;
+use super::secrets::{Secrets, without_secrets};
+use crate::protocol::{Framing, Protocol};
+
+/// Builds an [`HttpModel`]; created by [`HttpModel::builder`].
+///
+/// ```
+/// # #[cfg(feature = "openai")] {
+/// use tower_agent_providers::openai::OpenAi;
+///
+/// let azure = OpenAi::builder()
+///     .base_url("https://me.openai.azure.com/openai/deployments/mine?api-version=2024-10-21")
+///     .header("api-key", "..")
+///     .model("gpt-4o");
+/// # let _ = azure;
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct HttpModelBuilder<P> {
+    protocol: P,
+    model: Option<String>,
+    base_url: Option<String>,
+    api_key: Option<String>,
+    headers: Vec<(String, String)>,
+}
+
+impl<P: Protocol + Default> HttpModel<P, ()> {
+    /// Creates a builder.
+    pub fn builder() -> HttpModelBuilder<P> {
+        HttpModelBuilder::new(P::default())
+    }
+}
+
+#[cfg(feature = "http-client")]
+impl<P: Protocol + Default> HttpModel<P, super::HttpClient> {
+    /// Creates a model configured by the protocol's environment variables, such as
+    /// `OPENAI_BASE_URL` and `OPENAI_API_KEY`, with the default client.
+    ///
+    /// Set the model's name with [`with_model`](Self::with_model) or in a request's settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a [`BuildError`] that names the invalid part.
+    pub fn from_env() -> Result<Self, BuildError> {
+        HttpModelBuilder::new(P::default()).build()
+    }
+}
+
+impl<P: Protocol> HttpModelBuilder<P> {
+    /// Creates a builder for a protocol with options of its own.
+    pub fn new(protocol: P) -> Self {
+        let (model, base_url, api_key, headers) = Default::default();
+        Self { protocol, model, base_url, api_key, headers }
+    }
+
+    /// Returns the protocol, to change its options.
+    pub fn protocol_mut(&mut self) -> &mut P {
+        &mut self.protocol
+    }
+
+    /// Sets the model, unless a request's settings name another.
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.model = Some(model.into());
+        self
+    }
+
+    /// Sets the base URL: the address before the protocol's own path, such as `/chat/completions`.
+    /// It may have a query.
+    ///
+    /// Defaults to the environment variable [`BASE_URL_VARIABLE`](Protocol::BASE_URL_VARIABLE), or
+    /// else to the provider's own.
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    /// Sets the API key, sent in the [protocol's header](Protocol::key_header). An empty key is not
+    /// sent.
+    ///
+    /// Defaults to the environment variable [`KEY_VARIABLE`](Protocol::KEY_VARIABLE), unless a
+    /// [`header`](Self::header) of that name, or named `authorization` or `api-key`, is set. A
+    /// server without authentication needs neither.
+    pub fn api_key(mut self, key: impl Into<String>) -> Self {
+        self.api_key = Some(key.into());
+        self
+    }
+
+    /// Adds a header to every call; it replaces a default header of that name.
+    ///
+    /// Values are marked sensitive, so that layers that print headers omit them.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Builds the model with the default HTTP client, which all models share that are built this
+    /// way: see [`HttpClient::shared`](super::HttpClient::shared).
+    ///
+    /// # Errors
+    ///
+    /// Fails with a [`BuildError`] that names the invalid part.
+    #[cfg(feature = "http-client")]
+    pub fn build(self) -> Result<HttpModel<P, super::HttpClient>, BuildError> {
+        let http = super::HttpClient::shared()?;
+        self.build_with(http)
+    }
+
+    /// Builds the model with any HTTP service.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a [`BuildError`] that names the invalid part.
+    pub fn build_with<S>(self, http: S) -> Result<HttpModel<P, S>, BuildError> {
+        let config = self.config()?;
+        Ok(HttpModel::new(http, self.protocol, config, self.model))
+    }
+
+    fn config(&self) -> Result<Config, BuildError> {
+        let base_url = self.base_url.clone();
+        let base_url = base_url
+            .or_else(|| environment(P::BASE_URL_VARIABLE))
+            .unwrap_or_else(|| P::BASE_URL.into());
+        let invalid = |url: &str, reason| BuildError::BaseUrl { url: without_secrets(url), reason };
+        let base = base_url.trim();
+        let base = BaseUrl::parse(base).map_err(|reason| invalid(base, reason))?;
+        let own = BaseUrl::parse(P::BASE_URL).map_err(|reason| invalid(P::BASE_URL, reason))?;
+
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static(accept(P::FRAMING)));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let given = self.given_headers()?;
+        let (key_name, _) = self.protocol.key_header("");
+        let has_own = given.contains_key(AUTHORIZATION)
+            || given.contains_key("api-key")
+            || given.contains_key(key_name);
+        let (key, source) = match &self.api_key {
+            Some(key) => (Some(key.clone()), KeySource::Caller),
+            None if has_own => (None, KeySource::Caller),
+            None => match environment(P::KEY_VARIABLE) {
+                Some(key) => (Some(key), KeySource::Environment),
+                None => (None, KeySource::Nowhere),
+            },
+        };
+        let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+        if let Some(key) = &key {
+            let (name, value) = self.protocol.key_header(key);
+            headers.insert(name, sensitive(&value).ok_or(BuildError::ApiKey)?);
+        }
+        let secrets = Secrets::new(key, &given, base.query());
+        // A header that is given replaces all values of its name.
+        for more in [self.protocol.headers(), given] {
+            for name in more.keys() {
+                headers.remove(name);
+            }
+            headers.extend(more);
+        }
+        let is_default_host = base.host() == own.host();
+        let key_variable = P::KEY_VARIABLE;
+        Ok(Config { base, is_default_host, headers, secrets, key: source, key_variable })
+    }
+
+    fn given_headers(&self) -> Result<HeaderMap, BuildError> {
+        let mut given = HeaderMap::new();
+        for (at, (name, value)) in self.headers.iter().enumerate() {
+            let parsed = HeaderName::try_from(name)
+                .map_err(|_| BuildError::HeaderName { number: at + 1 })?;
+            let value =
+                sensitive(value).ok_or_else(|| BuildError::HeaderValue { name: name.clone() })?;
+            given.append(parsed, value);
+        }
+        Ok(given)
+    }
+}
+
+/// Servers may send a plain response even if a stream was requested.
+fn accept(framing: Framing) -> &'static str {
+    match framing {
+        Framing::ServerSentEvents => "application/json, text/event-stream",
+        Framing::Lines => "application/json, application/x-ndjson",
+    }
+}
+
+const AGENT: &str = concat!("tower-agent/", env!("CARGO_PKG_VERSION"));
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+impl<P: Protocol> fmt::Debug for HttpModelBuilder<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpModelBuilder")
+            .field("provider", &P::PROVIDER)
+            .field("model", &self.model)
+            .field("base_url", &self.base_url.as_deref().map(without_secrets))
+            .field("headers", &self.headers.len())
+            .finish_non_exhaustive()
+    }
+}

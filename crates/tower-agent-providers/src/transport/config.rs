@@ -1,0 +1,63 @@
+use std::fmt;
+
+use http::HeaderMap;
+
+use super::base_url::BaseUrl;
+use super::connection;
+use super::secrets::Secrets;
+use tower_agent::error::{BoxError, Error, ErrorKind};
+
+/// Configuration shared by all calls of a client.
+pub(super) struct Config {
+    pub(super) base: BaseUrl,
+    /// Whether the provider's own host is called.
+    pub(super) is_default_host: bool,
+    pub(super) headers: HeaderMap,
+    pub(super) secrets: Secrets,
+    pub(super) key: KeySource,
+    /// The environment variable of the key.
+    pub(super) key_variable: &'static str,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+/// Where the API key came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeySource {
+    /// The builder's key or headers.
+    Caller,
+    /// The environment.
+    Environment,
+    /// No key is sent.
+    Nowhere,
+}
+
+impl Config {
+    /// Returns the error of an HTTP call that got no response. A user without a key may not have
+    /// chosen a server either, so it mentions both.
+    pub(super) fn unreached(&self, error: BoxError) -> Error {
+        let error = connection::failed(error);
+        let is_ours = self.is_default_host && self.key == KeySource::Nowhere;
+        if error.kind() != ErrorKind::Connection || !is_ours {
+            return error;
+        }
+        let message = format!("{}{}", error.message(), self.key_hint());
+        error.with_message(message)
+    }
+
+    /// Returns a hint about the key, for a server that rejected it or was not reached.
+    pub(super) fn key_hint(&self) -> String {
+        let variable = self.key_variable;
+        match self.key {
+            KeySource::Caller => String::new(),
+            KeySource::Environment => format!("; the key is the one in `{variable}`"),
+            KeySource::Nowhere => {
+                format!("; no API key is set: set `{variable}`, or call `api_key` on the builder")
+            }
+        }
+    }
+}

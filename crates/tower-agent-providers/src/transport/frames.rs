@@ -1,0 +1,111 @@
+use std::pin::Pin;
+
+use bytes::{Buf, BytesMut};
+use futures_util::{Stream, StreamExt};
+use serde::de::IgnoredAny;
+use sse_stream::{Sse, SseByteStream};
+
+use crate::protocol::{Fault, Framing};
+use tower_agent::error::Error;
+
+/// Divides the body of a streamed response into events.
+pub(super) enum Frames<S: Stream<Item = Result<D, Error>>, D> {
+    ServerSentEvents(Pin<Box<SseByteStream<S>>>),
+    Lines(Pin<Box<S>>, Lines),
+}
+
+/// Why the next event cannot be read.
+pub(super) enum Broken {
+    /// The body failed.
+    Body(Error),
+    /// The body is not in the format of the framing.
+    Format(Fault),
+}
+
+impl<S: Stream<Item = Result<D, Error>>, D: Buf> Frames<S, D> {
+    pub(super) fn new(framing: Framing, bytes: S) -> Self {
+        match framing {
+            Framing::ServerSentEvents => {
+                Self::ServerSentEvents(Box::pin(SseByteStream::new(bytes)))
+            }
+            Framing::Lines => Self::Lines(Box::pin(bytes), Lines::default()),
+        }
+    }
+
+    /// Returns the next event, or `None` at the end of the body. An incomplete event at the end is
+    /// left out.
+    pub(super) async fn next(&mut self) -> Result<Option<Sse>, Broken> {
+        match self {
+            Self::ServerSentEvents(events) => events.next().await.transpose().map_err(Broken::from),
+            Self::Lines(bytes, lines) => loop {
+                if let Some(line) = lines.next()? {
+                    return Ok(Some(line));
+                }
+                match bytes.next().await {
+                    Some(Ok(more)) => lines.push(more),
+                    Some(Err(error)) => return Err(Broken::Body(error)),
+                    None => return lines.last(),
+                }
+            },
+        }
+    }
+}
+
+impl From<sse_stream::Error> for Broken {
+    fn from(error: sse_stream::Error) -> Self {
+        match error {
+            sse_stream::Error::Body(error) => Self::Body(Error::from(error)),
+            error => Self::Format(Fault::protocol(format!("cannot read the stream: {error}"))),
+        }
+    }
+}
+
+/// Lines of a body that arrives in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    bytes: BytesMut,
+    /// So much of the bytes contains no end of a line.
+    searched: usize,
+}
+
+impl Lines {
+    fn push(&mut self, mut more: impl Buf) {
+        while more.has_remaining() {
+            let chunk = more.chunk();
+            let length = chunk.len();
+            self.bytes.extend_from_slice(chunk);
+            more.advance(length);
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Sse>, Broken> {
+        let found = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(found) = found else {
+            self.searched = self.bytes.len();
+            return Ok(None);
+        };
+        let line = self.bytes.split_to(self.searched + found + 1);
+        self.searched = 0;
+        event(&line).map(Some)
+    }
+
+    /// Returns what follows the last end of a line, if it is complete.
+    fn last(&mut self) -> Result<Option<Sse>, Broken> {
+        let line = self.bytes.split();
+        self.searched = 0;
+        match serde_json::from_slice::<IgnoredAny>(&line) {
+            Ok(_) => event(&line).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+fn event(line: &[u8]) -> Result<Sse, Broken> {
+    match std::str::from_utf8(line) {
+        Ok(line) => Ok(Sse::default().data(line)),
+        Err(error) => {
+            let message = format!("cannot read the stream: {error}");
+            Err(Broken::Format(Fault::protocol(message)))
+        }
+    }
+}

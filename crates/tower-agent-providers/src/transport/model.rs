@@ -1,0 +1,192 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method, Request, Response};
+use http_body::Body;
+use http_body_util::BodyExt;
+use tower::Service;
+
+use super::RequestBody;
+use super::base_url::is_media_type;
+use super::config::Config;
+use super::head::Head;
+use super::read;
+use crate::protocol::{Call, Framing, Protocol};
+use tower_agent::error::{BoxError, Error, ErrorKind, Result};
+use tower_agent::model::{ModelRequest, ModelResponse};
+
+/// A model reached by a protocol `P` over an HTTP service `S`.
+///
+/// Clones share their configuration; whether they share connections depends on `S`.
+///
+/// If the request has a [sink](ModelRequest::delta_sender), a streamed response is requested,
+/// otherwise a plain one. If the server sends the other form, it is read as well. A stream that
+/// ends before the response is complete is an error, and so is an error that the provider reports
+/// in a response with a successful status. Errors contain the provider's message, status, request
+/// id and rate limits, and the wait that it asked for. Failed calls are not retried here: put a
+/// retry layer around the model or under it.
+///
+/// The response body is read to its end, whatever its length; a layer under the client can limit
+/// it.
+pub struct HttpModel<P, S> {
+    http: S,
+    protocol: Arc<P>,
+    config: Arc<Config>,
+    model: Option<Arc<str>>,
+}
+
+impl<P: Protocol, S> HttpModel<P, S> {
+    pub(super) fn new(http: S, protocol: P, config: Config, model: Option<String>) -> Self {
+        let (protocol, config) = (Arc::new(protocol), Arc::new(config));
+        Self { http, protocol, config, model: model.map(Into::into) }
+    }
+
+    /// Sets the model.
+    #[must_use]
+    pub fn with_model(mut self, model: impl Into<Arc<str>>) -> Self {
+        self.model = Some(model.into());
+        self
+    }
+
+    /// Returns the model, unless a request's settings name another.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Returns the protocol.
+    #[must_use]
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    fn http_request(&self, call: &Call<'_>) -> Result<Request<RequestBody>> {
+        let mut body = Vec::new();
+        self.protocol.encode(call, &mut body)?;
+        let path = self.protocol.path(call)?;
+        let url = self.config.base.join(&path).map_err(|error| {
+            Error::new(ErrorKind::InvalidRequest, format!("the path `{path}` is invalid: {error}"))
+        })?;
+        let mut http = Request::new(RequestBody::from(body));
+        *http.method_mut() = Method::POST;
+        *http.uri_mut() = url;
+        *http.headers_mut() = self.config.headers.clone();
+        Ok(http)
+    }
+}
+
+fn call_of<'a>(request: &'a ModelRequest, model: Option<&'a str>, config: &'a Config) -> Call<'a> {
+    Call::new(request).with_model(model).with_host(config.base.host())
+}
+
+impl<P, S, B> Service<ModelRequest> for HttpModel<P, S>
+where
+    P: Protocol,
+    S: Service<
+            Request<RequestBody>,
+            Response = Response<B>,
+            Error: Into<BoxError>,
+            Future: Send + 'static,
+        >,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.http.poll_ready(cx).map_err(|error| self.config.unreached(error.into()))
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        let call = call_of(&request, self.model.as_deref(), &self.config);
+        let http = match self.http_request(&call) {
+            // Called at once, so that the service that was polled ready is the one called.
+            Ok(http) => self.http.call(http),
+            Err(error) => return ResponseFuture { inner: future::ready(Err(error)).boxed() },
+        };
+        let (protocol, config) = (self.protocol.clone(), self.config.clone());
+        let model = self.model.clone();
+        let inner = async move {
+            let response = http.await.map_err(|error| config.unreached(error.into()))?;
+            let call = call_of(&request, model.as_deref(), &config);
+            answer(&*protocol, &call, &config, response).await
+        };
+        ResponseFuture { inner: inner.boxed() }
+    }
+}
+
+async fn answer<P: Protocol, B>(
+    protocol: &P,
+    call: &Call<'_>,
+    config: &Arc<Config>,
+    response: Response<B>,
+) -> Result<ModelResponse>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let (parts, body) = response.into_parts();
+    let head = Head::new(parts.status, &parts.headers, config.clone());
+    if !parts.status.is_success() {
+        // The status matters more than a truncated body.
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        return Err(head.refused(protocol, &body));
+    }
+    let (decoder, sink) = (protocol.decoder(call), call.request().delta_sender().cloned());
+    match is_stream(P::FRAMING, &parts.headers, call.is_streamed()) {
+        true => read::streamed(head, decoder, P::FRAMING, body, sink).await,
+        false => read::plain(head, decoder, body, sink).await,
+    }
+}
+
+/// Returns whether the body is a stream: by its media type, or else by what was requested.
+fn is_stream(framing: Framing, headers: &HeaderMap, was_asked_for: bool) -> bool {
+    let is = |media_type: &&str| is_media_type(headers.get(CONTENT_TYPE), media_type);
+    framing.media_types().iter().any(is)
+        || was_asked_for
+            && (!headers.contains_key(CONTENT_TYPE)
+                || ["text/plain", "application/octet-stream"].iter().any(is))
+}
+
+impl<P, S: Clone> Clone for HttpModel<P, S> {
+    fn clone(&self) -> Self {
+        let Self { http, protocol, config, model } = self;
+        let (http, protocol, config) = (http.clone(), protocol.clone(), config.clone());
+        Self { http, protocol, config, model: model.clone() }
+    }
+}
+
+impl<P: Protocol, S> fmt::Debug for HttpModel<P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpModel")
+            .field("provider", &P::PROVIDER)
+            .field("base_url", &self.config.base)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of an [`HttpModel`]. Dropping it drops the response's body and thereby the connection.
+pub struct ResponseFuture {
+    inner: BoxFuture<'static, Result<ModelResponse>>,
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<ModelResponse>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.inner.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

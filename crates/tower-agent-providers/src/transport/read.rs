@@ -1,0 +1,118 @@
+//! Reads a streamed or plain response into a sink.
+
+use futures_util::TryStreamExt;
+use http_body::Body;
+use http_body_util::{BodyDataStream, BodyExt};
+
+use super::frames::{Broken, Frames};
+use super::head::Head;
+use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
+use tower_agent::error::{BoxError, Error, Result};
+use tower_agent::model::ModelResponse;
+use tower_agent::stream::{Attempt, DeltaSender, Piece};
+
+/// Reads a plain response. One that is an error starts no attempt.
+pub(super) async fn plain<D: Decoder, B>(
+    head: Head,
+    mut decoder: D,
+    body: B,
+    sink: Option<DeltaSender>,
+) -> Result<ModelResponse>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let body = body.collect().await.map_err(|error| head.broke(error.into()))?.to_bytes();
+    let mut pieces = Vec::new();
+    let read = decoder.response(&body, &mut pieces);
+    read.map_err(|fault| head.fault(&fault, &decoder))?;
+    let mut attempt = open(sink);
+    send(&mut attempt, &mut pieces).await?;
+    finish(head, decoder, attempt).await
+}
+
+/// Reads a streamed response, with backpressure from the sink.
+pub(super) async fn streamed<D: Decoder, B>(
+    head: Head,
+    mut decoder: D,
+    framing: Framing,
+    body: B,
+    sink: Option<DeltaSender>,
+) -> Result<ModelResponse>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let mut attempt = open(sink);
+    let read = events(&head, &mut decoder, framing, body, &mut attempt).await;
+    read.map_err(|unread| match unread {
+        Unread::Fault(fault) => head.fault(&fault, &decoder),
+        Unread::Error(error) => error,
+    })?;
+    finish(head, decoder, attempt).await
+}
+
+/// Why a streamed response was not read to its end.
+enum Unread {
+    Fault(Fault),
+    /// Of the body or of the sink.
+    Error(Error),
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Broken> for Unread {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Body(error) => Self::Error(error),
+            Broken::Format(fault) => Self::Fault(fault),
+        }
+    }
+}
+
+async fn events<B>(
+    head: &Head,
+    decoder: &mut impl Decoder,
+    framing: Framing,
+    body: B,
+    attempt: &mut Attempt,
+) -> Result<(), Unread>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let bytes = BodyDataStream::new(body).map_err(|error| head.broke(error.into()));
+    let mut frames = Frames::new(framing, bytes);
+    let mut pieces = Vec::new();
+    while let Some(frame) = frames.next().await? {
+        let data = frame.data.as_deref().unwrap_or_default().trim();
+        if data.is_empty() {
+            continue;
+        }
+        let event = Event::new(data).with_name(frame.event.as_deref());
+        let progress = decoder.event(event, &mut pieces).map_err(Unread::Fault)?;
+        send(attempt, &mut pieces).await?;
+        if progress == Progress::Done {
+            return Ok(());
+        }
+    }
+    decoder.end(&mut pieces).map_err(Unread::Fault)?;
+    Ok(send(attempt, &mut pieces).await?)
+}
+
+fn open(sink: Option<DeltaSender>) -> Attempt {
+    sink.as_ref().map_or_else(Attempt::unseen, DeltaSender::open)
+}
+
+async fn send(attempt: &mut Attempt, pieces: &mut Vec<Piece>) -> Result<()> {
+    for piece in pieces.drain(..) {
+        attempt.send(piece).await?;
+    }
+    Ok(())
+}
+
+async fn finish(head: Head, decoder: impl Decoder, attempt: Attempt) -> Result<ModelResponse> {
+    let metadata = head.metadata(&decoder);
+    Ok(decoder.finish(attempt.finish().await?).with_metadata(metadata))
+}
