@@ -17,10 +17,11 @@ use tower_agent::tool::ToolDeclaration;
 pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
-    let model = call.require_model()?;
     let mut json = Object::with_extra(out, &settings.extra);
     json.field_with("messages", |out| messages(request, out))?;
-    json.field("model", model)?;
+    if settings.extra.get("model").is_none_or(Value::is_null) {
+        json.field("model", call.require_model()?)?;
+    }
     set(&mut json, settings, limit_field(call.host()))?;
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
