@@ -65,8 +65,8 @@ impl Attempt {
         Self { said: MessageBuilder::default(), reader: None }
     }
 
-    /// Adds a delta, a complete [`Part`], or the [end of a reasoning part](Piece::ReasoningEnd), and
-    /// passes on what it shows. Waits while the queue is full or a [mapper](super::Mapper) is not
+    /// Adds a delta, a complete [`Part`], or the [end of a part](Piece::ReasoningEnd), and passes on
+    /// what it shows. Waits while the queue is full or a [mapper](super::Mapper) is not
     /// ready. Deltas of an attempt parallel to the visible one are kept, and emitted if that one
     /// fails.
     ///
@@ -84,6 +84,10 @@ impl Attempt {
             Piece::Part(part) => self.send_part(part).await,
             Piece::ReasoningEnd(provider) => {
                 self.said.end_reasoning(provider);
+                Ok(())
+            }
+            Piece::TextEnd(provider) => {
+                self.said.end_text(provider);
                 Ok(())
             }
         }

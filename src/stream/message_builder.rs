@@ -64,6 +64,16 @@ impl MessageBuilder {
         self.pieces.push(Piece::Whole(Part::Reasoning(Reasoning { text, provider })));
     }
 
+    /// Completes the last part if it is text, or else adds the data as text without characters.
+    pub(super) fn end_text(&mut self, provider: ProviderData) {
+        let text = match self.pieces.pop_if(|last| matches!(last, Piece::Text(_))) {
+            Some(Piece::Text(text)) => text,
+            _ if provider.is_empty() => return,
+            _ => String::new(),
+        };
+        self.pieces.push(Piece::Whole(Part::Text(Text { text, provider })));
+    }
+
     /// The number of parts so far.
     pub(super) fn len(&self) -> usize {
         self.pieces.len()

@@ -37,6 +37,10 @@ pub enum Piece {
     /// The end of the current reasoning part, with its provider data, such as a signature. Further
     /// reasoning belongs to a new part. Without a current one, a reasoning part without text.
     ReasoningEnd(ProviderData),
+    /// The end of the current text part, with its provider data, such as the id of its item. Further
+    /// text belongs to a new part. Without a current one, a text part without text if there is data,
+    /// and otherwise nothing.
+    TextEnd(ProviderData),
 }
 
 impl From<Delta> for Piece {

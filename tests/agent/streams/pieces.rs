@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use serde_json::json;
-use tower_agent::message::{Part, ProviderData, Reasoning, ToolCall};
+use tower_agent::message::{Part, ProviderData, Reasoning, Text, ToolCall};
 use tower_agent::stream::{Delta, EventKind, Piece, channel, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Message, ModelRequest, ModelResponse, Role};
@@ -62,6 +62,49 @@ async fn reasoning_parts_stay_apart_with_their_data() {
         _ => None,
     });
     assert_eq!(thoughts.collect::<String>(), "firstsecond");
+}
+
+#[tokio::test]
+async fn text_parts_stay_apart_with_their_data() {
+    let (sink, events) = channel(64);
+    let mut attempt = sink.open();
+    for piece in [
+        Delta::Text("fi".into()).into(),
+        Delta::Text("rst".into()).into(),
+        Piece::TextEnd(data("1")),
+        Piece::TextEnd(ProviderData::default()),
+        Delta::Text(" second".into()).into(),
+        Piece::TextEnd(ProviderData::default()),
+        Piece::TextEnd(data("3")),
+        Delta::Reasoning("hm".into()).into(),
+        Piece::TextEnd(ProviderData::default()),
+        Delta::Reasoning("m".into()).into(),
+    ] {
+        attempt.send(piece).await.unwrap();
+    }
+    let message = attempt.finish().await.unwrap().message;
+    drop(sink);
+
+    let text = |text: &str, provider| {
+        let mut part = Part::from_text(text);
+        if let Part::Text(Text { provider: of_part, .. }) = &mut part {
+            *of_part = provider;
+        }
+        part
+    };
+    let expected = [
+        text("first", data("1")),
+        text(" second", ProviderData::default()),
+        text("", data("3")),
+        Part::reasoning("hmm"),
+    ];
+    assert_eq!(message.parts(), expected);
+    let kinds: Vec<_> = events.map(|event| event.kind).collect().await;
+    let said = kinds.iter().filter_map(|kind| match kind {
+        EventKind::TextDelta { text, .. } => Some(&**text),
+        _ => None,
+    });
+    assert_eq!(said.collect::<String>(), "first second");
 }
 
 #[tokio::test]
