@@ -6,17 +6,27 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 
 /// A future that is either ready or boxed, which avoids a box for synchronous results.
-pub enum MaybeFuture<'a, T> {
+pub struct MaybeFuture<'a, T>(pub(crate) State<'a, T>);
+
+/// Visible to the crate, so that a ready result can be taken without polling.
+pub(crate) enum State<'a, T> {
     /// The result; `None` once taken.
     Ready(Option<T>),
     /// A pending future.
     Boxed(BoxFuture<'a, T>),
 }
 
-impl<T> MaybeFuture<'_, T> {
+impl<'a, T> MaybeFuture<'a, T> {
     /// Creates a ready future.
+    #[inline]
     pub(crate) const fn ready(answer: T) -> Self {
-        Self::Ready(Some(answer))
+        Self(State::Ready(Some(answer)))
+    }
+
+    /// Boxes a future.
+    #[inline]
+    pub(crate) fn boxed(future: impl Future<Output = T> + Send + 'a) -> Self {
+        Self(State::Boxed(Box::pin(future)))
     }
 }
 
@@ -26,10 +36,10 @@ impl<T> Future for MaybeFuture<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        match &mut *self {
+        match &mut self.0 {
             // Polled after completion, which callers must not do: stays pending.
-            Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Boxed(future) => future.as_mut().poll(cx),
+            State::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
+            State::Boxed(future) => future.as_mut().poll(cx),
         }
     }
 }

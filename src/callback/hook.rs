@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::erased::Erased;
 use crate::call::Request;
 use crate::error::{Error, ErrorKind, Result};
-use crate::maybe_future::MaybeFuture;
+use crate::maybe_future::{MaybeFuture, State};
 use crate::panic::catch;
 
 /// A hook that was called.
@@ -22,7 +22,7 @@ pub(super) enum Started<'a, T> {
 #[inline]
 pub(super) fn start<'a, T>(hook: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Started<'a, T> {
     match catch(hook) {
-        Ok(MaybeFuture::Ready(Some(answer))) => Started::Answered(answer),
+        Ok(MaybeFuture(State::Ready(Some(answer)))) => Started::Answered(answer),
         Ok(running) => Started::Waits(Hook(running)),
         Err(panic) => Started::Answered(Err(panicked(panic))),
     }

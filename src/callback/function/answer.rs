@@ -97,7 +97,7 @@ impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
     fn into_hook(self, _: Seal) -> Decision<'static, T> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_action(Seal).map(Action::boxed) }))
+        MaybeFuture::boxed(async move { self.await.into_action(Seal).map(Action::boxed) })
     }
 }
 
@@ -124,6 +124,6 @@ impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
     fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::Boxed(Box::pin(async move { self.await.into_recovery(Seal) }))
+        MaybeFuture::boxed(async move { self.await.into_recovery(Seal) })
     }
 }
