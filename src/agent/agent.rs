@@ -318,7 +318,7 @@ impl AgentRequest {
     /// Adds callbacks for this run, inside those of the agents.
     ///
     /// They apply to sub-agents and agents used as tools as well. Unless they have
-    /// [semantics](Bundle::with_semantics) of their own, they follow those of the called agent.
+    /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let mut all = callbacks.into();
@@ -340,7 +340,7 @@ fn settle(
         context.latch::<AgentRequest>(error);
     }
     let Some(ending) = context.ending::<AgentRequest>() else { return result };
-    if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
+    if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::InvocationEnded) {
         return Err(ending);
     }
     let response = result.unwrap_or_else(|_| {

@@ -388,7 +388,7 @@ impl AgentBuilder {
         let mut named = of_model.tools;
         named.extend(self.innermost_tool.named_tools());
         let leaf = tool_set.clone();
-        let leaf = BoxTool::ours(move |request| leaf.make(request));
+        let leaf = BoxTool::internal(move |request| leaf.make(request));
         let inmost = self.innermost_tool;
         let (tools, of_tools) = noting(|| self.tool_stack.in_agent(leaf, inmost, band));
         named.extend(of_tools.tools);

@@ -43,7 +43,7 @@ pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
 /// The loop at the bottom of an agent's stack.
 pub(super) fn service(config: Config) -> BoxAgent {
     let config = Arc::new(config);
-    BoxAgent::ours(move |request| call(config.clone(), request))
+    BoxAgent::internal(move |request| call(config.clone(), request))
 }
 
 #[inline(never)]
@@ -84,7 +84,7 @@ impl<'a> LoopState<'a> {
     fn new(config: &'a Config, request: AgentRequest) -> Result<Self> {
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
-            more => config.tool_set.with_all(more).map_err(|invalid| {
+            more => config.tool_set.union(more).map_err(|invalid| {
                 let message = match &invalid {
                     InvalidTool::Duplicate(name) => {
                         format!("the agent already has a tool named `{name}`")
@@ -96,7 +96,7 @@ impl<'a> LoopState<'a> {
         };
         let settings = match request.settings() {
             unset if *unset == Settings::default() => config.settings.clone(),
-            set => Arc::new(set.clone().over(&config.settings)),
+            set => Arc::new(set.clone().or(&config.settings)),
         };
         Ok(Self {
             config,

@@ -13,7 +13,7 @@ use crate::run::LoopSemantics;
 /// each run, so one agent can be part of two trees. Callbacks of the whole
 /// [tree](crate::AgentBuilder::global_callbacks) follow the semantics of the agent that they are registered
 /// with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the called
-/// agent; either may [have its own](crate::callback::Bundle::with_semantics).
+/// agent; either may [have its own](crate::callback::Bundle::semantics).
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};

@@ -1,6 +1,6 @@
-//! The boundary around foreign code.
+//! The boundary around user code.
 //!
-//! Models, tools and tower layers are foreign code. Each is wrapped in a [`BoxCallService`]. Only
+//! Models, tools and tower layers are user code. Each is wrapped in a [`BoxCallService`]. Only
 //! this type clones a service, drives its readiness, boxes its future, catches its panics, converts
 //! its errors, adds the call to them, counts usage, blocks calls of a run that has ended, and keeps
 //! an ending that the code raised. Everything else in the crate uses [`Result`] and repeats none of
@@ -53,7 +53,7 @@ pub struct BoxCallService<R: Request> {
 impl<R: Request> BoxCallService<R> {
     /// Erases the type of `service`.
     pub fn new(service: impl CallService<R>) -> Self {
-        Self::foreign(service, Role::Handle { catches: false })
+        Self::user(service, Role::Handle { catches: false })
     }
 
     /// Erases the type of `service`, and converts its panics to errors of the call.
@@ -72,7 +72,7 @@ impl<R: Request> BoxCallService<R> {
     /// # }
     /// ```
     pub fn catching_panics(service: impl CallService<R>) -> Self {
-        Self::foreign(service, Role::Handle { catches: true })
+        Self::user(service, Role::Handle { catches: true })
     }
 
     /// Erases the type of a service that has been polled ready, and keeps it ready.
@@ -84,21 +84,21 @@ impl<R: Request> BoxCallService<R> {
 
     /// Creates the service of a model or a tool. It may have one name for all its calls.
     pub(crate) fn leaf(service: impl CallService<R>, name: Option<Arc<str>>) -> Self {
-        Self::foreign(service, Role::Leaf(name))
+        Self::user(service, Role::Leaf(name))
     }
 
     /// Creates the service of a tower layer around an inner service.
     pub(crate) fn layer(service: impl CallService<R>) -> Self {
-        Self::foreign(service, Role::Layer(None))
+        Self::user(service, Role::Layer(None))
     }
 
     /// Creates the service of this crate's own code, which is always ready.
-    pub(crate) fn ours(start: impl Fn(R) -> BoxCallFuture<R> + Send + Sync + 'static) -> Self {
-        Self { service: Arc::new(Ours(start)), next: None }
+    pub(crate) fn internal(start: impl Fn(R) -> BoxCallFuture<R> + Send + Sync + 'static) -> Self {
+        Self { service: Arc::new(Internal(start)), next: None }
     }
 
-    fn foreign(service: impl CallService<R>, role: Role) -> Self {
-        Self { service: Arc::new(Foreign { service, role }), next: None }
+    fn user(service: impl CallService<R>, role: Role) -> Self {
+        Self { service: Arc::new(User { service, role }), next: None }
     }
 
     /// Makes one call, driving readiness first.
@@ -172,7 +172,7 @@ impl<R: Request> fmt::Debug for BoxCallFuture<R> {
     }
 }
 
-/// Returns the error of a failed call of foreign code: adds the call, records an ending, and
+/// Returns the error of a failed call of user code: adds the call, records an ending, and
 /// restores an ending that the code has changed.
 pub(crate) fn settle<R: Request>(context: &RunContext, name: Option<&str>, error: Error) -> Error {
     let error = error.in_call(|| context.site(R::CALL, name));
@@ -190,9 +190,10 @@ trait Start<R: Request>: Send + Sync {
     fn start(&self, request: R) -> BoxCallFuture<R>;
 }
 
-struct Ours<F>(F);
+/// This crate's own code.
+struct Internal<F>(F);
 
-impl<R: Request, F> Start<R> for Ours<F>
+impl<R: Request, F> Start<R> for Internal<F>
 where
     F: Fn(R) -> BoxCallFuture<R> + Send + Sync,
 {
@@ -205,12 +206,13 @@ where
     }
 }
 
-struct Foreign<S> {
+/// A model, a tool or a tower layer.
+struct User<S> {
     service: S,
     role: Role,
 }
 
-/// The role of foreign code in its calls.
+/// The role of user code in its calls.
 #[derive(Clone)]
 enum Role {
     /// A handle held by a caller: its errors are converted, and optionally its panics.
@@ -221,7 +223,7 @@ enum Role {
     Layer(Option<Arc<str>>),
 }
 
-impl<R: Request, S: CallService<R>> Start<R> for Foreign<S> {
+impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
         Some(Box::pin(Call::new(self.service.clone(), self.role.clone(), None)))
     }
@@ -231,7 +233,7 @@ impl<R: Request, S: CallService<R>> Start<R> for Foreign<S> {
     }
 }
 
-/// One call of foreign code.
+/// One call of user code.
 trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
@@ -369,7 +371,7 @@ impl Side {
         refusal.or_else(|| (R::CALL == CallKind::Tool).then(|| context.withheld()).flatten())
     }
 
-    /// Runs foreign code; a panic becomes an error.
+    /// Runs user code; a panic becomes an error.
     fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
         let what = match self.role {
             Role::Handle { catches: false } => return Ok(code()),

@@ -92,7 +92,7 @@ impl Bundle {
     /// Sets the [semantics](CallbackSemantics) of callbacks for a run or a tree of agents. Defaults
     /// to the agent's, which a bundle of one agent always uses.
     #[must_use]
-    pub fn with_semantics(self, semantics: CallbackSemantics) -> Self {
+    pub fn semantics(self, semantics: CallbackSemantics) -> Self {
         Self {
             agent: self.agent.with_semantics(semantics),
             model: self.model.with_semantics(semantics),

@@ -188,7 +188,7 @@ impl<R: Request> CallState<R> {
                 Err(error) => {
                     let error = self.raised(error, index, "after");
                     // The run ends; this call has succeeded.
-                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Ended) {
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::InvocationEnded) {
                         phase.rest = Rest::Guards;
                     } else {
                         phase.failed(error, self.semantics.failure)?;

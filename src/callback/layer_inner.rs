@@ -84,7 +84,7 @@ impl<R: Request> LayerInner<R> {
             None => self.inner.make(request),
             Some(band) => {
                 let inside = Inside { bands: rest.into_iter(), inner: self.inner.clone() };
-                BoxCallFuture::new(band::run(band, request, inside, false, ours))
+                BoxCallFuture::new(band::run(band, request, inside, false, unchanged))
             }
         }
     }
@@ -167,7 +167,7 @@ impl<R: Request> Inside<R> {
     fn enter(mut self, band: Option<Callbacks<R>>, request: R) -> BoxCallFuture<R> {
         match band {
             None => self.inner.call(request),
-            Some(band) => BoxCallFuture::new(band::run(band, request, self, true, ours)),
+            Some(band) => BoxCallFuture::new(band::run(band, request, self, true, unchanged)),
         }
     }
 }
@@ -189,7 +189,7 @@ impl<R: Request> Service<R> for Inside<R> {
 }
 
 /// Returns the error unchanged: it has passed a boundary already.
-fn ours<R: Request>(_: &R, error: Error) -> Error {
+fn unchanged<R: Request>(_: &R, error: Error) -> Error {
     error
 }
 

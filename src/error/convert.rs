@@ -18,8 +18,8 @@ impl From<BoxError> for Error {
         let (mut kind, mut is_over) = (None, false);
         let mut link: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(current) = link {
-            if let Some(ours) = current.downcast_ref::<Self>() {
-                return ours.clone().or_over(is_over);
+            if let Some(known) = current.downcast_ref::<Self>() {
+                return known.clone().or_over(is_over);
             }
             if current.is::<Closed>() {
                 return Self::new(ErrorKind::Other, WORKER_GONE).with_source(error);

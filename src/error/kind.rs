@@ -9,7 +9,7 @@ pub enum ErrorKind {
     /// The run waits for input: [`Error::interrupt`](crate::Error::interrupt).
     Interrupted,
     /// A callback ended this agent with [`Error::end_invocation`](crate::Error::end_invocation).
-    Ended,
+    InvocationEnded,
     /// The run's token was cancelled, or the consumer of its stream disconnected.
     Cancelled,
     /// The call took longer than a layer allows. The provider may have done the work.
@@ -71,7 +71,7 @@ impl ErrorKind {
         match self {
             Self::Aborted => "aborted",
             Self::Interrupted => "interrupted",
-            Self::Ended => "ended",
+            Self::InvocationEnded => "invocation_ended",
             Self::Cancelled => "cancelled",
             Self::Timeout => "timeout",
             Self::RateLimited => "rate_limited",
@@ -116,7 +116,7 @@ impl fmt::Display for ErrorKind {
         f.write_str(match self {
             Self::Aborted => "aborted",
             Self::Interrupted => "interrupted",
-            Self::Ended => "ended",
+            Self::InvocationEnded => "invocation ended",
             Self::Cancelled => "cancelled",
             Self::Timeout => "timed out",
             Self::RateLimited => "rate limited",

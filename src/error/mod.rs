@@ -176,7 +176,7 @@ impl Error {
     /// `after` is not called.
     #[must_use]
     pub fn end_invocation() -> Self {
-        Self::new(ErrorKind::Ended, "a callback ended the invocation")
+        Self::new(ErrorKind::InvocationEnded, "a callback ended the invocation")
     }
 
     /// Returns the kind of the error.
@@ -203,7 +203,10 @@ impl Error {
     /// than the call, and no `on_error` sees them.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::Ended)
+        matches!(
+            self.0.kind,
+            ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::InvocationEnded
+        )
     }
 
     /// Returns how long the server asked to wait before a retry.

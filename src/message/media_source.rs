@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// use tower_agent::{Message, Part};
 ///
 /// let picture = MediaSource::url("https://example.com/cat").with_media_type("image/png");
-/// let message = Message::user("What is on this picture?").with(Image::new(picture).into());
+/// let message = Message::user("What is on this picture?").with_part(Image::new(picture).into());
 /// assert_eq!(message.parts().len(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -48,7 +48,7 @@ pub enum Role {
 /// use tower_agent::{Message, Part, Role};
 ///
 /// let message = Message::user("What is on this picture?")
-///     .with(Part::image_url("https://example.com/cat.png"));
+///     .with_part(Part::image_url("https://example.com/cat.png"));
 /// assert_eq!(message.role(), Role::User);
 /// assert_eq!(message.text(), "What is on this picture?");
 /// assert_eq!(message.parts().len(), 2);
@@ -99,7 +99,7 @@ impl Message {
 
     /// Adds a part.
     #[must_use]
-    pub fn with(mut self, part: Part) -> Self {
+    pub fn with_part(mut self, part: Part) -> Self {
         self.parts_mut().push(part);
         self
     }

@@ -79,7 +79,7 @@ pub struct Audio {
 /// use tower_agent::{Message, Part};
 ///
 /// let report = Document::new(MediaSource::base64("application/pdf", "JVBERi0="));
-/// let message = Message::user("Summarise this.").with(report.with_name("report.pdf").into());
+/// let message = Message::user("Summarise this.").with_part(report.with_name("report.pdf").into());
 /// assert!(matches!(message.parts(), [Part::Text(_), Part::Document(_)]));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -98,7 +98,7 @@ impl ModelResponse {
     /// use tower_agent::message::ToolCall;
     ///
     /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
-    /// let said = Message::assistant("Let me add.").with(Part::ToolCall(call));
+    /// let said = Message::assistant("Let me add.").with_part(Part::ToolCall(call));
     /// let response = ModelResponse::new(said).with_usage(Usage::new(12, 1)).with_text("One moment.");
     /// assert_eq!(response.message().text(), "One moment.");
     /// assert_eq!(response.message().tool_calls().count(), 1);

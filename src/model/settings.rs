@@ -49,7 +49,7 @@ pub struct Settings {
 impl Settings {
     /// Returns these settings with unset fields filled in from `base`.
     #[must_use]
-    pub fn over(self, base: &Self) -> Self {
+    pub fn or(self, base: &Self) -> Self {
         let mut extra = base.extra.clone();
         extra.extend(self.extra);
         Self {

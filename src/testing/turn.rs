@@ -20,7 +20,7 @@ use crate::stream::{Attempt, Delta, Piece};
 ///
 /// let overloaded = Error::new(ErrorKind::Overloaded, "come back later");
 /// let turns = [
-///     Turn::from_text("hi").with_usage(Usage::new(12, 1)),
+///     Turn::from_text("hi").usage(Usage::new(12, 1)),
 ///     Turn::tool("add", json!({ "a": 1, "b": 2 })).and_tool("add", json!({ "a": 3, "b": 4 })),
 ///     Turn::error(overloaded.clone()),
 ///     Turn::from_text("late").latency(Duration::from_secs(5)),
@@ -105,7 +105,7 @@ impl Turn {
     }
 
     /// Sets the token usage.
-    pub fn with_usage(mut self, usage: Usage) -> Self {
+    pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }

@@ -121,7 +121,7 @@ impl ToolSet {
     /// # Errors
     ///
     /// Fails if both contain a tool with the same name.
-    pub fn with_all(&self, others: &Self) -> Result<Self, InvalidTool> {
+    pub fn union(&self, others: &Self) -> Result<Self, InvalidTool> {
         let mut all = self.clone();
         let tools = Arc::make_mut(&mut all.0);
         for declaration in others.declarations().iter() {

@@ -36,7 +36,7 @@ fn sum(a: i32, b: i32) -> Value {
 
 #[tokio::test]
 async fn an_answer_without_tools_ends_the_run() {
-    let model = ScriptedModel::new([Turn::from_text("blue").with_usage(Usage::new(10, 2))]);
+    let model = ScriptedModel::new([Turn::from_text("blue").usage(Usage::new(10, 2))]);
     let agent = Agent::builder(model.clone()).instructions("Be brief.").build().unwrap();
 
     let response = agent.run("Name a colour.").await.unwrap();
@@ -55,9 +55,9 @@ async fn an_answer_without_tools_ends_the_run() {
 #[tokio::test]
 async fn the_model_is_told_what_its_tools_answer() {
     let model = ScriptedModel::new([
-        Turn::tool("add", sum(1, 2)).with_usage(Usage::new(10, 5)),
-        Turn::tool("add", sum(3, 4)).with_usage(Usage::new(20, 5)),
-        Turn::from_text("3 and 7").with_usage(Usage::new(30, 5)),
+        Turn::tool("add", sum(1, 2)).usage(Usage::new(10, 5)),
+        Turn::tool("add", sum(3, 4)).usage(Usage::new(20, 5)),
+        Turn::from_text("3 and 7").usage(Usage::new(30, 5)),
     ]);
     let agent = Agent::builder(model.clone()).tool(add()).build().unwrap();
 
@@ -358,8 +358,8 @@ async fn the_iterations_are_bounded() {
 #[tokio::test]
 async fn stop_when_ends_the_run_after_a_turn() {
     let model = ScriptedModel::new([
-        Turn::tool("add", sum(1, 2)).with_usage(Usage::new(5, 5)),
-        Turn::tool("submit", json!(3)).with_usage(Usage::new(5, 5)),
+        Turn::tool("add", sum(1, 2)).usage(Usage::new(5, 5)),
+        Turn::tool("submit", json!(3)).usage(Usage::new(5, 5)),
     ]);
     let agent = Agent::builder(model.clone())
         .tool(add())

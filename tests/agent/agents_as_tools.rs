@@ -27,7 +27,7 @@ fn boss(model: &ScriptedModel, worker: Agent) -> AgentBuilder {
 
 #[tokio::test]
 async fn an_agent_answers_as_a_tool() {
-    let inner = ScriptedModel::new([Turn::from_text("4").with_usage(Usage::new(5, 1))]);
+    let inner = ScriptedModel::new([Turn::from_text("4").usage(Usage::new(5, 1))]);
     let trace = Trace::default();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let worker = Agent::builder(inner.clone())
@@ -45,8 +45,8 @@ async fn an_agent_answers_as_a_tool() {
         .build()
         .unwrap();
     let outer = ScriptedModel::new([
-        asks("worker", "2 + 2?").with_usage(Usage::new(10, 2)),
-        Turn::from_text("It is 4.").with_usage(Usage::new(20, 2)),
+        asks("worker", "2 + 2?").usage(Usage::new(10, 2)),
+        Turn::from_text("It is 4.").usage(Usage::new(20, 2)),
     ]);
     let record = RecordLayer::<ToolRequest>::new();
     let probe = ProbeLayer::new();
@@ -195,9 +195,8 @@ fn desk(model: &ScriptedModel, billing: &ScriptedModel) -> AgentBuilder {
 
 #[tokio::test]
 async fn a_transfer_hands_the_conversation_over() {
-    let model = ScriptedModel::new([transfer("billing").with_usage(Usage::new(10, 1))]);
-    let billing =
-        ScriptedModel::new([Turn::from_text("It is paid.").with_usage(Usage::new(20, 2))]);
+    let model = ScriptedModel::new([transfer("billing").usage(Usage::new(10, 1))]);
+    let billing = ScriptedModel::new([Turn::from_text("It is paid.").usage(Usage::new(20, 2))]);
     let trace = Trace::default();
     let whole = Arc::new(Mutex::new(Vec::new()));
     let desk = desk(&model, &billing)

@@ -28,7 +28,9 @@ fn with_history() -> AgentRequest {
 
 fn matches(response: &AgentResponse, ending: &Error) {
     match ending.kind() {
-        ErrorKind::Ended => assert_eq!(response.end_reason(), &EndReason::EndedByCallback),
+        ErrorKind::InvocationEnded => {
+            assert_eq!(response.end_reason(), &EndReason::EndedByCallback)
+        }
         _ => assert_eq!(response.interrupts()[0].id, "wait"),
     }
 }
@@ -89,7 +91,9 @@ async fn a_layer_that_renames_an_ending_loses_nothing_of_the_conversation() {
         matches(&response, &ending);
         let told: Vec<_> = response.new_messages().flat_map(Message::tool_results).collect();
         match ending.kind() {
-            ErrorKind::Ended => assert_eq!(told[0].text(), "not run: the agent has ended"),
+            ErrorKind::InvocationEnded => {
+                assert_eq!(told[0].text(), "not run: the agent has ended")
+            }
             _ => assert!(told.is_empty(), "a resume finds the call again: {told:?}"),
         }
     }

@@ -207,8 +207,8 @@ async fn an_agent_is_ready_without_being_asked() {
 #[tokio::test]
 async fn failed_attempts_inside_the_stack_count_as_usage_but_not_as_iterations() {
     let model = ScriptedModel::new([
-        Turn::from_text("no").with_usage(Usage::new(10, 1)),
-        Turn::from_text("yes").with_usage(Usage::new(10, 2)),
+        Turn::from_text("no").usage(Usage::new(10, 1)),
+        Turn::from_text("yes").usage(Usage::new(10, 2)),
     ]);
     let twice = wrap_model(|request, mut next| async move {
         next.run(request.clone()).await?;

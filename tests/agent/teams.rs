@@ -61,7 +61,7 @@ async fn a_team_is_one_run_with_one_state_and_one_count() {
         })
     };
     let member = |name: &str| {
-        let usage = |turn: Turn| turn.with_usage(Usage::new(10, 1));
+        let usage = |turn: Turn| turn.usage(Usage::new(10, 1));
         let turns = [usage(Turn::tool("visit", json!(null))), usage(Turn::from_text("done"))];
         Agent::builder(ScriptedModel::new(turns)).name(name).tool(visit()).build().unwrap()
     };
@@ -229,7 +229,7 @@ async fn teams_nest() {
 async fn a_race_is_over_with_the_first_response_that_will_do() {
     let trace = Trace::default();
     let member = |name: &str, turn: Turn| {
-        let model = ScriptedModel::new([turn.with_usage(Usage::new(1, 1))]);
+        let model = ScriptedModel::new([turn.usage(Usage::new(1, 1))]);
         Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
     };
     let race = Agent::parallel("race")
@@ -371,7 +371,7 @@ async fn an_escalation_side_by_side_waits_for_its_member_and_drops_the_others() 
 
 #[tokio::test]
 async fn runs_on_one_team_do_not_meet() {
-    let model = ScriptedModel::always(Turn::from_text("a").with_usage(Usage::new(1, 1)));
+    let model = ScriptedModel::always(Turn::from_text("a").usage(Usage::new(1, 1)));
     let calls = Arc::new(AtomicU32::new(0));
     let exit = Agent::builder(model.clone())
         .name("b")

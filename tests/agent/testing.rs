@@ -44,7 +44,7 @@ fn words(deltas: &[Delta]) -> Vec<&str> {
 #[tokio::test]
 async fn a_script_is_followed_and_the_requests_are_kept() {
     let model = ScriptedModel::new([
-        Turn::from_text("hi").with_usage(Usage::new(3, 1)),
+        Turn::from_text("hi").usage(Usage::new(3, 1)),
         Turn::error(busy()),
         Turn::function(|request| Ok(ModelResponse::from_text(request.messages()[0].text()))),
     ]);
@@ -101,9 +101,7 @@ async fn tool_calls_are_numbered_through_the_script() {
 #[tokio::test]
 async fn a_request_with_a_sink_is_streamed() {
     let turns = [
-        Turn::from_text("grüß dich")
-            .and_tool("add", json!({ "a": 1 }))
-            .with_usage(Usage::new(3, 1)),
+        Turn::from_text("grüß dich").and_tool("add", json!({ "a": 1 })).usage(Usage::new(3, 1)),
         Turn::from_text("again"),
     ];
     let model = ScriptedModel::new(turns).chunk_size(5);

@@ -117,10 +117,10 @@ fn a_conversation_survives_being_saved() {
     let conversation = Messages::from([
         Message::system("Be brief."),
         Message::user("Weather?")
-            .with(Part::image_url("https://example.com/sky.png"))
-            .with(Part::audio_base64("audio/wav", "UklGRg=="))
-            .with(Part::document_file("file-1"))
-            .with(report.clone().into()),
+            .with_part(Part::image_url("https://example.com/sky.png"))
+            .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
+            .with_part(Part::document_file("file-1"))
+            .with_part(report.clone().into()),
         Message::new(
             tower_agent::Role::Assistant,
             [Part::Reasoning(thought), Part::from(call), Part::Provider(opaque)],
@@ -281,7 +281,7 @@ fn settings_fall_back_one_by_one() {
     own.reasoning_effort = Some(ReasoningEffort::Low);
     own.extra.insert("user".into(), json!("b"));
 
-    let merged = own.over(&base);
+    let merged = own.or(&base);
 
     assert_eq!(merged.model.as_deref(), Some("small"));
     assert_eq!(merged.tool_choice, Some(ToolChoice::Required));

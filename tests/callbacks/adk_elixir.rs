@@ -40,7 +40,7 @@ fn one_round() -> ScriptedModel {
 
 fn asks_for_a_tool() -> ModelResponse {
     ModelResponse::new(
-        Message::assistant("a moment").with(tower_agent::Part::ToolCall(ToolCall::new(
+        Message::assistant("a moment").with_part(tower_agent::Part::ToolCall(ToolCall::new(
             "given",
             "double",
             json!(1),
@@ -361,7 +361,7 @@ async fn an_answer_given_for_the_model_stays_final_whatever_an_after_outside_mak
         let agent = builder(&model, elixir())
             .on_model(after_model(|_, response| {
                 let message =
-                    response.message().clone().with(tower_agent::Part::from_text(", please"));
+                    response.message().clone().with_part(tower_agent::Part::from_text(", please"));
                 Action::Respond(ModelResponse::new(message))
             }))
             .tool_layer(record.clone())

@@ -421,7 +421,8 @@ async fn an_override_that_keeps_its_tool_calls_still_ends_the_run() {
         let agent = builder(&model, semantics)
             .on_model(tower_agent::callback::after_model(|_, response| {
                 let calls = response.message().tool_calls().next().is_some();
-                let message = response.message().clone().with(tower_agent::Part::from_text("shh"));
+                let message =
+                    response.message().clone().with_part(tower_agent::Part::from_text("shh"));
                 match calls {
                     true => Action::Respond(ModelResponse::new(message)),
                     false => Action::Continue,

@@ -89,7 +89,7 @@ async fn main() -> Result<(), BoxError> {
     forger.apply(&Event::tool_call_args("call-7", r#"{"amount":9000}"#));
     let refused = server.run_for("ada", input("run-3", &forger, Vec::new())).await.err();
     let refused = refused.ok_or("the model has said no such thing")?;
-    assert_eq!(refused.kind(), InputErrorKind::NotYours);
+    assert_eq!(refused.kind(), InputErrorKind::Forbidden);
     println!("ada's front end forges a call: {refused}");
     assert_eq!(paid.load(SeqCst), 0);
 

@@ -17,7 +17,7 @@ use crate::run::{AgentRequest, BoxAgent};
 /// The plan at the bottom of a team's stack.
 fn service(config: Config) -> BoxAgent {
     let config = Arc::new(config);
-    BoxAgent::ours(move |request| call(config.clone(), request))
+    BoxAgent::internal(move |request| call(config.clone(), request))
 }
 
 #[inline(never)]

@@ -68,9 +68,9 @@ async fn usage_counts_every_attempt_that_was_paid_for() {
     let notes = Log::default();
     let seen = notes.clone();
     let turns = [
-        Turn::from_text("bad").with_usage(Usage::new(100, 10)),
-        Turn::from_text("good").and_tool("echo", json!(null)).with_usage(Usage::new(200, 20)),
-        Turn::from_text("done").with_usage(Usage::new(1, 1)),
+        Turn::from_text("bad").usage(Usage::new(100, 10)),
+        Turn::from_text("good").and_tool("echo", json!(null)).usage(Usage::new(200, 20)),
+        Turn::from_text("done").usage(Usage::new(1, 1)),
     ];
     let agent = Agent::builder(ScriptedModel::new(turns))
         .tool(echo())
@@ -90,7 +90,7 @@ async fn usage_counts_every_attempt_that_was_paid_for() {
 
 #[tokio::test]
 async fn usage_of_a_run_that_fails_is_what_was_spent() {
-    let turns = [calls("echo", 1).with_usage(Usage::new(3, 4)), Turn::error(Error::from("down"))];
+    let turns = [calls("echo", 1).usage(Usage::new(3, 4)), Turn::error(Error::from("down"))];
     let agent = Agent::builder(ScriptedModel::new(turns))
         .tool(echo())
         .on_agent(on_agent_error(|request, _| {

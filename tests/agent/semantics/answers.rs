@@ -129,7 +129,7 @@ fn with_history() -> AgentRequest {
 fn after_agent_responds(semantics: Semantics) -> Agent {
     let turn =
         Turn::response(ModelResponse::from_text("Let me see.")).and_tool("echo", json!("hi"));
-    let last = Turn::from_text("last").with_usage(Usage::new(7, 3));
+    let last = Turn::from_text("last").usage(Usage::new(7, 3));
     Agent::builder(ScriptedModel::new([turn, last]))
         .tool(echo())
         .semantics(semantics)

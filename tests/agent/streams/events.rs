@@ -19,8 +19,8 @@ fn echo() -> Tool {
 #[tokio::test]
 async fn a_run_is_told_from_its_start_to_its_end() {
     let model = ScriptedModel::new([
-        Turn::response(thinks("hm")).and_tool("echo", json!(1)).with_usage(Usage::new(2, 1)),
-        Turn::from_text("one").with_usage(Usage::new(3, 1)),
+        Turn::response(thinks("hm")).and_tool("echo", json!(1)).usage(Usage::new(2, 1)),
+        Turn::from_text("one").usage(Usage::new(3, 1)),
     ]);
     let agent = Agent::builder(model).tool(echo()).build().unwrap();
     let request = AgentRequest::new("?").with_run_id("r");

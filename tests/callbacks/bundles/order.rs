@@ -263,10 +263,10 @@ async fn a_runs_callbacks_bring_their_own_semantics() {
 
     let given = |bundle: Bundle| AgentRequest::new("?").with_callbacks(bundle);
     assert_eq!(text(agent(|b, _| b), given(twice())).await, "first");
-    let composed = twice().with_semantics(Semantics::default().band);
+    let composed = twice().semantics(Semantics::default().band);
     assert_eq!(text(agent(|b, _| b), given(composed.clone())).await, "second");
     let globally = |b: tower_agent::AgentBuilder, all: Bundle| {
-        b.global_callbacks(all.with_semantics(Semantics::default().band))
+        b.global_callbacks(all.semantics(Semantics::default().band))
     };
     assert_eq!(text(agent(globally), "?".into()).await, "second");
     // Also after callbacks for another call.

@@ -109,7 +109,7 @@ fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
         Latch::Open => (None, "d> call <d d=done"),
         Latch::Aborted => (Some(ErrorKind::Aborted), ""),
         Latch::Interrupted => (Some(ErrorKind::Interrupted), ""),
-        Latch::Ended => (Some(ErrorKind::Ended), ""),
+        Latch::Ended => (Some(ErrorKind::InvocationEnded), ""),
     };
     assert_eq!((kind, &*trace.take()), (expected, words), "{label}: a second call");
 }

@@ -114,7 +114,7 @@ fn failed(index: usize, does: Does, hook: Hook) -> Failed {
     let (kind, message) = match as_failure(does) {
         Does::Abort => (ErrorKind::Aborted, name.to_owned()),
         Does::Interrupt => (ErrorKind::Interrupted, INTERRUPTED.to_owned()),
-        Does::EndInvocation => (ErrorKind::Ended, ENDED.to_owned()),
+        Does::EndInvocation => (ErrorKind::InvocationEnded, ENDED.to_owned()),
         Does::Panic => (ErrorKind::Callback, format!("panicked: {name}")),
         _ => (ErrorKind::Auth, name.to_owned()),
     };
@@ -128,7 +128,10 @@ fn failed(index: usize, does: Does, hook: Hook) -> Failed {
 
 impl Failed {
     fn is_ending(&self) -> bool {
-        matches!(self.kind, ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::Ended)
+        matches!(
+            self.kind,
+            ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::InvocationEnded
+        )
     }
 }
 
@@ -293,7 +296,7 @@ impl Call<'_> {
                 Reply::Fails => None,
                 Reply::Aborts => Some(ends(ErrorKind::Aborted, "service")),
                 Reply::Interrupts => Some(ends(ErrorKind::Interrupted, INTERRUPTED)),
-                Reply::Ends => Some(ends(ErrorKind::Ended, ENDED)),
+                Reply::Ends => Some(ends(ErrorKind::InvocationEnded, ENDED)),
             };
             if let Some(ending) = ending {
                 self.endings.push(ending.clone());

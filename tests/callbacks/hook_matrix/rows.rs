@@ -106,7 +106,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row(Before, Error, OK, "a> b> a=failed b=failed", Fails(Kind::Auth, "b", Some("before")), Open),
         row(Before, Abort, OK, "a> b> a=failed b=failed", Fails(Kind::Aborted, "b", Some("before")), Aborted),
         row(Before, Interrupt, OK, "a> b> a=failed b=failed", Fails(Kind::Interrupted, INTERRUPTED, Some("before")), Interrupted),
-        row(Before, EndInvocation, OK, "a> b> a=failed b=failed", Fails(Kind::Ended, ENDED, Some("before")), Ended),
+        row(Before, EndInvocation, OK, "a> b> a=failed b=failed", Fails(Kind::InvocationEnded, ENDED, Some("before")), Ended),
         row(Before, Panic, OK, "a> b> a=failed b=failed", Fails(Kind::Callback, "panicked: b", Some("before")), Open),
         row(Before, Hang, OK, "a> b> a=dropped b=dropped", Dropped, Open),
 
@@ -130,11 +130,11 @@ pub(crate) fn rows() -> Vec<Row> {
         row(OnError, Error, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Auth, "b", Some("on_error")), Open),
         row(OnError, Abort, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Aborted, "b", Some("on_error")), Aborted),
         row(OnError, Interrupt, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Interrupted, INTERRUPTED, Some("on_error")), Interrupted),
-        row(OnError, EndInvocation, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Ended, ENDED, Some("on_error")), Ended),
+        row(OnError, EndInvocation, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::InvocationEnded, ENDED, Some("on_error")), Ended),
         // An error that ends more than the call, no `on_error` sees: also not one put in another's place.
         row(OnError, FailWithAbort, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Aborted, "b", Some("on_error")), Aborted),
         row(OnError, FailWithInterrupt, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Interrupted, INTERRUPTED, Some("on_error")), Interrupted),
-        row(OnError, FailWithEnd, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Ended, ENDED, Some("on_error")), Ended),
+        row(OnError, FailWithEnd, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::InvocationEnded, ENDED, Some("on_error")), Ended),
         row(OnError, Panic, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Callback, "panicked: b", Some("on_error")), Open),
         row(OnError, Hang, FAILS, "a> b> c> call a!service b!service a=dropped b=dropped c=dropped", Dropped, Open),
 
@@ -147,7 +147,7 @@ pub(crate) fn rows() -> Vec<Row> {
         // The service itself. Its endings of more than the call are not for an `on_error`.
         row(OnError, Fallback, &[Reply::Aborts], "a> b> c> call a=failed b=failed c=failed", Fails(Kind::Aborted, "service", None), Aborted),
         row(OnError, Fallback, &[Reply::Interrupts], "a> b> c> call a=failed b=failed c=failed", Fails(Kind::Interrupted, INTERRUPTED, None), Interrupted),
-        row(OnError, Fallback, &[Reply::Ends], "a> b> c> call a=failed b=failed c=failed", Fails(Kind::Ended, ENDED, None), Ended),
+        row(OnError, Fallback, &[Reply::Ends], "a> b> c> call a=failed b=failed c=failed", Fails(Kind::InvocationEnded, ENDED, None), Ended),
         row(OnError, Fallback, &[Reply::Hangs], "a> b> c> call a=dropped b=dropped c=dropped", Dropped, Open),
         row(After, Continue, FAILS, "a> b> c> call a!service b!service c!service a=failed b=failed c=failed", unserved, Open),
     ];

@@ -51,14 +51,14 @@ async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_ag
 #[tokio::test]
 async fn a_footer_is_put_under_the_answer_and_the_rest_stays() {
     let model = ScriptedModel::new([
-        Turn::tool("act", json!(null)).with_usage(Usage::new(10, 1)),
-        Turn::from_text("four").with_usage(Usage::new(20, 2)),
+        Turn::tool("act", json!(null)).usage(Usage::new(10, 1)),
+        Turn::from_text("four").usage(Usage::new(20, 2)),
     ]);
     let agent = agent(model)
         .tool(act())
         .on_agent(after_agent(|_, response| match response.message() {
             Some(said) => {
-                let said = said.clone().with(Part::from_text("\n\n-- the management"));
+                let said = said.clone().with_part(Part::from_text("\n\n-- the management"));
                 Action::Respond(response.clone().with_message(said))
             }
             None => Action::Continue,
@@ -91,9 +91,9 @@ async fn another_answer_takes_the_place_of_the_last_one_only() {
 #[tokio::test]
 async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
     let model = ScriptedModel::new([
-        Turn::tool("act", json!(1)).with_usage(Usage::new(5, 1)),
-        Turn::tool("act", json!(2)).with_usage(Usage::new(5, 1)),
-        Turn::from_text("three").with_usage(Usage::new(5, 1)),
+        Turn::tool("act", json!(1)).usage(Usage::new(5, 1)),
+        Turn::tool("act", json!(2)).usage(Usage::new(5, 1)),
+        Turn::from_text("three").usage(Usage::new(5, 1)),
     ]);
     let seen = Log::default();
     let agent = agent(model)
@@ -244,7 +244,7 @@ async fn several_after_callbacks_see_the_same_answer() {
 
 #[tokio::test]
 async fn the_sessions_state_comes_with_the_request_and_goes_with_the_answer() {
-    let agent = agent(ScriptedModel::always(Turn::from_text("ok").with_usage(Usage::new(60, 0))))
+    let agent = agent(ScriptedModel::always(Turn::from_text("ok").usage(Usage::new(60, 0))))
         .on_agent(before_agent(|request| {
             let spent = request.context().state().get("tokens").and_then(|n| n.as_u64());
             match spent.unwrap_or_default() {
@@ -273,7 +273,7 @@ async fn the_sessions_state_comes_with_the_request_and_goes_with_the_answer() {
 #[tokio::test]
 async fn an_agent_that_works_for_another_shares_its_values_and_its_totals() {
     let seen = Log::default();
-    let inner = agent(ScriptedModel::new([Turn::from_text("42").with_usage(Usage::new(7, 0))]))
+    let inner = agent(ScriptedModel::new([Turn::from_text("42").usage(Usage::new(7, 0))]))
         .name("inner")
         .on_agent(before_agent({
             let seen = seen.clone();
@@ -292,7 +292,7 @@ async fn an_agent_that_works_for_another_shares_its_values_and_its_totals() {
             async move { run.await.map(|response| response.text()) }
         });
     let model = ScriptedModel::new([
-        Turn::tool("act", json!(null)).with_usage(Usage::new(100, 0)),
+        Turn::tool("act", json!(null)).usage(Usage::new(100, 0)),
         Turn::from_text("done"),
     ]);
     let outer = agent(model)

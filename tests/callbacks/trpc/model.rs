@@ -47,10 +47,8 @@ async fn ping_is_answered_without_the_model() {
 #[tokio::test]
 async fn answers_are_annotated_and_errors_left_alone() {
     let broken = Error::new(ErrorKind::Provider, "broken");
-    let model = ScriptedModel::new([
-        Turn::from_text("four").with_usage(Usage::new(10, 1)),
-        Turn::error(broken),
-    ]);
+    let model =
+        ScriptedModel::new([Turn::from_text("four").usage(Usage::new(10, 1)), Turn::error(broken)]);
     let agent = agent(model)
         .on_model(after_model(|_, response| Action::Respond(annotated(response, " -- checked"))))
         .on_model(on_model_error(|_, error| Recovery::Fail(error.clone())))

@@ -250,7 +250,7 @@ async fn one_object_is_a_plugin_with_hooks_for_every_call() {
 async fn callbacks_of_a_run_follow_the_agents_options() {
     let answers = |text: &'static str| {
         after_model(move |_, response: &ModelResponse| {
-            let message = response.message().clone().with(Part::from_text(text));
+            let message = response.message().clone().with_part(Part::from_text(text));
             Action::Respond(ModelResponse::new(message))
         })
     };

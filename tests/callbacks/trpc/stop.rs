@@ -180,7 +180,7 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
         (40, 41, 4, Ok("done")),
     ];
     for (before, after, calls, expected) in cases {
-        let ten = |turn: Turn| turn.with_usage(Usage::new(8, 2));
+        let ten = |turn: Turn| turn.usage(Usage::new(8, 2));
         let turns = (0..3).map(|_| ten(Turn::tool("act", json!(null))));
         let model = ScriptedModel::new(turns.chain([ten(Turn::from_text("done"))]));
 
@@ -196,7 +196,7 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
 #[tokio::test]
 async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
     let seen = Log::default();
-    let inner = agent(ScriptedModel::new([Turn::from_text("42").with_usage(Usage::new(5, 0))]))
+    let inner = agent(ScriptedModel::new([Turn::from_text("42").usage(Usage::new(5, 0))]))
         .on_agent(before_agent(|request| match request.context().usage().total() {
             10.. => Err(stop()),
             _ => Ok(()),
@@ -207,7 +207,7 @@ async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
         let run = inner.run(AgentRequest::new("?").with_context(request.context().clone()));
         async move { run.await.map(|response| response.text()) }
     });
-    let call = || Turn::tool("act", json!(null)).with_usage(Usage::new(3, 0));
+    let call = || Turn::tool("act", json!(null)).usage(Usage::new(3, 0));
     let model = ScriptedModel::new([call(), call()]);
     let outer = agent(model)
         .tool(delegate)

@@ -57,7 +57,7 @@ async fn a_teams_after_agent_sees_the_last_answer_and_may_replace_it() {
             .agents([member("one", Turn::from_text("1")).0, member("two", Turn::from_text("2")).0])
             .on_agent(after_agent(move |_, response| {
                 noted.push(response.text());
-                let said = response.message().unwrap().clone().with(Part::from_text("!"));
+                let said = response.message().unwrap().clone().with_part(Part::from_text("!"));
                 Action::Respond(response.clone().with_message(said))
             }))
             .build()

@@ -169,7 +169,7 @@ impl World {
                 Around::Fallback { restart } => {
                     let other = ScriptedModel::always(
                         Turn::from_text(format!("other words {OF_OTHER} and so on"))
-                            .with_usage(Usage::new(TOKENS / 2, TOKENS / 2)),
+                            .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
                     );
                     let other = self.probe.layer(other);
                     builder.model_layer(layer_fn(move |inner| {
@@ -300,7 +300,7 @@ where
 fn model(case: &Case) -> ScriptedModel {
     let turns = case.turns.iter().enumerate().map(|(index, turn)| scripted(index, turn));
     let usage = Usage::new(TOKENS / 2, TOKENS / 2);
-    let end = Turn::from_text("main: the end").with_usage(usage);
+    let end = Turn::from_text("main: the end").usage(usage);
     ScriptedModel::new(turns.chain([end])).chunk_size(case.chunk)
 }
 
@@ -314,7 +314,7 @@ fn scripted(index: usize, turn: &case::Turn) -> Turn {
     });
     let message = Message::new(Role::Assistant, parts.collect::<Vec<_>>());
     let turn_ =
-        Turn::response(ModelResponse::new(message)).with_usage(Usage::new(TOKENS / 2, TOKENS / 2));
+        Turn::response(ModelResponse::new(message)).usage(Usage::new(TOKENS / 2, TOKENS / 2));
     let broken = |kind| Error::new(kind, format!("the model of {OF_MODEL} broke off"));
     match turn.ends {
         Ends::Well => turn_,

@@ -87,7 +87,7 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
     }
 
     // A tool call reserves none of it.
-    let turn = Turn::tool("look", json!(1)).with_usage(Usage::new(20, 10));
+    let turn = Turn::tool("look", json!(1)).usage(Usage::new(20, 10));
     let agent = Agent::builder(ScriptedModel::always(turn))
         .tool(Log::default().tool("look"))
         .global_callbacks(Budget::new(Limits::new().tokens(10).reservation(10)))
@@ -239,10 +239,8 @@ async fn outside_a_retry_it_counts_the_call_and_inside_every_attempt() {
 #[tokio::test]
 async fn two_budgets_around_one_call_keep_books_of_their_own() {
     let [mine, ours] = [(); 2].map(|()| Account::new(Limits::new().tokens(10_000)));
-    let model = ScriptedModel::new([
-        Turn::from_text("hi").with_usage(Usage::new(3, 4)),
-        Turn::from_text(""),
-    ]);
+    let model =
+        ScriptedModel::new([Turn::from_text("hi").usage(Usage::new(3, 4)), Turn::from_text("")]);
     let agent = Agent::builder(model)
         .on_model(Budget::of(mine.clone()))
         .on_model(Budget::of(ours.clone()))
@@ -291,7 +289,7 @@ async fn a_share_that_is_used_is_warned_of_once() {
             move |limit, share| warned.note(format!("{share} of {limit}"))
         });
     let turns = busy(4).into_iter().chain([Turn::from_text("done")]);
-    let model = ScriptedModel::new(turns.map(|turn| turn.with_usage(Usage::new(50, 50))));
+    let model = ScriptedModel::new(turns.map(|turn| turn.usage(Usage::new(50, 50))));
     let agent = Agent::builder(model)
         .tool(log.tool("look"))
         .callbacks(Budget::new(limits))

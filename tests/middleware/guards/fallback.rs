@@ -240,7 +240,7 @@ async fn another_model_streams_where_the_first_had_said_nothing() {
 
 #[tokio::test]
 async fn all_models_count_as_the_agents() {
-    let second = ScriptedModel::new([Turn::from_text("hi").with_usage(Usage::new(12, 1))]);
+    let second = ScriptedModel::new([Turn::from_text("hi").usage(Usage::new(12, 1))]);
     let agent = Agent::builder(Fallback::new(failing(busy())).or(second))
         .on_model(before_model(|request| request.add_instructions("Be brief.")))
         .build()

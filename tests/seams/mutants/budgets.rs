@@ -137,7 +137,7 @@ fn a_warning_may_look_at_the_account() {
 #[tokio::test]
 async fn without_a_price_nothing_costs_anything() {
     let account = Account::new(Limits::new().tokens(10_000));
-    let turn = Turn::from_text("done").with_usage(Usage::new(20, 10));
+    let turn = Turn::from_text("done").usage(Usage::new(20, 10));
     let agent = Agent::builder(ScriptedModel::new([turn]))
         .on_model(Budget::of(account.clone()))
         .build()

@@ -239,7 +239,7 @@ async fn an_answer_before_the_call_that_the_limit_refuses_counts_unless_it_calls
                 _ if calls_tools => {
                     let call = tower_agent::message::ToolCall::new("again", "pay", json!({}));
                     let message = Message::assistant("More.");
-                    Action::Respond(ModelResponse::new(message.with(call.into())))
+                    Action::Respond(ModelResponse::new(message.with_part(call.into())))
                 }
                 _ => Action::Respond(says("That is all.")),
             }))

@@ -199,7 +199,7 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
         assert_eq!(called.run(request).await.unwrap().text(), said);
 
         // A bundle's own semantics win over both.
-        let bundle = || telling().with_semantics(own.band);
+        let bundle = || telling().semantics(own.band);
         let tree = team(plain()).semantics(outer).global_callbacks(bundle()).build().unwrap();
         let other = if said == "one" { "two" } else { "one" };
         assert_eq!(tree.run("?").await.unwrap().text(), other);

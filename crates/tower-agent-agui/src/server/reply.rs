@@ -43,7 +43,7 @@ impl From<InputError> for Refusal {
     fn from(error: InputError) -> Self {
         let status = match error.kind() {
             InputErrorKind::Syntax => StatusCode::BAD_REQUEST,
-            InputErrorKind::Invalid | InputErrorKind::NotYours => StatusCode::UNPROCESSABLE_ENTITY,
+            InputErrorKind::Invalid | InputErrorKind::Forbidden => StatusCode::UNPROCESSABLE_ENTITY,
             InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
             InputErrorKind::Store => StatusCode::SERVICE_UNAVAILABLE,
         };

@@ -182,7 +182,7 @@ impl<'a> Told<'a> {
                          what it says",
                         message.id
                     );
-                    return Err(not_yours(format!("messages[{index}].id"), why));
+                    return Err(forbidden(format!("messages[{index}].id"), why));
                 }
             }
         }
@@ -254,7 +254,7 @@ impl<'a> Told<'a> {
                     continue;
                 }
                 let why = format!("no message contains the call `{tool_call_id}`");
-                return Err(not_yours(path(), why));
+                return Err(forbidden(path(), why));
             };
             let Some(entry) = thread.entry(asks).filter(|_| stays.contains(&asks)) else {
                 // It was dropped with the message that contains it.
@@ -269,7 +269,7 @@ impl<'a> Told<'a> {
                 (None, false) => {
                     let why =
                         format!("only the server may set the result of the call `{tool_call_id}`");
-                    return Err(not_yours(path(), why));
+                    return Err(forbidden(path(), why));
                 }
                 (_, true) => {}
             }
@@ -379,6 +379,6 @@ fn not_open(index: usize, entry: &ResumeEntry) -> InputError {
     InputError::new(path, why).of(InputErrorKind::NotOpen)
 }
 
-fn not_yours(path: String, why: String) -> InputError {
-    InputError::new(path, why).of(InputErrorKind::NotYours)
+fn forbidden(path: String, why: String) -> InputError {
+    InputError::new(path, why).of(InputErrorKind::Forbidden)
 }

@@ -171,7 +171,7 @@ pub enum InputErrorKind {
     /// It does not follow the protocol, or cannot be carried out.
     Invalid,
     /// It contains data that only the server may set.
-    NotYours,
+    Forbidden,
     /// It answers an interrupt that is not open.
     NotOpen,
     /// Another run is active in the thread.
@@ -187,7 +187,7 @@ impl InputErrorKind {
         match self {
             Self::Syntax => "syntax",
             Self::Invalid => "invalid",
-            Self::NotYours => "not_yours",
+            Self::Forbidden => "forbidden",
             Self::NotOpen => "not_open",
             Self::Busy => "busy",
             Self::Store => "store",

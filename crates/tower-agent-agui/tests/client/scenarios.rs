@@ -48,7 +48,7 @@ where
                 }
             }
             let response = ModelResponse::new(Message::new(Role::Assistant, parts));
-            let turn = Turn::response(response).with_usage(Usage::new(7, 5));
+            let turn = Turn::response(response).usage(Usage::new(7, 5));
             ScriptedModel::new([turn]).chunk_size(5).oneshot(request).await
         }
     }))

@@ -281,8 +281,7 @@ fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
 #[test]
 fn what_an_aborted_agent_has_told_passes_the_callbacks_like_everything_else() {
     let agent = || {
-        let model =
-            ScriptedModel::new([Turn::tool("erase", json!("all")).with_usage(Usage::new(7, 5))]);
+        let model = ScriptedModel::new([Turn::tool("erase", json!("all")).usage(Usage::new(7, 5))]);
         Agent::builder(model)
             .tool(Tool::function("erase", "Erases.", |_: serde_json::Value| "gone"))
             .on_tool(before_tool(|_| Err::<(), _>(Error::abort("not here"))))

@@ -54,7 +54,7 @@ fn a_run_starts_says_its_version_and_its_parent_and_finishes_with_its_tokens() {
     let mut input = RunAgentInput::new("t", "r", [Message::user("u", "Hello")]);
     input.parent_run_id = Some("r0".into());
     let usage = Usage::new(12, 3);
-    let sent = run(&says([Turn::from_text("hi").with_usage(usage)]).build(), input);
+    let sent = run(&says([Turn::from_text("hi").usage(usage)]).build(), input);
     let sent = wire(&sent);
     let started = json!({
         "type": "RUN_STARTED", "threadId": "t", "runId": "r",
@@ -71,7 +71,7 @@ fn a_run_starts_says_its_version_and_its_parent_and_finishes_with_its_tokens() {
 #[test]
 fn a_run_that_fails_says_why_and_what_it_has_used() {
     let turns = [
-        asks("echo", "c1", json!(1)).with_usage(Usage::new(4, 2)),
+        asks("echo", "c1", json!(1)).usage(Usage::new(4, 2)),
         Turn::error(Error::new(ErrorKind::Provider, "the model is ill")),
     ];
     let sent = served(agent("agent", turns).tool(echo()));
@@ -195,7 +195,7 @@ fn what_a_tool_tells_is_a_custom_event() {
 #[test]
 fn usage_and_notes_of_callbacks_are_not_sent_unless_a_callback_does() {
     let builder = || {
-        agent("agent", [Turn::from_text("hi").with_usage(Usage::new(1, 1))])
+        agent("agent", [Turn::from_text("hi").usage(Usage::new(1, 1))])
             .on_model(before_model(|_| {}))
     };
     let plain = names(&served(builder()));

@@ -195,9 +195,9 @@ fn our_history_comes_back_as_it_was() {
     let history = Messages::from([
         tower_agent::Message::system("Be brief."),
         tower_agent::Message::user("Hello")
-            .with(Part::image_url("u"))
-            .with(Part::audio_base64("audio/wav", "QQ=="))
-            .with(Document::new(MediaSource::url("d")).with_name("report.pdf").into()),
+            .with_part(Part::image_url("u"))
+            .with_part(Part::audio_base64("audio/wav", "QQ=="))
+            .with_part(Document::new(MediaSource::url("d")).with_name("report.pdf").into()),
         tower_agent::Message::new(
             Role::Assistant,
             [thought, Part::from_text("Let me see."), call.clone().into()],

@@ -99,7 +99,7 @@ async fn every_role_and_a_tool_turn() {
 #[tokio::test]
 async fn arguments_that_are_no_json_go_back_as_they_came() {
     let call = ToolCall::from_text("call_1", "weather", "{\"city\": \"Os");
-    let messages = sent_messages([Message::assistant("Let me see.").with(call.into())]).await;
+    let messages = sent_messages([Message::assistant("Let me see.").with_part(call.into())]).await;
     assert_eq!(messages[0]["content"], "Let me see.");
     assert_eq!(messages[0]["tool_calls"][0]["function"]["arguments"], "{\"city\": \"Os");
 }
@@ -107,8 +107,8 @@ async fn arguments_that_are_no_json_go_back_as_they_came() {
 #[tokio::test]
 async fn pictures() {
     let user = Message::user("What is this?")
-        .with(Part::image_url("https://example.com/cat.png"))
-        .with(Part::image_base64("image/png", "iVBORw0="));
+        .with_part(Part::image_url("https://example.com/cat.png"))
+        .with_part(Part::image_base64("image/png", "iVBORw0="));
     let expected = json!([{ "role": "user", "content": [
         { "type": "text", "text": "What is this?" },
         { "type": "image_url", "image_url": { "url": "https://example.com/cat.png" } },
@@ -146,11 +146,11 @@ async fn pictures_of_tools_follow_the_results_of_the_turn() {
 async fn audio_and_documents() {
     let report = MediaSource::base64("application/pdf", "JVBERi0=");
     let user = Message::user("Compare.")
-        .with(Part::audio_base64("audio/wav", "UklGRg=="))
-        .with(Part::audio_base64("audio/MPEG; rate=44100", "SUQz"))
-        .with(Document::new(report).with_name("report.pdf").into())
-        .with(Part::document_base64("application/pdf", "JVBERi0="))
-        .with(Part::document_file("file-1"));
+        .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
+        .with_part(Part::audio_base64("audio/MPEG; rate=44100", "SUQz"))
+        .with_part(Document::new(report).with_name("report.pdf").into())
+        .with_part(Part::document_base64("application/pdf", "JVBERi0="))
+        .with_part(Part::document_file("file-1"));
     let pdf = "data:application/pdf;base64,JVBERi0=";
     let expected = json!([{ "role": "user", "content": [
         { "type": "text", "text": "Compare." },
@@ -176,7 +176,7 @@ async fn media_that_the_protocol_cannot_carry_is_an_error_that_names_it() {
     for (part, what) in parts {
         let result = ToolResult::new(&read, [Part::from_text("here"), part.clone()]);
         let places = [
-            (Message::user("Look:").with(part), "messages[1].parts[1]: "),
+            (Message::user("Look:").with_part(part), "messages[1].parts[1]: "),
             (Message::tool(result), "messages[1].parts[0].parts[1]: "),
         ];
         for (message, place) in places {

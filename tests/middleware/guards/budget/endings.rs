@@ -46,7 +46,7 @@ fn assert_concluded(model: &ScriptedModel) {
 
 #[tokio::test]
 async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
-    let thousand = || Turn::tool("look", json!(1)).with_usage(Usage::new(900, 100));
+    let thousand = || Turn::tool("look", json!(1)).usage(Usage::new(900, 100));
     let slow = |turn: Turn| turn.latency(Duration::from_secs(5));
     let cases = [
         (Limits::new().model_calls(2), busy(2)),
@@ -62,7 +62,7 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
         let log = Log::default();
         tokio::time::pause();
         let account = finishing(limits);
-        let ending = Turn::from_text("as far as I know").with_usage(Usage::new(1, 1));
+        let ending = Turn::from_text("as far as I know").usage(Usage::new(1, 1));
         let model = ScriptedModel::new(turns.clone().into_iter().chain([ending]));
 
         let response = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap();

@@ -108,7 +108,7 @@ async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_tha
     for (guardrail, spent) in guardrails.into_iter().zip([7, 7, 30]) {
         let account = Account::new(Limits::new().tokens(10_000));
         let sorry = ModelResponse::from_text("Sorry.").with_usage(Usage::new(3, 4));
-        let turn = Turn::from_text("answer").with_usage(Usage::new(20, 10));
+        let turn = Turn::from_text("answer").usage(Usage::new(20, 10));
         let agent = Agent::builder(ScriptedModel::always(turn))
             .global_callbacks(Budget::of(account.clone()))
             .model_layer(guardrail.with_on_trip(OnTrip::Answer(Box::new(sorry))))

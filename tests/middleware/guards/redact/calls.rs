@@ -296,7 +296,7 @@ async fn the_name_of_a_document_is_redacted_and_its_data_is_not() {
     let report = MediaSource::base64("application/pdf", "JVBERi0=");
     let named = Document::new(report.clone()).with_name("CV of jo@example.com.pdf");
     agent
-        .run(AgentRequest::conversation([Message::user("Read.").with(named.into())]))
+        .run(AgentRequest::conversation([Message::user("Read.").with_part(named.into())]))
         .await
         .unwrap();
 

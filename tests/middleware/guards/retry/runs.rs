@@ -164,7 +164,7 @@ async fn an_agent_is_called_again_unless_it_is_watched() {
 async fn an_agent_that_is_called_again_from_outside_goes_on_where_it_failed() {
     let look = || {
         let call = ToolCall::new("1", "look", json!({})).into();
-        Turn::response(ModelResponse::new(Message::assistant("Let me see.").with(call)))
+        Turn::response(ModelResponse::new(Message::assistant("Let me see.").with_part(call)))
     };
     let model = ScriptedModel::new([look(), half(), Turn::from_text("Hello world")]);
     let agent = Agent::builder(model).build().unwrap();
