@@ -254,7 +254,7 @@ fn an_error_on_the_very_first_event_is_all_that_is_sent_and_the_model_is_not_cal
 fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
     let endings = [
         (Error::interrupt(Interrupt::new("i", "why")), "interrupted"),
-        (Error::end_invocation(), "ended"),
+        (Error::end_invocation(), "invocation_ended"),
     ];
     for (ending, code) in endings {
         let (in_before, in_after) = (ending.clone(), ending);
