@@ -13,7 +13,7 @@
 //!     name: &'a str,
 //! }
 //!
-//! let extra = json!({ "stream": false, "user": null, "seed": 7 });
+//! let extra = json!({ "stream": false, "user": null });
 //! let mut body = Vec::new();
 //! let mut object = Object::with_extra(&mut body, extra.as_object().unwrap());
 //! object.field("stream", true)?;
@@ -22,7 +22,7 @@
 //!     json::array(out, ["add", "now"], |name, out| json::write(out, Tool { name }))
 //! })?;
 //! object.end()?;
-//! assert_eq!(body, br#"{"tools":[{"name":"add"},{"name":"now"}],"stream":false,"seed":7}"#);
+//! assert_eq!(body, br#"{"tools":[{"name":"add"},{"name":"now"}],"stream":false}"#);
 //! # Ok::<_, tower_agent::Error>(())
 //! ```
 

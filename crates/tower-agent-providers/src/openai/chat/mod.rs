@@ -1,41 +1,13 @@
 mod decoder;
 mod media;
 mod message;
+mod protocol;
 mod request;
 mod response;
 mod tool_calls;
 
-use std::borrow::Cow;
-
 pub use self::decoder::ChatDecoder;
-use crate::protocol::{Call, Protocol};
-use tower_agent::error::Result;
-
-/// The protocol of chat completions.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Chat {}
-
-impl Protocol for Chat {
-    type Decoder = ChatDecoder;
-
-    const PROVIDER: &'static str = PROVIDER;
-    const BASE_URL: &'static str = "https://api.openai.com/v1";
-    const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
-    const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";
-
-    fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
-        Ok("/chat/completions".into())
-    }
-
-    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        request::body(call, body)
-    }
-
-    fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
-        ChatDecoder::new(call.request())
-    }
-}
+pub use self::protocol::Chat;
 
 /// The key of this provider's data.
 const PROVIDER: &str = "openai";
