@@ -54,6 +54,8 @@
 //! kept and sent back. See [`HttpModel`] for streams and errors.
 
 mod chat;
+mod media;
+mod settings;
 
 pub use self::chat::{Chat, ChatDecoder};
 use crate::HttpModel;

@@ -105,6 +105,8 @@ mod decoder;
 mod event;
 mod fault;
 mod framing;
+mod provider_fields;
+mod unsupported;
 
 use std::borrow::Cow;
 
@@ -116,6 +118,8 @@ pub use self::decoder::{Decoder, Progress};
 pub use self::event::Event;
 pub use self::fault::Fault;
 pub use self::framing::Framing;
+pub use self::provider_fields::provider_fields;
+pub use self::unsupported::unsupported;
 use tower_agent::error::Result;
 
 /// A provider's protocol. See the [module](self) for an example.

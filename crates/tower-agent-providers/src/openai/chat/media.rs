@@ -1,10 +1,10 @@
-use std::fmt;
-
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::message::{added, unknown};
+use super::super::media::{MediaUrl, audio_format, file_name};
+use super::added;
 use crate::json::Object;
+use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Audio, Document, Image, MediaSource, Part};
 
@@ -22,7 +22,7 @@ enum Kind<'a> {
 
 #[derive(Serialize)]
 struct ImageUrl<'a> {
-    url: Url<'a>,
+    url: MediaUrl<'a>,
 }
 
 #[derive(Serialize)]
@@ -34,32 +34,11 @@ struct InputAudio<'a> {
 #[derive(Serialize)]
 struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    file_data: Option<Url<'a>>,
+    file_data: Option<MediaUrl<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     filename: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file_id: Option<&'a str>,
-}
-
-/// A URL, or data as a `data:` URL, written without a copy.
-enum Url<'a> {
-    At(&'a str),
-    Data { media_type: &'a str, data: &'a str },
-}
-
-impl fmt::Display for Url<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::At(url) => f.write_str(url),
-            Self::Data { media_type, data } => write!(f, "data:{media_type};base64,{data}"),
-        }
-    }
-}
-
-impl Serialize for Url<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
 }
 
 impl<'a> Media<'a> {
@@ -96,26 +75,21 @@ impl<'a> Media<'a> {
 
 fn image(image: &Image) -> Result<Kind<'_>> {
     let url = match &image.source {
-        MediaSource::Url { url, .. } => Url::At(url),
-        MediaSource::Base64 { media_type, data } => Url::Data { media_type, data },
+        MediaSource::Url { url, .. } => MediaUrl::At(url),
+        MediaSource::Base64 { media_type, data } => MediaUrl::Data { media_type, data },
         MediaSource::File { .. } => {
-            return Err(unknown("image by file id: send a URL or base64"));
+            return Err(unsupported("image by file id: send a URL or base64"));
         }
-        _ => return Err(unknown("source of an image")),
+        _ => return Err(unsupported("source of an image")),
     };
     Ok(Kind::Image(ImageUrl { url }))
 }
 
 fn audio(audio: &Audio) -> Result<Kind<'_>> {
     let MediaSource::Base64 { media_type, data } = &audio.source else {
-        return Err(unknown("audio by URL or file id: send base64"));
+        return Err(unsupported("audio by URL or file id: send base64"));
     };
-    let essence = media_type.split(';').next().unwrap_or_default().trim();
-    let format = match &*essence.to_ascii_lowercase() {
-        "audio/wav" | "audio/wave" | "audio/x-wav" | "audio/vnd.wave" => "wav",
-        "audio/mp3" | "audio/mpeg" => "mp3",
-        _ => return Err(unknown(&format!("audio of the type `{media_type}`: send WAV or MP3"))),
-    };
+    let format = audio_format(media_type)?;
     Ok(Kind::Audio(InputAudio { data, format }))
 }
 
@@ -123,18 +97,14 @@ fn document(document: &Document) -> Result<Kind<'_>> {
     let name = document.name.as_deref();
     Ok(Kind::File(match &document.source {
         MediaSource::Base64 { media_type, data } => File {
-            file_data: Some(Url::Data { media_type, data }),
-            // OpenAI requires a name.
-            filename: name.or(Some(match &**media_type {
-                "application/pdf" => "document.pdf",
-                _ => "document",
-            })),
+            file_data: Some(MediaUrl::Data { media_type, data }),
+            filename: Some(name.unwrap_or(file_name(media_type))),
             file_id: None,
         },
         MediaSource::File { id, .. } => File { file_data: None, filename: name, file_id: Some(id) },
         MediaSource::Url { .. } => {
-            return Err(unknown("document by URL: send base64 or a file id"));
+            return Err(unsupported("document by URL: send base64 or a file id"));
         }
-        _ => return Err(unknown("source of a document")),
+        _ => return Err(unsupported("source of a document")),
     }))
 }

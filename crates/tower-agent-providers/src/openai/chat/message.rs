@@ -4,9 +4,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::media::Media;
-use super::{PROTOCOL, PROVIDER};
+use super::{PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
-use tower_agent::error::{Error, ErrorKind, Result};
+use crate::protocol::unsupported;
+use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
@@ -156,7 +157,7 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
         Part::Provider(data) => write(out, data.get(PROVIDER)),
         part => match Media::of(part)? {
             Some(media) => media.write(out),
-            None => Err(unknown("part of a message")),
+            None => Err(unsupported("part of a message")),
         },
     }
 }
@@ -238,11 +239,6 @@ struct Function<'a> {
     arguments: &'a str,
 }
 
-/// Returns the data added by this provider.
-pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
-    data.get(PROVIDER)?.as_object().filter(|fields| !fields.is_empty())
-}
-
 /// Returns the data added at several places; for equal keys the last wins.
 fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
     all.filter_map(added).map(Cow::Borrowed).reduce(|mut fields, more| {
@@ -251,17 +247,12 @@ fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map
     })
 }
 
-/// What this protocol cannot represent is an error, not silently dropped.
-pub(super) fn unknown(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidRequest, format!("the protocol has no such {what}"))
-}
-
 fn name(role: Role) -> Result<&'static str> {
     Ok(match role {
         Role::System => "system",
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::Tool => "tool",
-        _ => return Err(unknown("role")),
+        _ => return Err(unsupported("role")),
     })
 }

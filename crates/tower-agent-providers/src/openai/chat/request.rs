@@ -1,14 +1,13 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::PROTOCOL;
-use super::message::{added, messages, unknown};
+use super::super::settings::{effort, retention};
+use super::message::messages;
+use super::{PROTOCOL, added};
 use crate::json::{self, Object};
-use crate::protocol::Call;
+use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
-use tower_agent::model::{
-    CacheRetention, ModelRequest, ReasoningEffort, ResponseFormat, Settings, ToolChoice,
-};
+use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
 /// Writes the body of a call.
@@ -107,27 +106,7 @@ fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
         ToolChoice::None => Choice::Word("none"),
         ToolChoice::Required => Choice::Word("required"),
         ToolChoice::Tool(name) => Choice::Tool { r#type: "function", function: Named { name } },
-        _ => return Err(unknown("tool choice")),
-    })
-}
-
-fn effort(effort: &ReasoningEffort) -> Result<&str> {
-    Ok(match effort {
-        ReasoningEffort::None => "none",
-        ReasoningEffort::Minimal => "minimal",
-        ReasoningEffort::Low => "low",
-        ReasoningEffort::Medium => "medium",
-        ReasoningEffort::High => "high",
-        ReasoningEffort::Other(word) => word,
-        _ => return Err(unknown("reasoning effort")),
-    })
-}
-
-fn retention(retention: CacheRetention) -> Result<&'static str> {
-    Ok(match retention {
-        CacheRetention::Short => "in_memory",
-        CacheRetention::Long => "24h",
-        _ => return Err(unknown("cache retention")),
+        _ => return Err(unsupported("tool choice")),
     })
 }
 
@@ -153,6 +132,6 @@ fn format(format: &ResponseFormat) -> Result<Format<'_>> {
         ResponseFormat::JsonSchema { name, schema, strict } => {
             Format::JsonSchema { json_schema: JsonSchema { name, schema, strict: *strict } }
         }
-        _ => return Err(unknown("response format")),
+        _ => return Err(unsupported("response format")),
     })
 }
