@@ -1,6 +1,6 @@
 //! The next step: a pure function of the transcript.
 
-use crate::message::{Messages, Role, ToolCall};
+use crate::message::{Messages, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
@@ -17,17 +17,15 @@ pub(super) enum Step {
 ///
 /// Only the last turn counts: the last assistant message, and the results after it.
 pub(super) fn next(messages: &Messages) -> Step {
-    let said = messages.iter().rev().find(|message| message.role() != Role::Tool);
-    let Some(said) = said.filter(|said| said.role() == Role::Assistant) else {
+    let Some(turn) = messages.last_turn() else {
         // A user message follows: calls left open before it are closed.
         return Step::Model;
     };
-    let open: Vec<_> = messages.open_calls().cloned().collect();
-    match said.tool_calls().next() {
-        None => Step::Done,
-        Some(_) if open.is_empty() => Step::Model,
-        Some(_) => Step::Tools(open),
+    if turn.said.tool_calls().next().is_none() {
+        return Step::Done;
     }
+    let open: Vec<_> = turn.open_calls().cloned().collect();
+    if open.is_empty() { Step::Model } else { Step::Tools(open) }
 }
 
 #[cfg(test)]

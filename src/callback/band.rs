@@ -109,31 +109,45 @@ where
                 Err(error) if is_final::<R>(self.context(), &error) => return Err(error),
                 Err(error) => error,
             };
-            let call = &mut self.call;
-            let sent = call.request.clone();
-            let may_retry = retries < max_retries(call);
-            match call.on_error(error, may_retry).await? {
-                Recovered::Fallback(response) => return Ok((response, Origin::Fallback)),
-                Recovered::Retry => retries += 1,
-            }
-            if let Some(ended) = call.request.context().refusal::<R>() {
-                return Err(ended);
-            }
-            let rest = match &entered {
-                Some(entered) => {
-                    call.request = entered.clone();
-                    Rest::Asked
-                }
-                // The guards allowed a different request.
-                None if call.request.is_changed_from(&sent) => Rest::Guards,
-                None => continue,
-            };
-            // It may own what a `before` has reserved.
-            drop(sent);
-            if let Some(response) = call.before(rest).await? {
-                return Ok((response, Origin::Before));
+            let may_retry = retries < max_retries(&self.call);
+            // In a box, so that a call that does not fail needs no space for it.
+            let recovered = Box::pin(self.recover(error, may_retry, entered.as_ref()));
+            match recovered.await? {
+                Some(answer) => return Ok(answer),
+                None => retries += 1,
             }
         }
+    }
+
+    /// Returns the response after an error of the call itself, or nothing to retry. `entered` is the
+    /// request to retry, if it is not the current one.
+    async fn recover(
+        &mut self,
+        error: Error,
+        may_retry: bool,
+        entered: Option<&R>,
+    ) -> Result<Option<(R::Response, Origin)>> {
+        let call = &mut self.call;
+        let sent = call.request.clone();
+        if let Recovered::Fallback(response) = call.on_error(error, may_retry).await? {
+            return Ok(Some((response, Origin::Fallback)));
+        }
+        if let Some(ended) = call.request.context().refusal::<R>() {
+            return Err(ended);
+        }
+        let rest = match entered {
+            Some(entered) => {
+                call.request = entered.clone();
+                Rest::Asked
+            }
+            // The guards allowed a different request.
+            None if call.request.is_changed_from(&sent) => Rest::Guards,
+            None => return Ok(None),
+        };
+        // It may own what a `before` has reserved.
+        drop(sent);
+        let response = call.before(rest).await?;
+        Ok(response.map(|response| (response, Origin::Before)))
     }
 
     async fn ready(&mut self) -> Result<()> {

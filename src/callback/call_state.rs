@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::hook::{Started, name, start};
 use super::hook_set::HookSet;
+use super::members::Members;
 use super::options::{
     AfterPolicy, BeforePolicy, CallbackSemantics, HookFailure, OnErrorPolicy, RespondScope,
 };
@@ -17,7 +18,7 @@ pub(super) struct CallState<R: Request> {
     pub(super) semantics: CallbackSemantics,
     /// Whether the band is directly around the service.
     pub(super) is_inmost: bool,
-    callbacks: Arc<Vec<ArcCallback<R>>>,
+    callbacks: Arc<Members<R>>,
     /// Callbacks run in order, so those that have started are the first few, and of the later ones
     /// the first few guards.
     asked: usize,
@@ -80,7 +81,7 @@ impl<T> Phase<T> {
 impl<R: Request> CallState<R> {
     pub(super) fn new(
         request: R,
-        callbacks: Arc<Vec<ArcCallback<R>>>,
+        callbacks: Arc<Members<R>>,
         semantics: CallbackSemantics,
         is_inmost: bool,
     ) -> Self {
@@ -91,19 +92,22 @@ impl<R: Request> CallState<R> {
     pub(super) async fn before(&mut self, rest: Rest) -> Result<Option<R::Response>> {
         let mut phase = Phase::new(rest);
         let is_watched = self.request.context().emitter().is_some();
-        let mut from = 0;
-        while let Some(index) = self.next(from, phase.rest, HookSet::BEFORE) {
-            from = index + 1;
+        let mut passed = 0;
+        while let Some(index) = self.next(&mut passed, phase.rest, HookSet::BEFORE) {
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
             let answer = match start(|| callback.before(request)) {
-                Started::Answered(answer) => answer,
+                Started::Decided(answer) => answer,
                 Started::Waits(hook) => hook.await,
             };
+            let holds = R::CALL == CallKind::Tool && self.at(index).guards();
+            if !is_watched && !holds && matches!(answer, Ok(Action::Continue)) {
+                continue;
+            }
             if is_watched {
                 self.show(index, "before", answer.as_ref().map(Decision::from)).await;
             }
-            if R::CALL == CallKind::Tool && self.at(index).guards() {
+            if holds {
                 self.hold(index, &answer);
             }
             match answer {
@@ -145,9 +149,8 @@ impl<R: Request> CallState<R> {
     pub(super) async fn after(&mut self, response: &mut R::Response, rest: Rest) -> Result<()> {
         let mut phase = Phase::new(rest);
         let is_watched = self.request.context().emitter().is_some();
-        let mut from = 0;
-        while let Some(index) = self.next(from, phase.rest, HookSet::AFTER) {
-            from = index + 1;
+        let mut passed = 0;
+        while let Some(index) = self.next(&mut passed, phase.rest, HookSet::AFTER) {
             let is_guard = self.at(index).guards();
             // A guard sees the response in effect, and later callbacks see its replacement.
             if is_guard && let Some(answer) = phase.answer.take() {
@@ -156,9 +159,12 @@ impl<R: Request> CallState<R> {
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
             let answer = match start(|| callback.after(request, response)) {
-                Started::Answered(answer) => answer,
+                Started::Decided(answer) => answer,
                 Started::Waits(hook) => hook.await,
             };
+            if !is_watched && matches!(answer, Ok(Action::Continue)) {
+                continue;
+            }
             if is_watched {
                 self.show(index, "after", answer.as_ref().map(Decision::from)).await;
             }
@@ -213,14 +219,13 @@ impl<R: Request> CallState<R> {
         let mut phase = Phase::new(Rest::Asked);
         let mut retries = false;
         let is_watched = self.request.context().emitter().is_some();
-        let mut from = 0;
-        while let Some(index) = self.next(from, phase.rest, HookSet::ON_ERROR) {
-            from = index + 1;
+        let mut passed = 0;
+        while let Some(index) = self.next(&mut passed, phase.rest, HookSet::ON_ERROR) {
             let is_guard = self.at(index).guards();
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
             let answer = match start(|| callback.on_error(request, &error)) {
-                Started::Answered(answer) => answer,
+                Started::Decided(answer) => answer,
                 Started::Waits(hook) => hook.await,
             };
             if is_watched {
@@ -264,27 +269,31 @@ impl<R: Request> CallState<R> {
 
     /// Runs `on_end` of every callback that has started.
     pub(super) fn end(&self, outcome: Outcome<'_, R::Response>) {
-        for (index, callback) in self.callbacks.iter().enumerate() {
-            let was_asked = index < self.asked || index < self.guards_asked && callback.guards();
-            if was_asked && callback.has(HookSet::ON_END) {
+        for &index in self.callbacks.with(HookSet::ON_END) {
+            let callback = self.at(index);
+            if index < self.asked || index < self.guards_asked && callback.guards() {
                 // It cannot change the result, and neither can its panic.
                 drop(catch(|| callback.get().on_end(&self.request, outcome)));
             }
         }
     }
 
-    /// The first callback from `from` on whose `hook` is to run. Those passed over that lack only
-    /// this hook count as asked, and are told of the call's end.
+    /// Returns the next callback whose `hook` is to run. `passed` counts those with this hook that
+    /// were passed. Callbacks before it that lack only this hook count as asked, so their `on_end`
+    /// runs.
     #[inline]
-    fn next(&mut self, from: usize, rest: Rest, hook: HookSet) -> Option<usize> {
+    fn next(&mut self, passed: &mut usize, rest: Rest, hook: HookSet) -> Option<usize> {
         let guards_alone = rest == Rest::Guards;
-        let mut callbacks = self.callbacks.iter().enumerate().skip(from);
-        let next = callbacks
-            .find(|(_, callback)| callback.has(hook) && (!guards_alone || callback.guards()))
-            .map(|(index, _)| index);
         let asked = if guards_alone { &mut self.guards_asked } else { &mut self.asked };
-        *asked = (*asked).max(next.map_or(self.callbacks.len(), |index| index + 1));
-        next
+        while let Some(&index) = self.callbacks.with(hook).get(*passed) {
+            *passed += 1;
+            if !guards_alone || self.callbacks[index].guards() {
+                *asked = (*asked).max(index + 1);
+                return Some(index);
+            }
+        }
+        *asked = self.callbacks.all().len();
+        None
     }
 
     fn at(&self, index: usize) -> &ArcCallback<R> {

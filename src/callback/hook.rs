@@ -13,8 +13,8 @@ use crate::panic::catch;
 
 /// A hook that was called.
 pub(super) enum Started<'a, T> {
-    /// It had its answer at once.
-    Answered(Result<T>),
+    /// It decided at once.
+    Decided(Result<T>),
     Waits(Hook<'a, T>),
 }
 
@@ -22,9 +22,9 @@ pub(super) enum Started<'a, T> {
 #[inline]
 pub(super) fn start<'a, T>(hook: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Started<'a, T> {
     match catch(hook) {
-        Ok(MaybeFuture(State::Ready(Some(answer)))) => Started::Answered(answer),
+        Ok(MaybeFuture(State::Ready(Some(answer)))) => Started::Decided(answer),
         Ok(running) => Started::Waits(Hook(running)),
-        Err(panic) => Started::Answered(Err(panicked(panic))),
+        Err(panic) => Started::Decided(Err(panicked(panic))),
     }
 }
 

@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call_state::{CallState, Recovered, Rest};
+use super::members::Members;
 use super::noted::note;
 use super::{
     ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Notes, Recovery, Registered,
@@ -43,7 +44,7 @@ use crate::error::{Error, Result};
 /// # }
 /// ```
 pub struct Callbacks<R: Request> {
-    list: Option<Arc<Vec<ArcCallback<R>>>>,
+    list: Option<Arc<Members<R>>>,
     follows: Follows,
 }
 
@@ -252,14 +253,14 @@ impl<R: Request> Callbacks<R> {
     }
 
     pub(super) fn as_slice(&self) -> &[ArcCallback<R>] {
-        self.list.as_ref().map_or(&[], |list| list)
+        self.list.as_ref().map_or(&[], |list| list.all())
     }
 }
 
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
         let list = Arc::make_mut(self.list.get_or_insert_default());
-        list.extend(callbacks.into_iter().map(Callback::erase));
+        callbacks.into_iter().for_each(|callback| list.push(callback.erase()));
     }
 }
 

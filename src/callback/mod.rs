@@ -55,6 +55,7 @@ mod hook;
 pub(crate) mod hook_set;
 mod layer_inner;
 mod list;
+mod members;
 mod noted;
 pub(crate) mod options;
 mod purpose;

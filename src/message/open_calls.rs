@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::messages::Iter;
 use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -33,23 +34,21 @@ impl Messages {
     /// # }
     /// ```
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        let answered = move || {
-            let answers = self.iter().rev().take_while(|message| message.role() == Role::Tool);
-            answers.flat_map(Message::tool_results).map(|answer| &*answer.call_id)
+        self.last_turn().into_iter().flat_map(LastTurn::open_calls)
+    }
+
+    /// Returns the last turn, unless a message of the user follows it.
+    pub(crate) fn last_turn(&self) -> Option<LastTurn<'_>> {
+        let mut at = self.len();
+        let said = loop {
+            at = at.checked_sub(1)?;
+            match self.get(at)? {
+                result if result.role() == Role::Tool => {}
+                said => break said,
+            }
         };
-        // A few are looked through; where there are many, that would take too long for each call.
-        let many: HashSet<&str> = match answered().nth(FEW) {
-            Some(_) => answered().collect(),
-            None => HashSet::new(),
-        };
-        let is_answered = move |id: &str| match many.is_empty() {
-            true => answered().any(|answered| answered == id),
-            false => many.contains(id),
-        };
-        let mut said = self.iter().rev().filter(|message| message.role() != Role::Tool);
-        let turn = said.next().filter(|message| message.role() == Role::Assistant);
-        let calls = turn.into_iter().flat_map(Message::tool_calls);
-        calls.filter(move |call| !is_answered(&call.id))
+        let results = self.range(at + 1);
+        (said.role() == Role::Assistant).then_some(LastTurn { said, results })
     }
 
     /// Adds the result of an [open call](Self::open_calls). A run that continues with these
@@ -70,5 +69,29 @@ impl Messages {
         let answer = Message::tool(ToolResult::new(call, [Part::from(&value.into())]));
         self.push(answer);
         Ok(())
+    }
+}
+
+/// The last message of the model, and the tool messages after it.
+pub(crate) struct LastTurn<'a> {
+    pub(crate) said: &'a Message,
+    results: Iter<'a>,
+}
+
+impl<'a> LastTurn<'a> {
+    /// Returns the tool calls that have no result.
+    pub(crate) fn open_calls(self) -> impl Iterator<Item = &'a ToolCall> {
+        let Self { said, results } = self;
+        let answered = move || {
+            let results = results.clone().flat_map(Message::tool_results);
+            results.map(|result| &*result.call_id)
+        };
+        // A few are searched linearly; with many, that would take too long for each call.
+        let many = answered().nth(FEW).map(|_| answered().collect::<HashSet<_>>());
+        let is_answered = move |id: &str| match &many {
+            Some(many) => many.contains(id),
+            None => answered().any(|answered| answered == id),
+        };
+        said.tool_calls().filter(move |call| !is_answered(&call.id))
     }
 }

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::future::poll_fn;
+use std::iter;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -32,6 +33,14 @@ struct Reader {
     mappers: Result<Mappers>,
     /// The message after the mappers, if there are any.
     seen: MessageBuilder,
+}
+
+/// Who received the deltas of a piece.
+enum Shown {
+    /// The consumer, for whom there is capacity for more, or not.
+    Told { has_room: bool },
+    /// The mappers, which have not run yet.
+    ToMappers,
 }
 
 /// A complete streamed response. Create the [`ModelResponse`](crate::ModelResponse) from it, so
@@ -79,29 +88,40 @@ impl Attempt {
     /// the call has a response from another attempt, with [`Protocol`](crate::ErrorKind::Protocol)
     /// for arguments of a call that has not started, and with the error of a mapper.
     pub async fn send(&mut self, piece: impl Into<Piece>) -> Result<()> {
-        match piece.into() {
-            Piece::Delta(delta) => self.send_delta(delta).await,
-            Piece::Part(part) => self.send_part(part).await,
+        let shown = match piece.into() {
+            Piece::Delta(delta) => self.add_delta(delta)?,
+            Piece::Part(part) => self.add_part(part)?,
             Piece::ReasoningEnd(provider) => {
                 self.said.end_reasoning(provider);
-                Ok(())
+                return Ok(());
             }
             Piece::TextEnd(provider) => {
                 self.said.end_text(provider);
-                Ok(())
+                return Ok(());
             }
+        };
+        let Some(reader) = &mut self.reader else { return Ok(()) };
+        let has_room = match shown {
+            Shown::Told { has_room } => has_room,
+            Shown::ToMappers => poll_fn(|cx| reader.poll_map(cx, false)).await?,
+        };
+        match has_room {
+            true => Ok(()),
+            false => reader.emitter.room().await,
         }
     }
 
-    async fn send_delta(&mut self, mut delta: Delta) -> Result<()> {
+    #[inline]
+    fn add_delta(&mut self, mut delta: Delta) -> Result<Shown> {
         if let Some(reader) = &mut self.reader {
             reader.name_apart(&mut delta);
         }
         self.said.push(&delta)?;
-        self.show([delta]).await
+        self.show(iter::once(delta))
     }
 
-    async fn send_part(&mut self, mut part: Part) -> Result<()> {
+    #[inline(never)]
+    fn add_part(&mut self, mut part: Part) -> Result<Shown> {
         let index = message_builder::index_of_part(self.said.len());
         let mut deltas: Vec<_> = message_builder::of_part(index, &part).collect();
         if let (Some(reader), Some(first)) = (&mut self.reader, deltas.first_mut()) {
@@ -111,23 +131,19 @@ impl Attempt {
             }
         }
         self.said.push_part(part);
-        self.show(deltas).await
+        self.show(deltas.into_iter())
     }
 
     /// Passes on what was just added to the message.
-    async fn show(&mut self, deltas: impl IntoIterator<Item = Delta>) -> Result<()> {
-        let Some(reader) = &mut self.reader else { return Ok(()) };
+    #[inline]
+    fn show(&mut self, deltas: impl Iterator<Item = Delta>) -> Result<Shown> {
+        let Some(reader) = &mut self.reader else { return Ok(Shown::Told { has_room: true }) };
         let mappers = reader.mappers()?;
-        let has_room = if mappers.is_empty() {
-            reader.tell(deltas, &self.said)?
-        } else {
-            deltas.into_iter().for_each(|delta| mappers.push(delta));
-            poll_fn(|cx| reader.poll_map(cx, false)).await?
-        };
-        match has_room {
-            true => Ok(()),
-            false => reader.emitter.room().await,
+        if mappers.is_empty() {
+            return Ok(Shown::Told { has_room: reader.tell(deltas, &self.said)? });
         }
+        deltas.for_each(|delta| mappers.push(delta));
+        Ok(Shown::ToMappers)
     }
 
     /// Ends the attempt and returns the complete response.
@@ -166,15 +182,7 @@ impl Reader {
     /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
     /// far.
     #[inline]
-    fn tell(
-        &self,
-        deltas: impl IntoIterator<Item = Delta>,
-        draft: &MessageBuilder,
-    ) -> Result<bool> {
-        let mut deltas = deltas.into_iter().filter(|delta| !delta.is_empty()).peekable();
-        if deltas.peek().is_none() {
-            return Ok(true);
-        }
+    fn tell(&self, deltas: impl Iterator<Item = Delta>, draft: &MessageBuilder) -> Result<bool> {
         let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
             call.write(self.number, deltas, || draft.deltas(), out)
         })?;
@@ -197,7 +205,7 @@ impl Reader {
             for delta in mapped.drain(..) {
                 // If a mapper dropped a call, its arguments are dropped too.
                 if !delta.is_empty() && self.seen.push(&delta).is_ok() {
-                    has_room = self.tell([delta], &self.seen)?;
+                    has_room = self.tell(iter::once(delta), &self.seen)?;
                 }
             }
             self.mappers()?.give_back(mapped);

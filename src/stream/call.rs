@@ -145,7 +145,7 @@ impl Call {
     pub(super) fn write(
         &mut self,
         attempt: u32,
-        deltas: impl Iterator<Item = Delta>,
+        mut deltas: impl Iterator<Item = Delta>,
         draft: impl FnOnce() -> Vec<Delta>,
         out: &mut EventBatch<'_>,
     ) -> Result<()> {
@@ -158,6 +158,8 @@ impl Call {
                 deltas.for_each(|delta| live.blocks.write(delta, out));
             }
             Some(live) if !live.yields_to(attempt) => {}
+            // Without content there is nothing to see yet.
+            _ if deltas.all(|delta| delta.is_empty()) => {}
             _ => drop(self.claim(attempt, draft(), out)),
         }
         Ok(())

@@ -1,0 +1,53 @@
+use std::ops::Index;
+
+use super::ArcCallback;
+use super::hook_set::HookSet;
+use crate::call::Request;
+
+/// The callbacks of a band, in order, and those among them that have each hook.
+pub(super) struct Members<R: Request> {
+    all: Vec<ArcCallback<R>>,
+    with_hook: [Vec<usize>; HookSet::ALL.len()],
+}
+
+impl<R: Request> Members<R> {
+    pub(super) fn push(&mut self, callback: ArcCallback<R>) {
+        for (hook, with_hook) in HookSet::ALL.into_iter().zip(&mut self.with_hook) {
+            if callback.has(hook) {
+                with_hook.push(self.all.len());
+            }
+        }
+        self.all.push(callback);
+    }
+
+    pub(super) fn all(&self) -> &[ArcCallback<R>] {
+        &self.all
+    }
+
+    /// Returns the positions of the callbacks that have this hook.
+    #[inline]
+    pub(super) fn with(&self, hook: HookSet) -> &[usize] {
+        &self.with_hook[hook.number()]
+    }
+}
+
+impl<R: Request> Index<usize> for Members<R> {
+    type Output = ArcCallback<R>;
+
+    #[inline]
+    fn index(&self, index: usize) -> &ArcCallback<R> {
+        &self.all[index]
+    }
+}
+
+impl<R: Request> Default for Members<R> {
+    fn default() -> Self {
+        Self { all: Vec::new(), with_hook: Default::default() }
+    }
+}
+
+impl<R: Request> Clone for Members<R> {
+    fn clone(&self) -> Self {
+        Self { all: self.all.clone(), with_hook: self.with_hook.clone() }
+    }
+}
