@@ -33,7 +33,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::{Message, Part, ToolResult};
+    use crate::message::{Message, Part, Role, ToolResult};
 
     fn call(id: &str) -> ToolCall {
         ToolCall::new(id, "add", json!({}))
