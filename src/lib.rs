@@ -156,6 +156,31 @@
 //! layers see; a [mapper](stream::Mapper) sees its deltas. If an attempt fails after output was
 //! streamed, or a response is replaced, an event tells the consumer to discard that output.
 //!
+//! # Typed answers
+//!
+//! [`Agent::run_typed`] runs until the model answers with JSON of a type, and has it repair an answer
+//! that does not match. An [`AnswerFormat`](agent::AnswerFormat) says how the model is asked, for
+//! any service and any stream.
+//!
+//! ```
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use tower_agent::Agent;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Invoice {
+//!     number: String,
+//!     /// In cents.
+//!     total: u64,
+//! }
+//!
+//! # async fn read(agent: Agent, letter: &str) -> tower_agent::Result<()> {
+//! let invoice: Invoice = agent.run_typed(letter).await?.into_value()?;
+//! # drop((invoice.number, invoice.total));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Guards
 //!
 //! [`middleware`] contains [retry](middleware::retry),

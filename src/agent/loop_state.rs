@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Progress;
 use super::agent::{Agent, boxed};
+use super::answering::Answering;
 use super::step::{self, Step};
 use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
@@ -23,7 +24,7 @@ use crate::run::options::{
 };
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
-use crate::tool::{InvalidTool, ToolRequest, ToolSet};
+use crate::tool::{InvalidTool, ToolDeclaration, ToolRequest, ToolSet};
 
 pub(super) struct Config {
     pub(super) model: LayerInner<ModelRequest>,
@@ -69,6 +70,9 @@ pub(super) struct LoopState<'a> {
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
     pub(super) tools: ToolSet,
+    /// The tools that the model receives.
+    declarations: Arc<Vec<Arc<ToolDeclaration>>>,
+    pub(super) answering: Option<Answering>,
     pub(super) transcript: Transcript,
     new_from: usize,
     iterations: u32,
@@ -98,11 +102,18 @@ impl<'a> LoopState<'a> {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().or(&config.settings)),
         };
+        let answering = Answering::of(&request);
+        let (settings, declarations) = match &answering {
+            Some(answering) => (answering.settings(&settings).into(), answering.tools(&tools)?),
+            None => (settings, tools.declarations().clone()),
+        };
         Ok(Self {
             config,
             semantics: Tree::of(request.context()).map(|tree| tree.run).unwrap_or_default(),
             settings,
             tools,
+            declarations,
+            answering,
             transcript: request.context().write(request.messages()),
             new_from: request.messages().len(),
             iterations: 0,
@@ -147,6 +158,7 @@ impl<'a> LoopState<'a> {
                 step => step,
             };
             let done = match step {
+                Step::Done if self.answering.is_some() => boxed(|| self.judge()).await,
                 Step::Done => Ok(Some(EndReason::Completed)),
                 Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
                 Step::Model => {
@@ -175,6 +187,11 @@ impl<'a> LoopState<'a> {
         self.request.context()
     }
 
+    /// Ends the current turn.
+    pub(super) fn end_step(&mut self) {
+        self.step = None;
+    }
+
     async fn take_over(self, agent: &Agent) -> Result<AgentResponse> {
         let messages = self.transcript.messages();
         // From here on the other agent records messages.
@@ -193,7 +210,7 @@ impl<'a> LoopState<'a> {
         let is_beyond_limit = self.is_beyond_limit();
         self.turn = self.begun.at_iteration(self.iterations);
         self.iterations += 1;
-        let tools = self.tools.declarations().clone();
+        let tools = self.declarations.clone();
         let (messages, settings) = (self.transcript.messages(), self.settings.clone());
         let context = self.turn.clone().with_beyond_limit(is_beyond_limit);
         let mut request =
@@ -243,10 +260,16 @@ impl<'a> LoopState<'a> {
     }
 
     /// Returns the model's response in the form for the transcript.
-    async fn answer(&self, request: ModelRequest) -> Result<ModelResponse> {
+    async fn answer(&self, mut request: ModelRequest) -> Result<ModelResponse> {
         let beyond_limit = request.context().beyond_limit(CallKind::Model);
+        if let Some(answering) = &self.answering {
+            answering.map_deltas(&mut request);
+        }
         let mut response = self.config.model.make(request).await?;
         self.survived()?;
+        if let Some(answering) = &self.answering {
+            answering.take_call(response.message_mut());
+        }
         name_calls_apart(response.message_mut(), self.turn.iteration());
         if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());

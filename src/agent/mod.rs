@@ -25,10 +25,12 @@
 
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod agent;
+mod answering;
 mod as_tool;
 mod build_error;
 mod builder;
 mod explain;
+mod judge;
 mod lint;
 mod loop_state;
 mod named_tools;
@@ -42,6 +44,7 @@ mod team_response;
 mod tool_messages;
 mod tools;
 mod transfer;
+mod typed;
 mod waiting;
 mod whole;
 
@@ -53,9 +56,11 @@ pub use self::progress::Progress;
 pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
+pub use self::typed::TypedStream;
 pub use crate::run::*;
 
 /// Futures of the services in this module.
 pub mod future {
     pub use super::agent::ResponseFuture;
+    pub use super::typed::TypedFuture;
 }

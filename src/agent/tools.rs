@@ -13,7 +13,7 @@ use crate::context::{RunContext, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::run::options::{ToolCalls, ToolFailure, UnknownTool};
-use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse};
+use crate::tool::{BoxTool, Effect, InvalidArguments, ToolDeclaration, ToolRequest, ToolResponse};
 
 /// One call of a turn.
 struct Call<'a> {
@@ -174,10 +174,26 @@ impl LoopState<'_> {
             None => error.clone(),
         };
         let Some(message) = error.model_message() else {
-            return refusal(call, format!("{}: {}", error.kind(), error.message()));
+            return refusal(call, self.with_parameters(call, &error));
         };
         tracing::warn!(%error, "tool failed; hiding the error from the model");
         refusal(call, message)
+    }
+}
+
+impl LoopState<'_> {
+    /// Returns the text of an error, with the tool's parameters if the arguments do not match.
+    fn with_parameters(&self, call: &ToolCall, error: &Error) -> String {
+        let text = format!("{}: {}", error.kind(), error.message());
+        let tool = self.tools.find(&call.name).map(|(declaration, _)| declaration);
+        let Some(tool) = tool.filter(|_| error.downcast_ref::<InvalidArguments>().is_some()) else {
+            return text;
+        };
+        let schema = tool.parameters().to_string();
+        if text.contains(&schema) {
+            return text;
+        }
+        format!("{text}\nThe arguments of `{}` must match this schema: {schema}", call.name)
     }
 }
 

@@ -38,6 +38,8 @@ pub enum ErrorKind {
     UnknownTool,
     /// The arguments from the model do not match the tool's parameters.
     InvalidArguments,
+    /// The final answer does not match the type that the caller asked for.
+    InvalidAnswer,
     /// The agent reached its limit of model calls.
     MaxIterations,
     /// Too many agents are nested: see [`max_nesting`](crate::AgentBuilder::max_nesting).
@@ -86,6 +88,7 @@ impl ErrorKind {
             Self::Tool => "tool",
             Self::UnknownTool => "unknown_tool",
             Self::InvalidArguments => "invalid_arguments",
+            Self::InvalidAnswer => "invalid_answer",
             Self::MaxIterations => "max_iterations",
             Self::MaxNesting => "max_nesting",
             Self::BudgetExceeded => "budget_exceeded",
@@ -131,6 +134,7 @@ impl fmt::Display for ErrorKind {
             Self::Tool => "tool failed",
             Self::UnknownTool => "unknown tool",
             Self::InvalidArguments => "invalid arguments",
+            Self::InvalidAnswer => "invalid answer",
             Self::MaxIterations => "too many iterations",
             Self::MaxNesting => "too many nested agents",
             Self::BudgetExceeded => "budget exceeded",

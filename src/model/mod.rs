@@ -18,5 +18,6 @@ pub use self::prompt_cache::{CacheRetention, PromptCache};
 pub use self::request::ModelRequest;
 pub use self::response::{FinishReason, ModelResponse};
 pub use self::service::{BoxModel, ModelService};
+pub(crate) use self::settings::format_name;
 pub use self::settings::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 pub(crate) use self::written::Written;

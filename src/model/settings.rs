@@ -149,7 +149,7 @@ impl ResponseFormat {
 
 /// Providers allow 64 letters, digits, `_` and `-`; names of generic types contain other
 /// characters.
-fn format_name(name: &str) -> String {
+pub(crate) fn format_name(name: &str) -> String {
     let taken = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     name.chars().map(taken).take(64).collect()
 }

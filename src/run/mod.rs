@@ -7,13 +7,17 @@
 //! An agent is any [`AgentService`]: the loop of model and tool calls, a team of agents, a remote
 //! server.
 
+mod answer_format;
 pub(crate) mod options;
 mod request;
 mod response;
 mod service;
+mod typed_response;
 
+pub use self::answer_format::{AnswerFormat, AnswerMode, InvalidAnswer};
 pub(crate) use self::options::LoopSemantics;
 pub use self::request::AgentRequest;
 pub use self::response::{AgentResponse, EndReason};
 pub use self::service::{AgentService, BoxAgent};
+pub use self::typed_response::TypedResponse;
 pub use crate::context::Checkpoint;

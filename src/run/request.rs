@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentResponse, Checkpoint};
+use super::{AgentResponse, AnswerFormat, Checkpoint};
 use crate::call::Extensions;
 use crate::call::Request;
 use crate::call::{CallKind, Origin};
@@ -58,6 +58,7 @@ pub struct AgentRequest {
     /// Whether a response from `after_agent` replaces all messages of the agent.
     after_says_all: bool,
     takes_turn: bool,
+    answer_format: Option<AnswerFormat>,
 }
 
 impl AgentRequest {
@@ -170,6 +171,29 @@ impl AgentRequest {
     pub fn with_tools(mut self, tools: ToolSet) -> Self {
         self.tools = tools;
         self
+    }
+
+    /// Sets the format of the final answer; `None` removes it.
+    ///
+    /// If the model's answer does not match, the model is told the problem and the schema as a user
+    /// message of the same run, and answers again, up to a
+    /// [limit](AnswerFormat::max_repairs). After that the run fails with
+    /// [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer).
+    /// [`AgentResponse::parse`] returns the answer.
+    ///
+    /// In a team whose members run in turn, the last member gives the answer. A parallel team
+    /// cannot: its members give several. A sub-agent that the conversation is transferred to gives
+    /// it in place of the agent; one that is used as a tool does not.
+    #[must_use]
+    pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
+        self.answer_format = format.into();
+        self
+    }
+
+    /// Returns the format of the final answer, if there is one.
+    #[must_use]
+    pub fn answer_format(&self) -> Option<&AnswerFormat> {
+        self.answer_format.as_ref()
     }
 
     /// Sets the session's state.
@@ -298,6 +322,7 @@ impl Request for AgentRequest {
         self.messages != earlier.messages
             || self.settings != earlier.settings
             || self.tools.declarations() != earlier.tools.declarations()
+            || !is_same(self.answer_format.as_ref(), earlier.answer_format.as_ref())
     }
 
     /// Returns whether the run is streamed: an agent emits events from the start.
@@ -313,6 +338,13 @@ impl Request for AgentRequest {
             Some(replaced) => response.stand_for(replaced, self.after_says_all),
             None => response.continue_from(&self.messages, self.context()),
         }
+    }
+}
+
+fn is_same(one: Option<&AnswerFormat>, other: Option<&AnswerFormat>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is_clone_of(other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

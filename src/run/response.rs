@@ -1,10 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Checkpoint;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::{Checkpoint, answer_format};
 use crate::call::Origin;
 use crate::context::{RunContext, State, Suspended};
-use crate::error::Interrupt;
+use crate::error::{Error, Interrupt, Result};
 use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
 
 /// The response of an agent call: the new messages, the usage, and why the run ended. Cloning is
@@ -103,6 +106,23 @@ impl AgentResponse {
     #[must_use]
     pub fn text(&self) -> String {
         self.message().map(Message::text).unwrap_or_default()
+    }
+
+    /// Returns the final answer as a `T`: the JSON of the [message](Self::message)'s text, or of its
+    /// last text part. Use it for a request with an
+    /// [answer format](super::AgentRequest::with_answer_format) for `T`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer) if the text is not a `T`, and
+    /// with [`Interrupted`](crate::ErrorKind::Interrupted) if the run was interrupted. Either error
+    /// has the [checkpoint](Error::checkpoint) of the run.
+    pub fn parse<T: DeserializeOwned + JsonSchema>(&self) -> Result<T> {
+        let parsed = match self.interrupts() {
+            [] => answer_format::parse_as(self.message().unwrap_or(&Message::assistant(""))),
+            interrupts => Err(Error::interrupt_all(interrupts.iter().cloned())),
+        };
+        parsed.map_err(|error| error.with_checkpoint(self.checkpoint()))
     }
 
     /// Returns the messages added in this run, oldest first, including tool results.

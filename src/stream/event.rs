@@ -205,6 +205,13 @@ pub enum EventKind {
         /// The message's id.
         message: Arc<str>,
     },
+    /// The final answer does not match the run's
+    /// [answer format](crate::AgentRequest::with_answer_format). The model is told the problem in a
+    /// user message of the transcript, and answers again as another message.
+    AnswerRejected {
+        /// The error, of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer).
+        error: Error,
+    },
     /// A hook of a callback has run.
     Callback(Arc<CallbackNote>),
     /// A custom event of a callback or a tool; see [`RunContext::emit`](crate::RunContext::emit).

@@ -53,12 +53,18 @@ impl fmt::Display for InvalidArguments {
 
 impl std::error::Error for InvalidArguments {}
 
+impl From<InvalidArguments> for Error {
+    fn from(invalid: InvalidArguments) -> Self {
+        Self::from_source(ErrorKind::InvalidArguments, invalid)
+    }
+}
+
 /// Parses the model's text as an `A`, without loss. Text that does not match is parsed as a value,
 /// to find the problem.
 pub(super) fn parse_text<A: DeserializeOwned>(
     arguments: &Arguments,
     tool: &Parameters,
-) -> Result<A> {
+) -> Result<A, InvalidArguments> {
     let read = match tool.place {
         Place::Whole => arguments.parse().ok(),
         Place::Property if looks_like_object(arguments.as_str()) => {
@@ -80,7 +86,10 @@ pub(super) fn looks_like_object(text: &str) -> bool {
 }
 
 /// Parses arguments as an `A`.
-pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Result<A> {
+pub(super) fn parse<A: DeserializeOwned>(
+    sent: &Value,
+    tool: &Parameters,
+) -> Result<A, InvalidArguments> {
     let bare = (tool.place == Place::Property).then(|| wrapped(sent, &tool.schema)).flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
     let (place, inside) = match tool.place {
@@ -110,12 +119,12 @@ pub(super) fn parse<A: DeserializeOwned>(sent: &Value, tool: &Parameters) -> Res
             (_, None) => (path, error.inner().to_string()),
         };
         let expected = follow(&tool.schema, &field, describes).cloned();
-        invalid(InvalidArguments { field, problem, expected })
+        InvalidArguments { field, problem, expected }
     })
 }
 
 /// Checks that the value is an object with all fields that the schema requires.
-pub(super) fn check(arguments: &Value, schema: &Value) -> Result<()> {
+pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
     let bare = wrapped(arguments, schema);
     let arguments = bare.as_ref().unwrap_or(arguments);
     let (field, problem) = match missing(arguments, schema, "") {
@@ -124,21 +133,13 @@ pub(super) fn check(arguments: &Value, schema: &Value) -> Result<()> {
         None => return Ok(()),
     };
     let expected = follow(schema, &field, describes).cloned();
-    Err(invalid(InvalidArguments { field, problem: problem.to_owned(), expected }))
+    Err(InvalidArguments { field, problem: problem.to_owned(), expected })
 }
 
-fn no_json(arguments: &Value, tool: &Parameters) -> Error {
+fn no_json(arguments: &Value, tool: &Parameters) -> InvalidArguments {
     let text = arguments.as_str().unwrap_or_default();
     let (field, expected) = (String::new(), Some(tool.schema.clone()));
-    invalid(InvalidArguments {
-        field,
-        problem: format!("the arguments are not JSON: {text}"),
-        expected,
-    })
-}
-
-fn invalid(invalid: InvalidArguments) -> Error {
-    Error::from_source(ErrorKind::InvalidArguments, invalid)
+    InvalidArguments { field, problem: format!("the arguments are not JSON: {text}"), expected }
 }
 
 /// Wraps arguments that a model sent without the object around them: a number or a list for a tool

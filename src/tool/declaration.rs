@@ -89,7 +89,7 @@ impl ToolDeclaration {
     pub fn check_arguments(&self, arguments: &Value) -> Result<()> {
         match &self.check.0 {
             Some(check) => check(arguments),
-            None => arguments::check(arguments, &self.parameters),
+            None => Ok(arguments::check(arguments, &self.parameters)?),
         }
     }
 

@@ -82,7 +82,7 @@ where
         };
         match arguments {
             Ok(arguments) => function(arguments, request),
-            Err(error) => MaybeFuture::ready(Err(error)),
+            Err(invalid) => MaybeFuture::ready(Err(invalid.into())),
         }
     }
 }

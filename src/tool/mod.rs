@@ -40,6 +40,7 @@
 //! # drop(slow);
 //! ```
 
+mod answer;
 mod arguments;
 mod declaration;
 mod function;
@@ -52,6 +53,7 @@ mod set;
 #[expect(clippy::module_inception, reason = "the noun of the folder")]
 mod tool;
 
+pub(crate) use self::answer::Answer;
 pub use self::arguments::{InvalidArguments, ToolArguments};
 pub use self::declaration::{Effect, ToolDeclaration};
 pub use self::function::IntoToolFuture;

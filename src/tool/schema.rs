@@ -63,7 +63,11 @@ pub(super) fn is_wrapped(schema: &Value) -> bool {
 /// Returns the schema of a response that deserialises into `T`, and whether a provider can
 /// guarantee it, that is, whether every object in it can be closed.
 pub(crate) fn answer<T: JsonSchema>() -> (Value, bool) {
-    let open = generate::<T>();
+    closed(generate::<T>())
+}
+
+/// Returns the schema with every object in it closed, or unchanged if one cannot be.
+pub(super) fn closed(open: Schema) -> (Value, bool) {
     let mut closed = open.clone();
     let is_strict = is_plain_object(closed.ensure_object()) && close(&mut closed);
     (if is_strict { closed } else { open }.to_value(), is_strict)

@@ -85,7 +85,7 @@ impl Tool {
     {
         let parameters = Parameters::of::<A>();
         let read = parameters.clone();
-        let check = move |sent: &Value| arguments::parse::<A>(sent, &read).map(drop);
+        let check = move |sent: &Value| Ok(arguments::parse::<A>(sent, &read).map(drop)?);
         let declaration = ToolDeclaration::new(name, description)
             .with_parameters(parameters.schema.clone())
             .with_check(check);

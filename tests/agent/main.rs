@@ -14,5 +14,6 @@ mod streams;
 mod team_endings;
 mod teams;
 mod testing;
+mod typed;
 mod vocabulary;
 mod written;

@@ -18,11 +18,15 @@ pub(super) async fn run(
     // The members before the one that continues have finished.
     let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
     for _ in 0..rounds {
-        for member in team.members.iter().skip(goes_on.unwrap_or_default()) {
+        for (index, member) in team.members.iter().enumerate().skip(goes_on.unwrap_or_default()) {
             if goes_on.take().is_none() {
                 context.give_turn(member.name());
             }
-            let (member, run) = member.join(request.hand_over(tally.messages().clone()));
+            let mut handed = request.hand_over(tally.messages().clone());
+            if index + 1 < team.members.len() {
+                handed = handed.with_answer_format(None);
+            }
+            let (member, run) = member.join(handed);
             let response = run.await?;
             tally.add(&response);
             context.record().set(tally.messages().clone());

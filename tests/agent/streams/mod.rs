@@ -59,6 +59,7 @@ fn word(event: &Event) -> String {
         EventKind::Usage { usage } => format!("{} tokens", usage.total()),
         EventKind::AttemptDiscarded { .. } => "discarded".into(),
         EventKind::ResponseReplaced { .. } => "replaced".into(),
+        EventKind::AnswerRejected { error } => format!("rejected: {}", error.kind()),
         EventKind::Callback(note) => {
             format!("{} {} {}: {:?}", note.callback, note.call, note.hook, note.decision)
         }

@@ -1,0 +1,225 @@
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind};
+use crate::message::{Message, Part};
+use crate::model::{ResponseFormat, format_name};
+use crate::tool::{Answer, InvalidArguments, ToolDeclaration};
+
+/// The format of a run's final answer: JSON of one type.
+///
+/// [`Agent::run_typed`](crate::Agent::run_typed) uses `AnswerFormat::of::<T>()`. To change it, add
+/// it to the request.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use serde_json::json;
+/// use tower_agent::agent::{AnswerFormat, AnswerMode};
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, AgentRequest};
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Weather {
+///     celsius: f64,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// let model = ScriptedModel::new([Turn::tool("final_answer", json!({ "celsius": 21 }))]);
+/// let agent = Agent::builder(model).build()?;
+///
+/// let format = AnswerFormat::of::<Weather>().mode(AnswerMode::Tool).max_repairs(1);
+/// let request = AgentRequest::new("How warm is it?").with_answer_format(format);
+/// let weather: Weather = agent.run(request).await?.parse()?;
+/// assert_eq!(weather.celsius, 21.0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AnswerFormat {
+    name: Arc<str>,
+    answer: Arc<Answer>,
+    check: fn(&Answer, &Message) -> Result<(), InvalidAnswer>,
+    mode: AnswerMode,
+    max_repairs: u32,
+}
+
+/// How a model is made to give its final answer in a format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AnswerMode {
+    /// By the provider: as the [response format](crate::Settings::response_format) of each model
+    /// call. The provider must support it, beside tools if the agent has any.
+    #[default]
+    Native,
+    /// By a tool, [`final_answer`](AnswerFormat::TOOL), whose arguments are the answer: for
+    /// providers and models that have tools and no response format.
+    ///
+    /// The model must call a tool in each response, unless the settings contain a
+    /// [tool choice](crate::Settings::tool_choice). A call of this tool is never run: its arguments
+    /// become the text of the message, for callbacks after the model call, in the stream and in the
+    /// transcript. Beside calls of other tools it is not final: those run, and the model answers
+    /// again.
+    Tool,
+}
+
+/// A final answer that does not match its type.
+///
+/// [`Error::downcast_ref`] finds it in an error of kind
+/// [`InvalidAnswer`](ErrorKind::InvalidAnswer).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidAnswer {
+    /// The field, such as `days[1].celsius`; empty for the answer as a whole.
+    pub field: String,
+    /// The problem.
+    pub problem: String,
+    /// The text of the answer.
+    pub answer: String,
+}
+
+impl AnswerFormat {
+    /// The name of the tool in [`AnswerMode::Tool`].
+    pub const TOOL: &str = "final_answer";
+
+    /// Creates the format for answers that deserialise into `T`.
+    ///
+    /// The root of its schema is an object. If `T` is not a struct, the schema is that of an object
+    /// with the one property `value`. It is strict where possible, as in
+    /// [`ResponseFormat::of`].
+    #[must_use]
+    pub fn of<T: DeserializeOwned + JsonSchema>() -> Self {
+        Self {
+            name: format_name(&T::schema_name()).into(),
+            answer: Arc::new(Answer::of::<T>()),
+            check: |answer, message| parse::<T>(answer, message).map(drop),
+            mode: AnswerMode::default(),
+            max_repairs: 2,
+        }
+    }
+
+    /// Sets the mode. Defaults to [`Native`](AnswerMode::Native).
+    #[must_use]
+    pub fn mode(mut self, mode: AnswerMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets how often in a run the model is asked to repair an answer that does not match. Each
+    /// repair is a model call that counts as an iteration. Defaults to 2.
+    #[must_use]
+    pub fn max_repairs(mut self, max: u32) -> Self {
+        self.max_repairs = max;
+        self
+    }
+
+    /// Returns the schema that the model receives.
+    #[must_use]
+    pub fn schema(&self) -> &Value {
+        &self.answer.schema
+    }
+
+    pub(crate) fn is_tool(&self) -> bool {
+        self.mode == AnswerMode::Tool
+    }
+
+    pub(crate) fn repairs(&self) -> u32 {
+        self.max_repairs
+    }
+
+    pub(crate) fn response_format(&self) -> ResponseFormat {
+        ResponseFormat::JsonSchema {
+            name: self.name.to_string(),
+            schema: self.answer.schema.clone(),
+            strict: self.answer.strict,
+        }
+    }
+
+    pub(crate) fn declaration(&self) -> ToolDeclaration {
+        let description = "Gives the final answer. Call it once, alone, when you know the answer.";
+        ToolDeclaration::new(Self::TOOL, description).with_parameters(self.answer.schema.clone())
+    }
+
+    /// Checks the message with the final answer.
+    pub(crate) fn check(&self, message: &Message) -> Result<(), InvalidAnswer> {
+        (self.check)(&self.answer, message)
+    }
+
+    /// Returns the error for an answer that does not match.
+    pub(crate) fn error(&self, invalid: InvalidAnswer) -> Error {
+        invalid.into_error(&self.name)
+    }
+
+    /// Returns the message that asks the model to repair its answer.
+    pub(crate) fn ask_again(&self, invalid: &InvalidAnswer) -> Message {
+        let how = match self.mode {
+            AnswerMode::Native => "Answer again, only with JSON that matches this schema:",
+            AnswerMode::Tool => {
+                "Answer again: call the tool `final_answer` with arguments that match this schema:"
+            }
+        };
+        Message::user(format!("The answer is not valid: {invalid}. {how}\n{}", self.answer.schema))
+    }
+
+    /// Returns whether both are clones of one another.
+    pub(super) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.answer, &other.answer)
+            && (self.mode, self.max_repairs) == (other.mode, other.max_repairs)
+    }
+}
+
+/// Parses the answer in a message: its text, or its last text if the model has said something
+/// before it.
+fn parse<T: DeserializeOwned>(answer: &Answer, message: &Message) -> Result<T, InvalidAnswer> {
+    let text = message.text();
+    let parsed = answer.parse(&text).or_else(|invalid| {
+        match message.parts().iter().rev().find_map(Part::as_text) {
+            Some(last) if *last != text => answer.parse(last),
+            _ => Err(invalid),
+        }
+    });
+    parsed.map_err(|InvalidArguments { field, problem, .. }| InvalidAnswer {
+        field,
+        problem,
+        answer: text,
+    })
+}
+
+/// Parses the answer in a message as a `T`.
+pub(super) fn parse_as<T: DeserializeOwned + JsonSchema>(message: &Message) -> Result<T, Error> {
+    let parsed = parse(&Answer::of::<T>(), message);
+    parsed.map_err(|invalid| invalid.into_error(&T::schema_name()))
+}
+
+impl InvalidAnswer {
+    fn into_error(self, of: &str) -> Error {
+        let message = format!("the answer is not a `{of}`: {self}");
+        Error::new(ErrorKind::InvalidAnswer, message).with_source(self)
+    }
+}
+
+impl fmt::Display for InvalidAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.field {
+            "" => f.write_str(&self.problem),
+            field => write!(f, "field `{field}`: {}", self.problem),
+        }
+    }
+}
+
+impl std::error::Error for InvalidAnswer {}
+
+impl fmt::Debug for AnswerFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerFormat")
+            .field("name", &self.name)
+            .field("mode", &self.mode)
+            .field("max_repairs", &self.max_repairs)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,39 @@
+use schemars::{JsonSchema, Schema};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+
+use super::InvalidArguments;
+use super::arguments::parse_text;
+use super::schema::{Parameters, closed};
+use crate::message::Arguments;
+
+/// The schema of an answer of one type. Its root is an object, as providers require: any other type
+/// is wrapped in one, like the arguments of a tool.
+#[derive(Clone)]
+pub(crate) struct Answer {
+    parameters: Parameters,
+    /// The schema for the provider.
+    pub(crate) schema: Value,
+    /// Whether every object in it is closed.
+    pub(crate) strict: bool,
+}
+
+impl Answer {
+    pub(crate) fn of<T: JsonSchema>() -> Self {
+        let parameters = Parameters::of::<T>();
+        let open = Schema::try_from(parameters.schema.clone()).unwrap_or_default();
+        let (schema, strict) = closed(open);
+        Self { parameters, schema, strict }
+    }
+
+    /// Parses the text of an answer.
+    pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, InvalidArguments> {
+        let no_json = |error: serde_json::Error| InvalidArguments {
+            field: String::new(),
+            problem: format!("it is not JSON alone: {error}"),
+            expected: None,
+        };
+        serde_json::from_str::<IgnoredAny>(text).map_err(no_json)?;
+        parse_text(&Arguments::from_text(text), &self.parameters)
+    }
+}

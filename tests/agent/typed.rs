@@ -1,0 +1,464 @@
+//! Runs that answer with a value of a type.
+
+use futures::StreamExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use test_support::team::agent;
+use tower::{Layer, ServiceBuilder, ServiceExt};
+use tower_agent::agent::{AnswerFormat, AnswerMode, InvalidAnswer};
+use tower_agent::callback::{after_agent, after_model, before_agent};
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::model::{ResponseFormat, ToolChoice};
+use tower_agent::stream::{Event, EventKind};
+use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
+use tower_agent::{
+    Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message,
+    ModelResponse, Part, Resolution, Role, Settings, Tool, Usage,
+};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Weather {
+    city: String,
+    celsius: f64,
+}
+
+fn oslo() -> Weather {
+    Weather { city: "Oslo".into(), celsius: 21.0 }
+}
+
+fn says(value: impl Serialize) -> Turn {
+    Turn::from_text(serde_json::to_string(&value).unwrap())
+}
+
+fn gives(value: impl Serialize) -> Turn {
+    Turn::tool("final_answer", serde_json::to_value(value).unwrap())
+}
+
+fn by_tool() -> AnswerFormat {
+    AnswerFormat::of::<Weather>().mode(AnswerMode::Tool)
+}
+
+fn ask() -> AgentRequest {
+    AgentRequest::new("How warm is it?")
+}
+
+fn look() -> Tool {
+    Tool::function("look", "Looks.", |_: Value| "seen")
+}
+
+fn build(model: &ScriptedModel) -> Agent {
+    Agent::builder(model.clone()).tool(look()).build().unwrap()
+}
+
+fn last_text(model: &ScriptedModel, call: usize) -> String {
+    model.requests()[call].messages().last().unwrap().text()
+}
+
+#[tokio::test]
+async fn the_model_is_asked_for_the_type_and_its_answer_is_a_value() {
+    let model = ScriptedModel::new([Turn::tool("look", json!({})), says(oslo())]);
+    let answer = build(&model).run_typed::<Weather>(ask()).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+    assert_eq!(answer.response.iterations(), 2);
+    for request in model.requests() {
+        assert_eq!(request.tools().len(), 1);
+        let format = request.settings().response_format.clone();
+        assert_eq!(format, Some(ResponseFormat::of::<Weather>()));
+        let Some(ResponseFormat::JsonSchema { strict: true, .. }) = format else { panic!() };
+    }
+}
+
+#[tokio::test]
+async fn a_run_without_a_type_is_asked_for_nothing() {
+    let model = ScriptedModel::new([Turn::from_text("warm")]);
+    assert_eq!(build(&model).run(ask()).await.unwrap().text(), "warm");
+    assert_eq!(model.requests()[0].settings().response_format, None);
+    assert_eq!(model.requests()[0].tools().len(), 1);
+}
+
+#[tokio::test]
+async fn the_model_is_told_the_problem_and_the_schema_and_repairs_its_answer() {
+    let used = |turn: Turn| turn.usage(Usage::new(10, 1));
+    let model = ScriptedModel::new([
+        used(Turn::from_text("It is warm.")),
+        used(says(json!({ "city": "Oslo" }))),
+        used(says(oslo())),
+    ]);
+    let answer = build(&model).run_typed::<Weather>(ask()).await.unwrap();
+    assert_eq!(answer.response.usage(), Usage::new(30, 3));
+    assert_eq!(answer.response.new_messages().len(), 5);
+    assert_eq!(answer.into_value().unwrap(), oslo());
+
+    let schema = AnswerFormat::of::<Weather>().schema().to_string();
+    for (call, problem) in [(1, "not JSON alone"), (2, "field `celsius`: is missing")] {
+        let told = last_text(&model, call);
+        assert!(told.contains(problem), "{told}");
+        assert!(told.contains(&schema), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_stays_wrong_is_an_error_to_resume_from() {
+    let model = ScriptedModel::new([
+        Turn::tool("look", json!({})),
+        says("a"),
+        says("b"),
+        says(json!({ "city": "Oslo", "celsius": "warm" })),
+        says(oslo()),
+    ]);
+    let agent = build(&model);
+    let error = agent.run_typed::<Weather>(ask()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
+    assert!(!error.is_retryable());
+    assert!(error.message().starts_with("the answer is not a `Weather`: field `celsius`: "));
+    let invalid = error.downcast_ref::<InvalidAnswer>().unwrap();
+    assert_eq!(invalid.field, "celsius");
+    assert_eq!(invalid.answer, r#"{"celsius":"warm","city":"Oslo"}"#);
+    assert_eq!(model.requests().len(), 4);
+
+    // The tool does not run again.
+    let checkpoint = error.checkpoint().unwrap().clone();
+    let request = AgentRequest::resume(checkpoint).with_message("In numbers, please.");
+    let answer = agent.run_typed::<Weather>(request).await.unwrap();
+    assert_eq!((answer.value, answer.response.iterations()), (Some(oslo()), 1));
+}
+
+#[tokio::test]
+async fn the_limit_of_repairs_is_a_setting() {
+    let model = ScriptedModel::new([says("no"), says(oslo())]);
+    let format = AnswerFormat::of::<Weather>().max_repairs(0);
+    let request = ask().with_answer_format(format);
+    let error = build(&model).run_typed::<Weather>(request).await.unwrap_err();
+    assert_eq!((error.kind(), model.requests().len()), (ErrorKind::InvalidAnswer, 1));
+}
+
+#[tokio::test]
+async fn repairs_count_as_iterations() {
+    let model = ScriptedModel::new([says("no"), says("no"), says(oslo())]);
+    let agent = Agent::builder(model.clone()).max_iterations(2).build().unwrap();
+    let error = agent.run_typed::<Weather>(ask()).await.unwrap_err();
+    assert_eq!((error.kind(), model.requests().len()), (ErrorKind::MaxIterations, 2));
+}
+
+#[tokio::test]
+async fn a_type_that_is_no_object_is_wrapped_in_one() {
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    enum Mood {
+        Good,
+        Bad,
+    }
+
+    let format = AnswerFormat::of::<Vec<Weather>>();
+    assert_eq!(format.schema()["type"], "object");
+    assert_eq!(format.schema()["required"], json!(["value"]));
+    assert_eq!(format.schema()["properties"]["value"]["items"]["additionalProperties"], false);
+
+    let agent = |said: Value| build(&ScriptedModel::new([says(said)]));
+    let list = agent(json!({ "value": [oslo()] })).run_typed::<Vec<Weather>>(ask()).await;
+    assert_eq!(list.unwrap().value, Some(vec![oslo()]));
+    let number = agent(json!({ "value": 21 })).run_typed::<u8>(ask()).await;
+    assert_eq!(number.unwrap().value, Some(21));
+    // A model that sends the value alone is understood.
+    let mood = agent(json!("good")).run_typed::<Mood>(ask()).await;
+    assert_eq!(mood.unwrap().value, Some(Mood::Good));
+    let text = agent(json!({ "value": "warm" })).run_typed::<String>(ask()).await;
+    assert_eq!(text.unwrap().value.as_deref(), Some("warm"));
+}
+
+#[tokio::test]
+async fn a_tool_gives_the_answer_to_models_without_a_response_format() {
+    let model = ScriptedModel::new([Turn::tool("look", json!({})), gives(oslo())]);
+    let request = ask().with_answer_format(by_tool());
+    let answer = build(&model).run_typed::<Weather>(request).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+
+    let request = &model.requests()[1];
+    assert_eq!(request.settings().response_format, None);
+    assert_eq!(request.settings().tool_choice, Some(ToolChoice::Required));
+    let names: Vec<_> = request.tools().iter().map(|tool| tool.name()).collect();
+    assert_eq!(names, ["look", "final_answer"]);
+    assert_eq!(request.tools()[1].parameters(), by_tool().schema());
+    // The transcript is one that any later run can continue.
+    assert_eq!(answer.response.open_calls().count(), 0);
+    let last = answer.response.message().unwrap();
+    assert_eq!(last.parts(), [Part::from_text(r#"{"celsius":21.0,"city":"Oslo"}"#)]);
+}
+
+#[tokio::test]
+async fn a_tool_choice_of_the_agent_stays() {
+    let model = ScriptedModel::new([Turn::from_text("It is warm."), gives(oslo())]);
+    let mut settings = Settings::default();
+    settings.tool_choice = Some(ToolChoice::Auto);
+    let agent = Agent::builder(model.clone()).settings(settings).build().unwrap();
+    let answer = agent.run_typed::<Weather>(ask().with_answer_format(by_tool())).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+    assert_eq!(model.requests()[0].settings().tool_choice, Some(ToolChoice::Auto));
+    assert!(last_text(&model, 1).contains("call the tool `final_answer`"));
+}
+
+#[tokio::test]
+async fn what_the_model_says_before_the_answer_stays() {
+    let call = ToolCall::new("1", "final_answer", serde_json::to_value(oslo()).unwrap());
+    let said = [Part::reasoning("hm"), Part::from_text("Here it is:"), call.into()];
+    let said = ModelResponse::new(Message::new(Role::Assistant, said));
+    let model = ScriptedModel::new([Turn::response(said)]);
+    let request = ask().with_answer_format(by_tool());
+    let answer = build(&model).run_typed::<Weather>(request).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+    assert!(answer.response.text().starts_with("Here it is:{"));
+}
+
+#[tokio::test]
+async fn an_answer_beside_tool_calls_is_not_final() {
+    let early = json!({ "city": "Oslo", "celsius": 0 });
+    let model = ScriptedModel::new([gives(early).and_tool("look", json!({})), gives(oslo())]);
+    let request = ask().with_answer_format(by_tool());
+    let answer = build(&model).run_typed::<Weather>(request).await.unwrap();
+    assert_eq!((answer.value, answer.response.iterations()), (Some(oslo()), 2));
+    assert_eq!(last_text(&model, 1), "");
+    let results: Vec<_> = answer.response.new_messages().flat_map(Message::tool_results).collect();
+    assert_eq!(results.len(), 1);
+    assert_eq!((&*results[0].name, results[0].text().as_str()), ("look", "seen"));
+}
+
+#[tokio::test]
+async fn the_tool_is_told_about_arguments_that_do_not_match() {
+    let model = ScriptedModel::new([gives(json!({ "city": "Oslo" })), gives(oslo())]);
+    let request = ask().with_answer_format(by_tool());
+    let answer = build(&model).run_typed::<Weather>(request).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+    let told = last_text(&model, 1);
+    assert!(told.contains("field `celsius`: is missing"), "{told}");
+    assert!(told.contains(&by_tool().schema().to_string()), "{told}");
+}
+
+#[tokio::test]
+async fn a_tool_of_the_same_name_is_an_error_before_anything_is_sent() {
+    let model = ScriptedModel::new([gives(oslo())]);
+    let taken = Tool::function("final_answer", "", |_: Value| "mine");
+    let agent = Agent::builder(model.clone()).tool(taken).build().unwrap();
+    let request = ask().with_answer_format(by_tool());
+    let error = agent.run_typed::<Weather>(request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("`final_answer`"), "{error}");
+    assert_eq!(model.requests().len(), 0);
+    // The name is free in a run without it.
+    let model = ScriptedModel::new([says(oslo())]);
+    let taken = Tool::function("final_answer", "", |_: Value| "mine");
+    let agent = Agent::builder(model).tool(taken).build().unwrap();
+    assert_eq!(agent.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
+}
+
+/// Returns the texts of each streamed message, and `rejected` for each rejected answer.
+fn shown(events: &[Event]) -> Vec<String> {
+    let mut shown: Vec<String> = Vec::new();
+    for event in events {
+        match &event.kind {
+            EventKind::TextStart { .. } => shown.push(String::new()),
+            EventKind::TextDelta { text, .. } => shown.last_mut().unwrap().push_str(text),
+            EventKind::AnswerRejected { error } => {
+                assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
+                shown.push("rejected".into());
+            }
+            EventKind::ToolCallStart { name, .. } => shown.push(name.to_string()),
+            EventKind::ResponseReplaced { .. } | EventKind::AttemptDiscarded { .. } => {
+                shown.push("gone".into());
+            }
+            _ => {}
+        }
+    }
+    shown
+}
+
+#[tokio::test]
+async fn a_stream_shows_every_answer_and_that_it_was_rejected() {
+    let answer = serde_json::to_string(&oslo()).unwrap();
+    for mode in [AnswerMode::Native, AnswerMode::Tool] {
+        let give = |value: Value| match mode {
+            AnswerMode::Tool => gives(value),
+            _ => says(value),
+        };
+        let model = ScriptedModel::new([
+            Turn::tool("look", json!({})),
+            give(json!({ "city": "Oslo" })),
+            give(serde_json::to_value(oslo()).unwrap()),
+        ]);
+        let format = AnswerFormat::of::<Weather>().mode(mode);
+        let request = ask().with_answer_format(format.clone());
+        let mut run = build(&model).stream_typed::<Weather>(request);
+        let events: Vec<_> = run.by_ref().collect().await;
+        let done = run.response().await.unwrap();
+        assert_eq!(done.value, Some(oslo()));
+        let expected = ["look", r#"{"city":"Oslo"}"#, "rejected", &*answer];
+        let shown = shown(&events);
+        assert_eq!(shown.len(), 4, "{shown:?}");
+        for (shown, expected) in shown.iter().zip(expected) {
+            match serde_json::from_str::<Value>(expected) {
+                Ok(json) => assert_eq!(serde_json::from_str::<Value>(shown).unwrap(), json),
+                Err(_) => assert_eq!(shown, expected),
+            }
+        }
+        test_support::runs::check(&events, Ok(done.response)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_run_has_no_value_until_it_resumes() {
+    let model = ScriptedModel::new([Turn::tool("look", json!({})), says("hm"), says(oslo())]);
+    let agent =
+        Agent::builder(model).tool(look()).on_tool(Approval::of_tools(["look"])).build().unwrap();
+    let waits = agent.run_typed::<Weather>(ask()).await.unwrap();
+    assert_eq!(waits.value, None);
+    let [interrupt] = waits.response.interrupts() else { panic!() };
+    let resolution = Resolution::resolved(&*interrupt.id, Decision::Approve);
+    let checkpoint = waits.response.checkpoint();
+    let error = waits.into_value().unwrap_err();
+    assert_eq!((error.kind(), error.interrupts().len()), (ErrorKind::Interrupted, 1));
+    assert_eq!(error.checkpoint(), Some(&checkpoint));
+
+    let request = AgentRequest::resume(checkpoint).with_resolutions([resolution]);
+    let answer = agent.run_typed::<Weather>(request).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_inside_and_a_layer_outside_keep_the_answer() {
+    let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    let model = ScriptedModel::new([busy(), says("no"), busy(), says(oslo())]);
+    let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
+    let service = ServiceBuilder::new().timeout(std::time::Duration::from_secs(60)).service(agent);
+    let request = ask().with_answer_format(AnswerFormat::of::<Weather>());
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(response.parse::<Weather>().unwrap(), oslo());
+    model.assert_done();
+}
+
+#[tokio::test]
+async fn the_prompt_only_grows_while_an_answer_is_repaired() {
+    for format in [AnswerFormat::of::<Weather>(), by_tool()] {
+        let model = ScriptedModel::new([
+            Turn::tool("look", json!({})),
+            says("no"),
+            says(json!({})),
+            says(oslo()),
+        ]);
+        let prefix = StablePrefixLayer::new();
+        let agent = Agent::builder(prefix.layer(model)).tool(look()).build().unwrap();
+        let request = ask().with_answer_format(format);
+        assert_eq!(agent.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+        assert_eq!(prefix.faults(), []);
+    }
+}
+
+#[tokio::test]
+async fn the_last_member_of_a_team_gives_the_answer() {
+    let notes = ScriptedModel::new([Turn::from_text("It is warm.")]);
+    let writes = ScriptedModel::new([says("no"), says(oslo())]);
+    let team = Agent::sequential("team")
+        .agents([agent("notes", &notes), agent("writes", &writes)])
+        .build()
+        .unwrap();
+    let answer = team.run_typed::<Weather>(ask()).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+    assert_eq!(notes.requests()[0].settings().response_format, None);
+    assert!(writes.requests()[0].settings().response_format.is_some());
+}
+
+#[tokio::test]
+async fn a_parallel_team_cannot_give_one_answer() {
+    let model = ScriptedModel::new([says(oslo()), says(oslo())]);
+    let team = Agent::parallel("team").agents([agent("a", &model), agent("b", &model)]);
+    let error = team.build().unwrap().run_typed::<Weather>(ask()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn the_agent_that_takes_over_gives_the_answer() {
+    let meteorologist = ScriptedModel::new([gives(json!({})), gives(oslo())]);
+    let model =
+        ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "meteorologist" }))]);
+    let boss =
+        Agent::builder(model).sub_agent(agent("meteorologist", &meteorologist)).build().unwrap();
+    let request = ask().with_answer_format(by_tool());
+    assert_eq!(boss.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+}
+
+#[tokio::test]
+async fn an_agent_used_as_a_tool_answers_as_ever() {
+    let inner = ScriptedModel::new([Turn::from_text("It is warm.")]);
+    let model =
+        ScriptedModel::new([Turn::tool("inner", json!({ "request": "Warm?" })), says(oslo())]);
+    let outer =
+        Agent::builder(model).tool(agent("inner", &inner).into_tool("Knows.")).build().unwrap();
+    assert_eq!(outer.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
+    assert_eq!(inner.requests()[0].settings().response_format, None);
+}
+
+#[tokio::test]
+async fn answers_of_callbacks_are_read_too() {
+    let given = serde_json::to_string(&oslo()).unwrap();
+    let model = ScriptedModel::new([Turn::from_text("no")]);
+    let before = Agent::builder(model.clone())
+        .on_agent(before_agent({
+            let given = given.clone();
+            move |_| Action::Respond(AgentResponse::new([Message::assistant(given.clone())]))
+        }))
+        .build()
+        .unwrap();
+    assert_eq!(before.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
+    assert!(model.requests().is_empty());
+
+    // A callback around the model sees the call of the tool, and may replace it.
+    let model = ScriptedModel::new([gives(json!({}))]);
+    let after = Agent::builder(model)
+        .on_model(after_model(move |_, response| {
+            assert_eq!(response.message().tool_calls().count(), 1);
+            Action::Respond(ModelResponse::from_text(given.clone()).without_tool_calls())
+        }))
+        .build()
+        .unwrap();
+    let request = ask().with_answer_format(by_tool());
+    assert_eq!(after.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+
+    // What a callback breaks after the loop is no fault of the model's.
+    let model = ScriptedModel::new([says(oslo())]);
+    let breaks = Agent::builder(model.clone())
+        .on_agent(after_agent(|_, response| {
+            Action::Respond(response.clone().with_message(Message::assistant("hidden")))
+        }))
+        .build()
+        .unwrap();
+    let error = breaks.run_typed::<Weather>(ask()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
+    assert!(error.checkpoint().is_some());
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_early_has_no_value() {
+    let model = ScriptedModel::always(Turn::tool("look", json!({})));
+    let agent = Agent::builder(model).tool(look()).stop_when(|_| true).build().unwrap();
+    let ended = agent.run_typed::<Weather>(ask()).await.unwrap();
+    assert_eq!(ended.value, None);
+    assert_eq!(ended.response.end_reason(), &EndReason::StopCondition);
+    assert_eq!(ended.into_value().unwrap_err().kind(), ErrorKind::InvalidAnswer);
+}
+
+#[tokio::test]
+async fn the_model_reads_the_schema_of_a_tool_whose_arguments_do_not_match() {
+    let add = Tool::function("add", "Adds.", |Weather { celsius, .. }| celsius);
+    let schema = add.declaration().parameters().to_string();
+    let model =
+        ScriptedModel::new([Turn::tool("add", json!({ "city": "Oslo" })), Turn::from_text("done")]);
+    let agent = Agent::builder(model.clone()).tool(add).build().unwrap();
+    agent.run("Add!").await.unwrap();
+    let messages = model.requests()[1].messages().clone();
+    let result = messages.last().unwrap().tool_results().next().unwrap().text();
+    assert!(result.starts_with("invalid arguments: field `celsius`: is missing"), "{result}");
+    assert!(result.ends_with(&format!("must match this schema: {schema}")), "{result}");
+}
