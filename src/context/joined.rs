@@ -9,12 +9,16 @@ use crate::error::Resolution;
 
 /// The settings of a request for its run, and the context made from them on first use.
 ///
-/// Clones share the run, unless a setting of one of them is changed.
+/// Clones share the run, unless a setting of one of them is changed. The context is not made
+/// earlier, so that clones of a request that was never used are runs with ids of their own.
 #[derive(Clone, Default)]
 pub(crate) struct Joined {
     /// The call whose run it is part of; `None` for a new run.
     caller: Option<RunContext>,
+    /// What was set on the request.
     given: Option<Arc<Given>>,
+    /// The context of its own run before the last change. Data that was read or written is kept.
+    earlier: Option<RunContext>,
     made: Arc<OnceLock<RunContext>>,
 }
 
@@ -30,13 +34,14 @@ impl Joined {
             (Some(caller), Some(given)) => self.made.get_or_init(|| caller.with(given)),
             (None, given) => self.made.get_or_init(|| {
                 let given = given.as_deref().cloned().unwrap_or_default();
-                RunContext::of(Scope::root(given), None)
+                let earlier = self.earlier.as_ref().map(|earlier| &*earlier.scope);
+                RunContext::of(Scope::root(given, earlier), None)
             }),
         }
     }
 
     pub(crate) fn join(&mut self, caller: RunContext) {
-        self.caller = Some(caller);
+        (self.caller, self.earlier) = (Some(caller), None);
         self.made = Arc::default();
     }
 
@@ -68,25 +73,22 @@ impl Joined {
     }
 
     fn give(&mut self, change: impl FnOnce(&mut Given)) {
-        let given = Arc::make_mut(self.given.get_or_insert_default());
-        // Data of the run that was read or written is kept.
+        change(Arc::make_mut(self.given.get_or_insert_default()));
+        let made = std::mem::take(&mut self.made);
         if self.caller.is_none()
-            && let Some(made) = self.made.get()
+            && let Some(made) = made.get()
         {
-            let run = &made.scope.run;
-            given.values = Some(run.values.clone());
-            given.state.get_or_insert_with(|| run.state.clone());
-            given.private_state.get_or_insert_with(|| run.private_state.clone());
-            given.id.get_or_insert_with(|| run.id.clone());
-            given.token.get_or_insert_with(|| made.scope.token.clone());
+            self.earlier = Some(made.clone());
         }
-        change(given);
-        self.made = Arc::default();
     }
 }
 
 impl fmt::Debug for Joined {
+    /// Makes no context: looking at a request does not change it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.context().fmt(f)
+        match self.made.get().or(self.caller.as_ref()) {
+            Some(context) => context.fmt(f),
+            None => f.write_str("a new run"),
+        }
     }
 }

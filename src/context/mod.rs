@@ -66,7 +66,7 @@ impl RunContext {
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
         let given = Given { state: Some(state), token: Some(cancellation), ..Given::default() };
-        Self::of(Scope::root(given), None)
+        Self::of(Scope::root(given, None), None)
     }
 
     /// Returns the context of a part of the run with further settings.

@@ -23,8 +23,6 @@ pub(super) struct Given {
     pub(super) private_state: Option<State>,
     pub(super) token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
-    /// Values written before the run was created.
-    pub(super) values: Option<Arc<Values>>,
 }
 
 pub(super) type Resolutions = Arc<HashMap<String, Resolution>>;
@@ -108,22 +106,27 @@ pub(super) struct Scope {
 
 impl Default for Scope {
     fn default() -> Self {
-        Self::root(Given::default())
+        Self::root(Given::default(), None)
     }
 }
 
 impl Scope {
-    pub(super) fn root(given: Given) -> Self {
-        let Given { id, state, private_state, token, resolutions, values } = given;
+    /// Creates a run. Data that is not given is that of an earlier one, if there is one.
+    pub(super) fn root(given: Given, earlier: Option<&Self>) -> Self {
+        let Given { id, state, private_state, token, resolutions } = given;
+        let token = token.or_else(|| Some(earlier?.token.clone())).unwrap_or_default();
+        let earlier = earlier.map(|earlier| &*earlier.run);
+        let id = id.or_else(|| Some(earlier?.id.clone()));
+        let state = state.or_else(|| Some(earlier?.state.clone()));
+        let private_state = private_state.or_else(|| Some(earlier?.private_state.clone()));
         let run = Run {
             id: id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string().into()),
             state: state.unwrap_or_default(),
             private_state: private_state.unwrap_or_default(),
-            values: values.unwrap_or_default(),
+            values: earlier.map(|earlier| earlier.values.clone()).unwrap_or_default(),
             aborted: OnceLock::new(),
             begun: OnceLock::new(),
         };
-        let token = token.unwrap_or_default();
         Self { resolutions, ..Self::new(Arc::new(run), Arc::from(""), None, token) }
     }
 

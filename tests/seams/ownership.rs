@@ -296,6 +296,27 @@ async fn what_was_put_into_a_run_before_all_was_set_stays() {
 }
 
 #[tokio::test]
+async fn looking_at_a_request_before_it_joins_a_run_gives_it_nothing_of_its_own() {
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello."))).build().unwrap();
+    let context = RunContext::default();
+    let request = AgentRequest::new("?");
+    request.context();
+    let request = request.with_cancellation(CancellationToken::new());
+    request.context();
+    let request = request.with_context(context.clone());
+    assert_eq!(request.context().run_id(), context.run_id());
+    agent.run(request).await.unwrap();
+}
+
+#[test]
+fn clones_of_a_request_that_is_only_printed_are_runs_of_their_own() {
+    let template = AgentRequest::new("?");
+    assert!(format!("{template:?}").contains("a new run"));
+    let run = || template.clone().with_state(State::default());
+    assert_ne!(run().context().run_id(), run().context().run_id());
+}
+
+#[tokio::test]
 async fn another_agent_does_not_go_on_with_the_calls_of_a_checkpoint() {
     let wiped = Wiped::default();
     let paused = guarded("careful", &wipes(), &wiped).run("?").await.unwrap();
