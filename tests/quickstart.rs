@@ -228,7 +228,7 @@ async fn the_guard_keeps_the_records() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on() {
+async fn a_conversation_continues() {
     let agent = agent();
     let first = agent.run("1 + 1").await.unwrap();
     let second = AgentRequest::new("1 / 0").with_history(first.messages().clone());

@@ -53,7 +53,7 @@ async fn an_answer_without_tools_ends_the_run() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_what_its_tools_answer() {
+async fn the_model_reads_the_results_of_its_tools() {
     let model = ScriptedModel::new([
         Turn::tool("add", sum(1, 2)).usage(Usage::new(10, 5)),
         Turn::tool("add", sum(3, 4)).usage(Usage::new(20, 5)),
@@ -174,7 +174,7 @@ async fn tool_calls_of_a_turn_run_together_and_answer_in_order() {
 }
 
 #[tokio::test]
-async fn what_a_tool_cannot_do_the_model_is_told() {
+async fn the_model_reads_what_a_tool_cannot_do() {
     let model = ScriptedModel::new([
         Turn::tool("fail", json!(null))
             .and_tool("panic", json!(null))
@@ -432,7 +432,7 @@ async fn a_run_may_be_seen_while_it_is_written() {
 }
 
 #[tokio::test]
-async fn calls_without_an_id_are_told_apart() {
+async fn calls_without_an_id_are_distinguished() {
     let nameless = || {
         let call = |n| Part::from(tower_agent::message::ToolCall::new("same", "add", sum(n, 1)));
         ModelResponse::new(Message::new(Role::Assistant, [call(1), call(2)]))

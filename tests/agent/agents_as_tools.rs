@@ -251,7 +251,7 @@ async fn a_transfer_can_be_blocked() {
 }
 
 #[tokio::test]
-async fn a_callback_may_choose_another_agent_and_nobody_goes_to_a_stranger() {
+async fn a_callback_may_choose_another_sub_agent_and_an_unknown_agent_is_rejected() {
     let model = ScriptedModel::new([transfer("nobody"), transfer("support")]);
     let billing = ScriptedModel::new([Turn::from_text("billing here")]);
     let desk = desk(&model, &billing)

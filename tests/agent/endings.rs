@@ -55,7 +55,7 @@ impl Ends {
 }
 
 #[tokio::test]
-async fn an_abort_ends_the_run_whatever_stands_around_it() {
+async fn an_abort_ends_the_run_whatever_is_around_it() {
     let (count, calls) = counter();
     let model = ScriptedModel::new([calls_count()]);
     let asked = Arc::new(AtomicU32::new(0));

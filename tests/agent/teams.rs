@@ -395,7 +395,7 @@ async fn runs_on_one_team_do_not_meet() {
 }
 
 #[tokio::test]
-async fn streamed_calls_of_members_are_told_apart() {
+async fn streamed_calls_of_members_are_distinguished() {
     use futures::StreamExt;
     use tower_agent::stream::EventKind;
 

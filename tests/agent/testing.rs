@@ -70,7 +70,7 @@ async fn a_call_beyond_the_script_fails_and_no_retry_helps() {
 
 #[test]
 #[should_panic(expected = "the script ends after call 1, but there were 0 calls")]
-fn an_answer_that_nobody_asked_for_is_noticed() {
+fn an_unused_turn_is_reported() {
     ScriptedModel::new([Turn::from_text("hi")]).assert_done();
 }
 

@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(cases(200))]
 
     #[test]
-    fn a_list_of_messages_is_a_list_whoever_shares_it(edits in edits(), from: usize) {
+    fn a_shared_list_of_messages_behaves_like_a_list(edits in edits(), from: usize) {
         let (mut list, mut model, mut shared) = (Messages::new(), Vec::new(), Vec::new());
         for (step, edit) in edits.into_iter().enumerate() {
             let said = |n: usize| Message::user(format!("{step}.{n}"));
@@ -292,7 +292,7 @@ fn settings_fall_back_one_by_one() {
 }
 
 #[test]
-fn values_and_state_are_told_apart() {
+fn values_and_state_are_separate() {
     let context = RunContext::default();
     context.values().set("clock", std::time::Instant::now());
     assert!(context.values().get::<std::time::Instant>("clock").unwrap().is_some());

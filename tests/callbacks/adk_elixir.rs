@@ -349,7 +349,7 @@ async fn tool_calls_in_a_halt_or_a_fallback_for_the_model_are_not_run() {
 }
 
 #[tokio::test]
-async fn an_answer_given_for_the_model_stays_final_whatever_an_after_outside_makes_of_it() {
+async fn a_response_given_for_the_model_stays_final_whatever_an_outer_after_returns() {
     let halts = before_model(|_| Action::Respond(asks_for_a_tool()));
     let falls_back = on_model_error(|_, _| Recovery::Fallback(asks_for_a_tool()));
     for (callbacks, turn) in [
@@ -377,7 +377,7 @@ async fn an_answer_given_for_the_model_stays_final_whatever_an_after_outside_mak
 }
 
 #[tokio::test]
-async fn a_halt_with_an_error_fails_the_run_and_is_nobodys_to_recover_in_its_list() {
+async fn a_halt_with_an_error_fails_the_run_and_its_list_cannot_recover_it() {
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let agent = builder(&model, elixir())
@@ -589,7 +589,7 @@ async fn a_halt_before_a_tool_is_its_result_and_goes_through_after_tool() {
 }
 
 #[tokio::test]
-async fn a_halt_with_an_error_is_told_to_the_model_and_asks_no_on_tool_error() {
+async fn the_model_reads_a_halt_with_an_error_and_no_on_tool_error_runs() {
     let (trace, record) = (Trace::default(), RecordLayer::<ToolRequest>::new());
     let agent = builder(&one_round(), elixir())
         .on_tool(before_tool(|_| Result::<()>::Err(Error::new(ErrorKind::Tool, "closed"))))
@@ -747,7 +747,7 @@ async fn a_fallback_for_a_tool_goes_through_after_tool() {
 }
 
 #[tokio::test]
-async fn a_failure_of_a_tool_that_all_propagate_is_told_to_the_model() {
+async fn the_model_reads_a_failure_of_a_tool_that_all_propagate() {
     let (tool, calls) = flaky(9);
     let agent = builder(&print(), elixir())
         .tool(tool)
@@ -900,7 +900,7 @@ async fn a_callback_knows_the_agent_the_request_the_tool_and_its_arguments() {
 }
 
 #[tokio::test]
-async fn what_a_callback_leaves_for_later_ones_is_there() {
+async fn later_callbacks_find_what_a_callback_has_stored() {
     let agent = builder(&one_round(), elixir())
         .on_agent(before_agent(|request| request.context().values().set("from", "agent")))
         .on_model(before_model(|request| {

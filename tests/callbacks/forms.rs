@@ -321,7 +321,7 @@ async fn ask<R: Call>(layer: impl Callback<R>) -> Result<R::Response> {
 }
 
 #[tokio::test]
-async fn one_callback_stands_around_every_call() {
+async fn one_callback_wraps_every_call() {
     let counter = Counter::default();
     ask::<AgentRequest>(counter.clone()).await.unwrap();
     ask::<ModelRequest>(counter.clone()).await.unwrap();
@@ -395,7 +395,7 @@ async fn every_call_has_its_own_constructors() {
 
 /// A call that the crate does not know has the same closures.
 #[tokio::test]
-async fn a_call_of_ones_own_takes_every_form() {
+async fn a_custom_call_takes_every_form() {
     let stack = ServiceBuilder::new()
         .layer(callback::before(|request: &mut Embed| request.note("a")))
         .layer(callback::before_async(async |request: &mut Embed| {

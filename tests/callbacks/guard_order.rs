@@ -179,7 +179,7 @@ fn a_timeout_outside_a_fallback() {
 }
 
 #[test]
-fn each_bad_pair_is_told_once() {
+fn there_is_one_warning_for_each_wrong_pair() {
     let builder = two_models()
         .on_model(budget())
         .model_layer(CallRetryLayer::new())
@@ -258,7 +258,7 @@ fn towers_own_layers_are_not_seen() {
 }
 
 #[test]
-fn what_stands_in_a_stack_of_towers_is_seen() {
+fn layers_in_a_stack_of_towers_are_seen() {
     let advice = "register it after the retry";
     let retry = || ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
     let stack = agent().on_model(budget()).model_layer(retry().into_inner());

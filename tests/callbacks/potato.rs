@@ -134,7 +134,7 @@ impl Hooks for BudgetGuard {
 }
 
 #[tokio::test]
-async fn a_logger_is_told_of_each_call_in_the_order_of_the_loop() {
+async fn a_logger_sees_each_call_in_the_order_of_the_loop() {
     for semantics in both() {
         let lines = Arc::default();
         let model = one_round();
@@ -361,7 +361,7 @@ async fn an_abort_in_any_hook_ends_the_run_with_its_message() {
 }
 
 #[tokio::test]
-async fn after_the_first_abort_the_rest_are_told_and_their_answers_ignored() {
+async fn after_the_first_abort_the_rest_run_and_their_results_are_ignored() {
     for hook in ["before_model", "after_model", "before_tool", "after_tool"] {
         for (semantics, told) in [(Semantics::potato(), true), (Semantics::default(), false)] {
             let trace = Trace::default();
@@ -385,7 +385,7 @@ async fn after_the_first_abort_the_rest_are_told_and_their_answers_ignored() {
 }
 
 #[tokio::test]
-async fn after_the_first_override_the_rest_are_told_of_the_original_and_ignored() {
+async fn after_the_first_override_the_rest_see_the_original_and_are_ignored() {
     let run = async |semantics, third| {
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::from_text("original")]);
@@ -500,7 +500,7 @@ async fn an_override_counts_after_the_model_alone() {
 }
 
 #[tokio::test]
-async fn where_overrides_are_let_count_everywhere_the_rest_are_still_told() {
+async fn where_overrides_count_everywhere_the_rest_still_run() {
     let mut semantics = Semantics::potato();
     semantics.band.respond = RespondScope::Everywhere;
     let trace = Trace::default();
@@ -618,7 +618,7 @@ impl Hooks for Count {
 }
 
 #[tokio::test]
-async fn whoever_registers_a_callback_in_an_arc_keeps_a_handle_to_it() {
+async fn a_callback_in_an_arc_leaves_the_caller_a_handle() {
     let count = Arc::new(Count::default());
     let trace = Trace::default();
     let agent = builder(&one_round(), Semantics::default())
@@ -782,7 +782,7 @@ impl<R: Request> Callback<R> for Ends {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_or_is_not_there_fails_the_run_in_potato() {
+async fn a_tool_that_fails_or_does_not_exist_fails_the_run_in_potato() {
     for (tool, kind) in [("broken", ErrorKind::Tool), ("missing", ErrorKind::UnknownTool)] {
         for (semantics, fails) in [(Semantics::potato(), true), (Semantics::default(), false)] {
             let trace = Trace::default();
@@ -942,7 +942,7 @@ async fn an_agent_answers_as_the_tool_of_another() {
 }
 
 #[test]
-fn an_abort_in_a_team_is_the_teams_and_nobody_goes_on() {
+fn an_abort_in_a_team_ends_the_whole_team() {
     let stops = |name: &str| {
         Agent::builder(ScriptedModel::new([]))
             .name(name)

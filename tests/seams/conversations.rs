@@ -102,7 +102,7 @@ fn shape(messages: &Messages) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_conversation_that_goes_out_is_whole_whatever_it_was() {
+async fn the_conversation_sent_to_a_provider_is_complete_whatever_it_was() {
     let open = [user("a"), asks(&["1", "2"]), answer("1", "x"), user("b")];
     let late = [user("a"), asks(&["1"]), user("b"), answer("1", "x")];
     let late_beside = [user("a"), asks(&["1", "2"]), answer("2", "y"), user("b"), answer("1", "x")];
@@ -185,7 +185,7 @@ async fn a_user_who_speaks_in_the_place_of_answering_is_heard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thread_in_which_a_tool_was_stopped_or_aborted_goes_on() {
+async fn a_thread_in_which_a_tool_was_stopped_or_aborted_continues() {
     use std::time::Duration;
     use tower::timeout::TimeoutLayer;
 
@@ -341,7 +341,7 @@ async fn an_answer_drops_the_calls_when_it_says_so() {
 }
 
 #[tokio::test]
-async fn a_guards_answer_stands_as_it_is() {
+async fn a_guards_response_is_not_changed() {
     let agent = Agent::builder(thinker())
         .tool(look())
         .on_model(

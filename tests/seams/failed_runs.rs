@@ -59,7 +59,7 @@ fn of(error: &Error) -> Checkpoint {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_behind_a_tool_goes_on_behind_it() {
+async fn a_run_that_fails_after_a_tool_continues_after_it() {
     let paid = Paid::default();
     let model = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model).tool(paid.tool()).build().unwrap();
@@ -146,7 +146,7 @@ async fn a_stream_that_is_not_read_to_its_end_has_what_it_has_shown() {
 }
 
 #[tokio::test]
-async fn every_ending_has_a_checkpoint_and_the_next_turn_goes_on_from_it() {
+async fn every_ending_has_a_checkpoint_that_the_next_turn_continues_from() {
     let model = ScriptedModel::always(Turn::from_text("Yes."));
     let agent = Agent::builder(model).build().unwrap();
     let mut checkpoint = Checkpoint::default();
@@ -175,7 +175,7 @@ async fn resume(agent: &Agent, error: &Error) -> AgentResponse {
 }
 
 #[tokio::test]
-async fn a_team_goes_on_with_the_member_that_failed() {
+async fn a_team_continues_with_the_member_that_failed() {
     let paid = Paid::default();
     let first = ScriptedModel::new([Turn::from_text("begun")]);
     let second = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
@@ -199,7 +199,7 @@ async fn a_team_goes_on_with_the_member_that_failed() {
 }
 
 #[tokio::test]
-async fn a_sub_agent_that_took_over_goes_on_where_it_failed() {
+async fn a_sub_agent_that_took_over_continues_where_it_failed() {
     let paid = Paid::default();
     let desk = ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
     let billing = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
@@ -217,7 +217,7 @@ async fn a_sub_agent_that_took_over_goes_on_where_it_failed() {
 }
 
 #[tokio::test]
-async fn an_agent_as_a_tool_goes_on_where_it_failed() {
+async fn an_agent_as_a_tool_continues_where_it_failed() {
     let paid = Paid::default();
     let worker = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
@@ -240,7 +240,7 @@ async fn an_agent_as_a_tool_goes_on_where_it_failed() {
 }
 
 #[tokio::test]
-async fn an_agent_as_a_tool_that_a_cancellation_dropped_goes_on_there() {
+async fn an_agent_as_a_tool_continues_where_a_cancellation_dropped_it() {
     let paid = Paid::default();
     let worker = ScriptedModel::new([pays(), Turn::pending(), Turn::from_text("Paid.")]);
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
@@ -307,7 +307,7 @@ impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_of_an_agent_goes_on_and_does_not_pay_twice() {
+async fn a_retry_of_an_agent_continues_and_does_not_pay_twice() {
     let model = || ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let paid = Paid::default();
     let ours = Agent::builder(model())
@@ -406,7 +406,7 @@ async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
 }
 
 #[tokio::test]
-async fn an_agent_in_the_place_of_one_that_failed_goes_on_where_that_stopped() {
+async fn an_agent_that_replaces_a_failed_one_continues_where_that_stopped() {
     for in_team in [false, true] {
         let paid = Paid::default();
         let looks = Tool::function("look", "Looks.", |_: Value| std::future::pending::<&str>());

@@ -45,7 +45,7 @@ fn slow_agent(agent: impl AgentService) -> impl AgentService {
 }
 
 #[tokio::test]
-async fn a_buffer_takes_whatever_is_a_model_a_tool_or_an_agent() {
+async fn a_buffer_wraps_models_tools_and_agents() {
     let model = slow_model(says("hi"));
     let echo = Tool::function("echo", "Says it again.", |text: String| text);
     let tool = slow_tool(echo.clone().into_service());

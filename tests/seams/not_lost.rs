@@ -87,7 +87,7 @@ fn told(events: &[Event]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_tool_that_has_answered_is_not_run_again_whatever_its_siblings_do() {
+async fn a_tool_that_has_a_result_is_not_run_again_whatever_its_siblings_do() {
     type Change = fn(AgentBuilder) -> AgentBuilder;
     let changes: [(&str, Change); 4] = [
         ("nothing around", |agent| agent),

@@ -134,7 +134,7 @@ async fn after_the_users_next_words_messages_alone_do() {
 }
 
 #[tokio::test]
-async fn an_agent_alone_goes_on_with_its_calls_from_its_messages() {
+async fn an_agent_continues_its_open_calls_from_the_messages_alone() {
     let wiped = Wiped::default();
     let model = wipes();
     let paused = guarded("agent", &model, &wiped).run("?").await.unwrap();

@@ -203,7 +203,7 @@ fn again(response: &AgentResponse) -> Checkpoint {
 }
 
 #[tokio::test]
-async fn a_placeholder_that_nothing_stands_behind_fails_the_call() {
+async fn an_unknown_placeholder_fails_the_call() {
     for made_up in ["[email-7]", "a [EMAIL-1] b", "[email-99999999999999999999]", "[email-01]"] {
         let (to, own) = (Arc::default(), Sees::default());
         let mail = Turn::tool("mail", json!({ "to": made_up }));
@@ -257,7 +257,7 @@ async fn after_an_approval_in_another_process_placeholders_are_put_back() {
 }
 
 #[tokio::test]
-async fn numbers_stay_the_same_over_the_turns_of_a_conversation_and_are_shown_to_nobody() {
+async fn numbers_stay_the_same_across_a_conversation_and_are_not_shown() {
     let model = ScriptedModel::new([(); 2].map(|()| Turn::from_text("Well, model@raw.org.")));
     let agent = || Agent::builder(model.clone()).global_callbacks(redact()).build().unwrap();
     let first = agent().run("I am user@raw.org.").await.unwrap();

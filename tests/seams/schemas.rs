@@ -115,7 +115,7 @@ async fn arguments_of_every_type_are_sent_as_an_object_and_unwrapped_for_the_fun
 }
 
 #[tokio::test]
-async fn an_object_stands_as_it_is() {
+async fn an_object_is_not_wrapped() {
     let node = json!({ "name": "a", "children": [{ "name": "b", "children": [] }] });
     assert_object(&parameters::<Node>(), &node);
     assert_eq!(given::<Node>(node.clone()).await.unwrap(), node);
@@ -218,7 +218,7 @@ async fn callbacks_see_one_form_however_the_model_has_sent_it() {
 }
 
 #[tokio::test]
-async fn an_approvals_edit_has_the_form_that_the_model_was_told() {
+async fn an_approvals_edit_has_the_form_of_the_declared_schema() {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let refund = Tool::function("refund", "Pays back.", {
         let ran = ran.clone();

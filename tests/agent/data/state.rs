@@ -110,7 +110,7 @@ async fn parallel_tools_share_the_state() {
 
 /// Whoever answers, and however the agent ends.
 #[tokio::test]
-async fn the_state_goes_back_whoever_gives_the_answer() {
+async fn the_state_is_returned_wherever_the_response_comes_from() {
     fn given() -> AgentResponse {
         AgentResponse::new([Message::assistant("given")])
     }

@@ -86,7 +86,7 @@ async fn the_wrong_type_fails_a_hook_by_question_mark() {
 }
 
 #[test]
-fn an_update_begins_with_the_default_and_returns_what_it_is_told() {
+fn an_update_starts_with_the_default_and_returns_the_closures_result() {
     let context = RunContext::default();
     let push = |word: &str| {
         context.values().update("words", |words: &mut Vec<String>| {

@@ -53,7 +53,7 @@ async fn a_callback_that_crashes_before_a_tool_keeps_it_from_running() {
 }
 
 #[tokio::test]
-async fn an_abort_around_a_tool_ends_the_run_and_is_not_told_to_the_model() {
+async fn an_abort_around_a_tool_ends_the_run_and_the_model_does_not_read_it() {
     let model = ScriptedModel::new([Turn::tool("wipe", json!("disk"))]);
     let agent = Agent::builder(model.clone())
         .tool(Log::default().tool("wipe"))

@@ -61,7 +61,7 @@ async fn callbacks_that_rewrite_one_request_each_see_what_the_one_before_has_mad
 }
 
 #[tokio::test]
-async fn what_a_callback_adds_stands_in_every_model_call_of_the_loop() {
+async fn what_a_callback_adds_is_in_every_model_call_of_the_loop() {
     let model = ScriptedModel::new([
         Turn::tool("look", json!(1)),
         Turn::tool("look", json!(2)),

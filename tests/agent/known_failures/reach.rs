@@ -15,7 +15,7 @@ use crate::known_failures::{read, shown};
 use test_support::log::Log;
 
 #[tokio::test]
-async fn a_guard_of_the_tree_stands_around_agents_behind_tools_and_those_handed_over_to() {
+async fn a_global_guard_wraps_agents_used_as_tools_and_sub_agents() {
     let worker = Agent::builder(ScriptedModel::new([Turn::from_text("Ask jo@example.com.")]))
         .name("worker")
         .build()

@@ -138,7 +138,7 @@ async fn an_abort_in_the_middle_of_a_stream_ends_it_and_says_so() {
 }
 
 #[tokio::test]
-async fn who_writes_down_what_happened_is_told_of_a_failure_too() {
+async fn a_logger_sees_failures_too() {
     struct Memory(Log);
     impl Callback<ModelRequest> for Memory {
         fn on_end(&self, _: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {

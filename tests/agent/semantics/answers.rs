@@ -85,7 +85,7 @@ fn replaced(model: &ScriptedModel, semantics: Semantics) -> Agent {
 }
 
 #[tokio::test]
-async fn a_response_of_after_model_stands_for_the_models_and_the_loop_goes_on() {
+async fn a_response_of_after_model_replaces_the_models_and_the_loop_continues() {
     for respond in [AfterModelRespond::KeepToolCalls, AfterModelRespond::Replace] {
         let semantics = with(|run| run.after_model_respond = respond);
         assert_eq!(semantics == Semantics::default(), respond == AfterModelRespond::KeepToolCalls);
@@ -141,7 +141,7 @@ fn after_agent_responds(semantics: Semantics) -> Agent {
 }
 
 #[tokio::test]
-async fn a_response_of_after_agent_stands_in_the_place_of_the_last_words() {
+async fn a_response_of_after_agent_replaces_the_final_message() {
     let semantics = with(|run| run.after_agent_respond = AfterAgentRespond::Replace);
     assert_eq!(semantics, Semantics::default());
     let response = after_agent_responds(semantics).run(with_history()).await.unwrap();

@@ -33,7 +33,7 @@ fn fails_beside_another() -> Turn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_model_is_told_of_a_tool_that_fails_and_the_calls_beside_it_finish() {
+async fn the_model_reads_the_error_of_a_tool_and_its_sibling_calls_finish() {
     let semantics = with(|run| run.tool_failure = ToolFailure::TellModel);
     assert_eq!(semantics, Semantics::default());
     let model = ScriptedModel::new([fails_beside_another(), Turn::from_text("sorry")]);
@@ -89,7 +89,7 @@ async fn unknown(semantics: Semantics) -> (Vec<String>, Result<AgentResponse, Er
 }
 
 #[tokio::test]
-async fn an_unknown_tool_goes_through_the_callbacks_and_the_model_is_told() {
+async fn an_unknown_tool_passes_the_callbacks_and_the_model_reads_the_error() {
     let semantics = with(|run| run.unknown_tool = UnknownTool::Callbacks);
     assert_eq!(semantics, Semantics::default());
     let (seen, result) = unknown(semantics).await;
@@ -99,7 +99,7 @@ async fn an_unknown_tool_goes_through_the_callbacks_and_the_model_is_told() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_an_unknown_tool_and_no_callback_is() {
+async fn the_model_reads_the_error_of_an_unknown_tool_and_no_callback_runs() {
     let (seen, result) = unknown(with(|run| run.unknown_tool = UnknownTool::TellModel)).await;
     assert_eq!(seen, [""; 0]);
     let told = results(&result.unwrap());

@@ -146,7 +146,7 @@ async fn an_answer_that_after_agent_replaces_is_shown_as_replaced() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_called_again_goes_on_with_what_was_seen() {
+async fn an_agent_that_is_called_again_continues_with_what_was_streamed() {
     let model = ScriptedModel::new([
         Turn::tool("nothing", serde_json::json!({})),
         Turn::from_text("half").failing_after(1, busy()),
@@ -205,7 +205,7 @@ async fn attempts_beside_one_another_are_never_mixed() {
 }
 
 #[tokio::test]
-async fn an_attempt_beside_one_that_is_dropped_shows_what_it_kept_and_goes_on() {
+async fn an_attempt_beside_a_dropped_one_shows_what_it_kept_and_continues() {
     let (sink, events) = channel(64);
     let mut first = sink.open();
     let mut second = sink.open();
@@ -241,7 +241,7 @@ async fn an_attempt_that_finished_is_not_taken_back_by_one_that_began_before() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_outlives_its_call_is_told_so() {
+async fn an_attempt_that_outlives_its_call_gets_an_error() {
     let kept = Arc::new(std::sync::Mutex::new(None));
     let model = tower::service_fn({
         let kept = kept.clone();
@@ -299,7 +299,7 @@ async fn a_tower_timeout_takes_back_half_an_answer() {
 }
 
 #[test]
-fn a_request_of_ones_own_is_watched_as_a_run_of_its_own() {
+fn a_request_keeps_its_run_id_when_its_state_is_set() {
     let request = AgentRequest::new("?").with_run_id("mine").with_state(Default::default());
     assert_eq!(tower_agent::Request::context(&request).run_id(), "mine");
 }

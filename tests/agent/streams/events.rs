@@ -17,7 +17,7 @@ fn echo() -> Tool {
 }
 
 #[tokio::test]
-async fn a_run_is_told_from_its_start_to_its_end() {
+async fn a_stream_has_the_events_of_a_run_from_start_to_end() {
     let model = ScriptedModel::new([
         Turn::response(thinks("hm")).and_tool("echo", json!(1)).usage(Usage::new(2, 1)),
         Turn::from_text("one").usage(Usage::new(3, 1)),
@@ -58,7 +58,7 @@ async fn a_run_is_told_from_its_start_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_a_model_answers_at_once_is_told_in_the_same_way() {
+async fn a_response_that_is_not_streamed_has_the_same_events() {
     let model = tower::service_fn(|_: tower_agent::ModelRequest| async {
         Ok::<_, Error>(tower_agent::ModelResponse::from_text("whole"))
     });
@@ -157,7 +157,7 @@ async fn agents_nest() {
 }
 
 #[tokio::test]
-async fn changes_of_the_state_are_told_before_what_happens_next() {
+async fn changes_of_the_state_are_emitted_before_what_happens_next() {
     let tool = Tool::function_with("note", "Notes.", |_: Value, call: ToolRequest| {
         call.context().state().set("a/b", 2);
         call.context().state().remove("old");

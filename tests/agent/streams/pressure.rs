@@ -95,7 +95,7 @@ async fn dropping_the_stream_drops_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_a_reader_takes_is_told_from_the_time_a_model_takes() {
+async fn the_consumers_time_is_distinguished_from_the_models() {
     let waited = Arc::new(std::sync::Mutex::new(Duration::ZERO));
     let model = tower::service_fn({
         let waited = waited.clone();
@@ -133,7 +133,7 @@ async fn the_time_a_reader_takes_is_told_from_the_time_a_model_takes() {
 }
 
 #[tokio::test]
-async fn without_a_reader_nobody_waits_for_one() {
+async fn without_a_consumer_nothing_waits_for_one() {
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(before_model(|request| {
             assert!(request.delta_sender().is_none());

@@ -48,7 +48,7 @@ fn left(events: &[Event]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn changes_of_the_state_are_told_in_their_order_by_whichever_thread() {
+async fn changes_of_the_state_are_emitted_in_order_from_any_thread() {
     let agent = doing(|context| async move {
         let tasks = (0..4).map(|task| {
             let context = context.clone();
@@ -119,7 +119,7 @@ async fn nothing_is_lost_of_what_tasks_tell_at_once_and_each_ones_stays_in_order
 }
 
 #[tokio::test]
-async fn the_last_event_is_the_end_whatever_tasks_go_on_to_tell() {
+async fn the_last_event_is_the_end_although_tasks_still_emit() {
     let go_on = Arc::new(Semaphore::new(0));
     let agent = doing({
         let go_on = go_on.clone();
@@ -178,7 +178,7 @@ async fn a_state_that_was_watched_before_begins_with_a_snapshot_again() {
 }
 
 #[tokio::test]
-async fn runs_that_share_a_state_are_each_told_of_every_change() {
+async fn runs_that_share_a_state_each_emit_every_change() {
     let inner = doing(|context| async move { context.state().set("inner", 1) });
     let outer = doing(move |context| {
         let inner = inner.clone();

@@ -83,7 +83,7 @@ async fn callbacks_that_return_nothing_are_asked_once_and_leave_the_agent_as_it_
 }
 
 #[tokio::test]
-async fn after_agent_is_not_asked_of_an_agent_that_was_skipped_or_ended_or_failed() {
+async fn after_agent_does_not_run_for_an_agent_that_was_skipped_or_ended_or_failed() {
     /// Where one callback does something instead of nothing.
     async fn run(hook: &'static str, error: fn() -> Error) -> (Result<AgentResponse>, Vec<String>) {
         let log = Log::default();

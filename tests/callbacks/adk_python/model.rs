@@ -69,7 +69,7 @@ async fn callbacks_that_return_nothing_leave_the_call_as_it_is() {
 }
 
 #[tokio::test]
-async fn after_model_is_asked_of_a_fallback_but_not_of_an_answer_before_the_model() {
+async fn after_model_runs_for_a_fallback_but_not_for_a_response_before_the_model() {
     for (before, text, asked) in [(true, "before", 0), (false, "fallback", 1)] {
         let log = Log::default();
         let model = ScriptedModel::always(Turn::error(quota()));
@@ -92,7 +92,7 @@ async fn after_model_is_asked_of_a_fallback_but_not_of_an_answer_before_the_mode
 }
 
 #[tokio::test]
-async fn tool_calls_are_run_whoever_made_the_answer_that_has_them() {
+async fn tool_calls_are_run_wherever_the_response_comes_from() {
     for hook in ["before", "after", "on_error"] {
         let log = Log::default();
         // The callback acts once; then the model has the word.

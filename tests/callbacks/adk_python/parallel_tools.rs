@@ -119,7 +119,7 @@ impl Callback<ToolRequest> for Ends {
 }
 
 #[tokio::test]
-async fn a_failure_that_nobody_recovers_cancels_the_calls_beside_it() {
+async fn a_failure_that_is_not_recovered_cancels_its_sibling_calls() {
     let log = Log::default();
     let model = asks("endless", "broken");
     let asked = log.clone();

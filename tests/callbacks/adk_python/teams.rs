@@ -102,7 +102,7 @@ async fn an_escalation_in_any_hook_ends_the_loop_once_its_member_is_done() {
 }
 
 #[tokio::test]
-async fn an_escalation_ends_the_inner_loop_and_the_outer_one_goes_on() {
+async fn an_escalation_ends_the_inner_loop_and_the_outer_one_continues() {
     let escalator = member("inner").on_model(after_model(|r, _| r.context().escalate()));
     let inner = of(Agent::repeat("inner loop", 9), [escalator]).build().unwrap();
     let outer =
@@ -244,7 +244,7 @@ async fn an_invocation_that_ends_is_the_members_alone() {
 }
 
 #[tokio::test]
-async fn a_plugin_of_a_team_stands_around_all_its_members_calls() {
+async fn a_plugin_of_a_team_wraps_the_calls_of_all_members() {
     let log = Log::default();
     let note = |kind: &'static str| {
         let log = log.clone();

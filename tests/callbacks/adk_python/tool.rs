@@ -147,7 +147,7 @@ async fn a_tool_that_fails_fails_the_run_with_its_own_error() {
 }
 
 #[tokio::test]
-async fn an_answer_for_a_failed_tool_goes_through_after_tool_and_the_model_goes_on() {
+async fn a_response_for_a_failed_tool_passes_after_tool_and_the_model_continues() {
     let model = asks("broken", json!({ "page": 7 }));
     let agent = adk(&model)
         .tool(broken())
@@ -170,7 +170,7 @@ async fn an_answer_for_a_failed_tool_goes_through_after_tool_and_the_model_goes_
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_an_unknown_tool_and_the_run_goes_on() {
+async fn the_model_reads_the_error_of_an_unknown_tool_and_the_run_continues() {
     let log = Log::default();
     let model = asks("wrok", json!({}));
     let agent = adk(&model)
@@ -267,7 +267,7 @@ struct Report {
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_arguments_that_do_not_fit_and_the_run_goes_on() {
+async fn the_model_reads_the_error_of_invalid_arguments_and_the_run_continues() {
     let log = Log::default();
     let model = ScriptedModel::new([
         Turn::tool("report", json!({})),

@@ -239,7 +239,7 @@ async fn an_object_is_named_in_explain_and_in_its_errors() {
 }
 
 #[tokio::test]
-async fn a_panic_in_an_object_is_named_and_the_model_is_told() {
+async fn a_panic_in_hooks_is_named_and_the_model_reads_it() {
     let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("oh")]);
     let agent = Agent::builder(model).tool(echo()).callbacks(Policy).build().unwrap();
     let response = agent.run("?").await.unwrap();
@@ -259,7 +259,7 @@ impl<R: Request> Callback<R> for Counter {
 }
 
 #[tokio::test]
-async fn one_callback_in_an_arc_stands_at_several_calls_and_agents() {
+async fn one_callback_in_an_arc_serves_several_calls_and_agents() {
     let counter = Arc::new(Counter::default());
     for total in [4, 8] {
         let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);

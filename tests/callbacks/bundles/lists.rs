@@ -135,7 +135,7 @@ async fn run_on_error_answers_with_the_first_decision() {
 
 /// Nor does a band ask them.
 #[tokio::test]
-async fn run_on_error_asks_nobody_about_an_ending() {
+async fn run_on_error_runs_no_hook_for_an_ending() {
     let wait = Interrupt::new("wait", "input_required");
     for ending in [Error::abort("enough"), Error::interrupt(wait), Error::end_invocation()] {
         let trace = Trace::default();
@@ -172,7 +172,7 @@ async fn lists_of_tool_callbacks_are_asked_alike() {
 
 /// A phase is no call: none has begun, so none ends.
 #[tokio::test]
-async fn nobody_is_told_of_an_end() {
+async fn running_one_phase_calls_no_on_end() {
     #[derive(Default)]
     struct Ends(AtomicU32);
 

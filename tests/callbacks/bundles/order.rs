@@ -157,7 +157,7 @@ async fn a_retry_inside_the_agent_keeps_the_runs_callbacks_and_adds_none() {
 }
 
 #[tokio::test]
-async fn a_bundle_stands_where_it_is_registered_among_the_agents_own() {
+async fn a_bundle_is_placed_where_it_is_registered() {
     let trace = Trace::default();
     let agent = Agent::builder(model())
         .tool(echo())
@@ -222,7 +222,7 @@ async fn the_trees_callbacks_answer_before_anything_of_the_agents_own() {
 }
 
 #[tokio::test]
-async fn the_trees_on_error_sees_what_nobody_inside_recovered() {
+async fn the_global_on_error_sees_what_nothing_inside_recovered() {
     let asked = Arc::new(AtomicU32::new(0));
     let down = || Turn::error(Error::new(ErrorKind::Provider, "down"));
     let recover = |asked: &Arc<AtomicU32>| {

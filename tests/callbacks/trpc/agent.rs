@@ -148,7 +148,7 @@ async fn what_before_agent_changes_is_what_the_agent_is_asked() {
 struct Tenant(&'static str);
 
 #[tokio::test]
-async fn what_before_agent_leaves_is_there_after_it_and_its_values_are_there_all_through_the_run() {
+async fn after_agent_finds_what_before_agent_stored_and_the_whole_run_finds_its_values() {
     let seen = Log::default();
     let agent = agent(ScriptedModel::new([Turn::from_text("ok")]))
         .on_agent(before_agent(|request| {

@@ -169,7 +169,7 @@ async fn callbacks_and_the_tool_between_them_share_one_value() {
 }
 
 #[tokio::test]
-async fn values_of_the_run_are_not_told_to_the_model_nor_kept_in_the_session() {
+async fn values_of_the_run_are_not_sent_to_the_model_nor_kept_in_the_session() {
     let agent = agent(acts_once())
         .tool(act())
         .on_tool(before_tool(|request| {

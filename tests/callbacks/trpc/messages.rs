@@ -133,7 +133,7 @@ async fn the_function_sees_the_final_arguments_the_final_result_and_the_declarat
 }
 
 #[tokio::test]
-async fn the_function_is_asked_about_whatever_became_the_result() {
+async fn the_function_receives_the_final_result() {
     let given = ToolResponse::new("given");
     let (before, after, fallback) = (given.clone(), given.clone(), given);
     let seen = Log::default();
@@ -173,7 +173,7 @@ async fn the_function_is_asked_about_whatever_became_the_result() {
 }
 
 #[tokio::test]
-async fn its_error_and_its_panic_are_told_to_the_model_and_the_tool_is_not_run_again() {
+async fn the_model_reads_its_error_and_its_panic_and_the_tool_is_not_run_again() {
     fn fails(_: ToolAnswer) -> tower_agent::Result<Messages> {
         Err(Error::from("no paper"))
     }

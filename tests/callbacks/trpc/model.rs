@@ -261,7 +261,7 @@ async fn a_streamed_answer_is_seen_once_and_whole() {
 struct Asked(usize);
 
 #[tokio::test]
-async fn what_before_model_leaves_is_there_after_the_same_call_and_no_other() {
+async fn after_model_finds_what_before_model_stored_for_the_same_call() {
     let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
     let seen = Log::default();
     let agent = agent(model)

@@ -86,7 +86,7 @@ async fn a_panic_in_a_callback_of_the_model_or_the_agent_fails_the_run_and_names
 }
 
 #[tokio::test]
-async fn a_panic_in_a_callback_of_a_tool_is_told_to_the_model() {
+async fn the_model_reads_a_panic_in_a_callback_of_a_tool() {
     for hook in ["before", "after", "on_error"] {
         let record = RecordLayer::<ToolRequest>::new();
         let tool = Tool::function("act", "", move |_: serde_json::Value| match hook {

@@ -83,7 +83,7 @@ fn eof() -> Error {
 }
 
 #[tokio::test]
-async fn a_retry_of_a_tool_stands_inside_the_callbacks_or_outside_as_it_was_registered() {
+async fn a_retry_of_a_tool_is_inside_or_outside_the_callbacks_as_registered() {
     let once = vec!["before", "after", "done"];
     let each = vec!["before", "on_error", "failed", "before", "after", "done"];
     for (inside, expected) in [(true, once), (false, each)] {
@@ -122,7 +122,7 @@ async fn after_the_last_attempt_the_callbacks_see_its_error() {
 }
 
 #[tokio::test]
-async fn a_retry_of_the_model_stands_inside_the_callbacks_or_outside_as_it_was_registered() {
+async fn a_retry_of_the_model_is_inside_or_outside_the_callbacks_as_registered() {
     let once = vec!["before", "after", "done"];
     let each = vec!["before", "on_error", "failed", "before", "after", "done"];
     for (inside, expected) in [(true, once), (false, each)] {

@@ -143,7 +143,7 @@ async fn without_a_stop_that_agent_runs_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_stop_is_found_in_whatever_error_it_was_wrapped_in() {
+async fn a_stop_is_found_inside_any_error() {
     #[derive(Debug, thiserror::Error)]
     #[error("the archive is closed")]
     struct Closed(#[source] Error);

@@ -189,7 +189,7 @@ struct City {
 }
 
 #[tokio::test]
-async fn callbacks_see_what_the_model_was_told_of_the_tool() {
+async fn callbacks_see_the_declaration_that_the_model_received() {
     let model = ScriptedModel::new([
         Turn::tool("weather", json!({ "city": "Oslo" })),
         Turn::from_text("done"),
@@ -221,7 +221,7 @@ async fn callbacks_see_what_the_model_was_told_of_the_tool() {
 }
 
 #[tokio::test]
-async fn a_tools_error_is_seen_and_the_model_is_told() {
+async fn callbacks_see_a_tools_error_and_the_model_reads_it() {
     let seen = Log::default();
     let agent = agent(acts_once())
         .tool(failing_act())
@@ -259,7 +259,7 @@ async fn a_result_in_the_place_of_an_error_clears_it() {
 }
 
 #[tokio::test]
-async fn an_error_of_a_tool_callback_is_told_to_the_model_and_the_run_goes_on() {
+async fn the_model_reads_an_error_of_a_tool_callback_and_the_run_continues() {
     for before in [true, false] {
         let fails = move |here: bool| if here { Err(Error::from("not today")) } else { Ok(()) };
         let agent = agent(acts_once())
@@ -278,7 +278,7 @@ async fn an_error_of_a_tool_callback_is_told_to_the_model_and_the_run_goes_on() 
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_told_to_the_model_and_to_no_callback() {
+async fn the_model_reads_the_error_of_an_unknown_tool_and_no_callback_sees_it() {
     let seen = Log::default();
     let note = |what: &'static str| {
         let seen = seen.clone();
@@ -311,7 +311,7 @@ async fn an_unknown_tool_is_told_to_the_model_and_to_no_callback() {
 struct Mine(u64);
 
 #[tokio::test]
-async fn what_before_tool_leaves_is_there_after_the_same_call() {
+async fn after_tool_finds_what_before_tool_stored_for_the_same_call() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!(1)).and_tool("act", json!(2)),
         Turn::from_text("done"),

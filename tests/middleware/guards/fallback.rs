@@ -204,7 +204,7 @@ fn half() -> ScriptedModel {
 }
 
 #[tokio::test]
-async fn no_other_model_goes_on_with_an_answer_that_was_seen_in_part() {
+async fn no_other_model_continues_a_response_that_was_partly_streamed() {
     let second = ScriptedModel::new([]);
     let agent = Agent::builder(Fallback::new(half()).or(second.clone())).build().unwrap();
 

@@ -50,7 +50,7 @@ fn wiper(what: &str) -> ScriptedModel {
 }
 
 #[tokio::test]
-async fn an_agent_used_as_a_tool_goes_on_where_it_stopped() {
+async fn an_agent_used_as_a_tool_continues_where_it_stopped() {
     let log = Log::default();
     let inner = wiper("disk");
     let outer = ScriptedModel::new([ask("manager", "wipe!"), Turn::from_text("done")]);

@@ -82,7 +82,7 @@ impl Service<ModelRequest> for Broken {
 }
 
 #[tokio::test]
-async fn what_broke_a_buffers_service_is_told_to_every_call_and_a_retry_cannot_help() {
+async fn every_call_gets_the_error_that_broke_a_buffers_service_and_a_retry_does_not_help() {
     for streamed in WAYS {
         let buffer = Buffer::new(Broken(Some(ErrorKind::Connection)), 4);
         let agent = of_model(BoxModel::new(buffer));

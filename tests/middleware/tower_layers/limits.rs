@@ -62,7 +62,7 @@ async fn a_stream_that_is_dropped_gives_its_permit_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_global_limit_is_shared_by_whoever_has_a_clone_of_the_layer() {
+async fn a_global_limit_is_shared_by_all_clones_of_the_layer() {
     for streamed in WAYS {
         let layer = GlobalConcurrencyLimitLayer::new(2);
         let agents = around_each!(answers(1), layer.clone());

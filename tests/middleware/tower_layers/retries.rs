@@ -147,7 +147,7 @@ async fn towers_backoff_spaces_attempts_out_and_its_budget_ends_them() {
 }
 
 #[tokio::test]
-async fn a_retry_goes_on_in_the_same_run_and_finds_the_state_as_it_was_left() {
+async fn a_retry_continues_the_same_run_with_the_state_as_it_was_left() {
     for streamed in WAYS {
         let count = || {
             Turn::function(|request: &ModelRequest| {
@@ -165,7 +165,7 @@ async fn a_retry_goes_on_in_the_same_run_and_finds_the_state_as_it_was_left() {
 }
 
 #[tokio::test]
-async fn a_retry_goes_on_behind_the_turns_of_an_agent_that_failed_later() {
+async fn a_retry_of_an_agent_continues_after_its_completed_turns() {
     let turns = || {
         [
             Turn::from_text("half of it").and_tool("nothing", serde_json::json!({})),

@@ -81,7 +81,7 @@ fn skips() -> Bundle {
 }
 
 #[tokio::test]
-async fn a_guard_of_any_form_anywhere_keeps_a_tool_from_running_whatever_is_decided_before_it() {
+async fn any_guard_anywhere_blocks_a_tool_whatever_was_decided_before_it() {
     let trpc = Semantics::trpc();
     let all = [Semantics::default(), Semantics::potato(), Semantics::adk_python(), trpc];
     for semantics in all {
@@ -287,7 +287,7 @@ async fn a_retry_of_a_changed_call_is_made_only_if_the_guards_let_it_through() {
 }
 
 #[tokio::test]
-async fn those_told_of_the_end_are_those_that_were_asked() {
+async fn on_end_runs_for_the_callbacks_that_were_entered() {
     // What is not asked in `before` is asked in `after`, so the call must end before that.
     let log = Log::default();
     let not_asked = {

@@ -39,7 +39,7 @@ fn unknown(built: Result<Agent, BuildError>) -> (String, String, String) {
 }
 
 #[test]
-fn a_guard_or_a_limit_that_names_a_tool_that_is_not_there_is_not_built() {
+fn a_guard_or_a_limit_that_names_an_unknown_tool_fails_the_build() {
     let timeout = || CallTimeoutLayer::new(Duration::from_secs(9));
     let typo = |by: &str| (by.to_owned(), "typo".to_owned(), "pay".to_owned());
     let own = agent("a").tool(pay()).on_tool(Approval::of_tools(["pay", "typo"]));

@@ -31,7 +31,7 @@ fn by_hand(change: impl FnOnce(&mut CallbackSemantics)) -> CallbackSemantics {
 }
 
 #[tokio::test]
-async fn after_a_failed_hook_the_rest_are_told_whatever_one_of_them_answers() {
+async fn after_a_failed_hook_the_rest_run_whatever_one_of_them_returns() {
     let (trace, request) = (Trace::default(), ModelRequest::default());
     let (one, two) = (trace.clone(), trace.clone());
     let (three, four) = (trace.clone(), trace.clone());

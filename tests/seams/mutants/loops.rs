@@ -84,7 +84,7 @@ async fn a_call_without_an_id_gets_one_and_of_equal_ids_the_first_keeps_it() {
 }
 
 #[tokio::test]
-async fn what_a_dropped_agent_has_shown_stays_where_the_next_call_goes_on() {
+async fn the_next_call_continues_with_what_a_dropped_agent_has_streamed() {
     let waits = Arc::new(Notify::new());
     let (waiting, tries) = (waits.clone(), Arc::new(AtomicU32::new(0)));
     // It never answers when it is called first.

@@ -223,7 +223,7 @@ async fn what_they_answer_before_a_call_is_the_agents_own_to_see_where_a_plugins
 }
 
 #[tokio::test]
-async fn a_guard_of_the_agent_is_asked_whatever_they_answer_after_a_call() {
+async fn a_guard_of_the_agent_runs_whatever_the_plugins_return_after_a_call() {
     for semantics in [Semantics::adk_python(), Semantics::trpc()] {
         let hides = after_model(|_, response| {
             let text = response.message().text().replace("secret", "[hidden]");
@@ -244,7 +244,7 @@ async fn a_guard_of_the_agent_is_asked_whatever_they_answer_after_a_call() {
 }
 
 #[tokio::test]
-async fn an_approval_for_the_whole_tree_is_asked_whatever_the_agents_own_callbacks_decide() {
+async fn a_global_approval_runs_whatever_the_agents_own_callbacks_decide() {
     for semantics in [Semantics::default(), Semantics::adk_python(), Semantics::trpc()] {
         let trace = Trace::default();
         let ran = trace.clone();

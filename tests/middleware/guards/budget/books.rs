@@ -109,7 +109,7 @@ async fn a_call_that_is_dropped_or_panics_gives_back_what_it_held() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_somebody_is_not_counted() {
+async fn a_call_that_waits_for_an_approval_is_not_counted() {
     let log = Log::default();
     let account = Account::new(Limits::new().tool_calls(1));
     let model = ScriptedModel::new([Turn::tool("wipe", serde_json::json!(1))]);
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(cases(4000))]
 
     #[test]
-    fn the_books_balance_whatever_is_dropped_when(
+    fn the_accounts_balance_whenever_a_call_is_dropped(
         steps in steps(),
         calls in 0..30u64,
         tokens in 0..900u64,

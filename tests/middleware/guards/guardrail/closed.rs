@@ -120,7 +120,7 @@ async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_tha
 }
 
 #[tokio::test]
-async fn a_check_that_asks_somebody_interrupts_the_run() {
+async fn a_check_that_asks_a_person_interrupts_the_run() {
     for guardrail in everywhere(|| async { Err(Error::interrupt(Interrupt::new("1", "a look"))) }) {
         let response = outcome(guardrail).await.unwrap();
         assert_eq!(response.interrupts().len(), 1);

@@ -233,7 +233,7 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
 }
 
 #[tokio::test]
-async fn a_tool_that_may_is_given_what_stands_behind_placeholders() {
+async fn an_allowed_tool_receives_the_originals_of_placeholders() {
     let arguments = json!({ "to": "[email-1]", "text": "[email-2][email-1] [ip-9]" });
     let turns = || {
         [

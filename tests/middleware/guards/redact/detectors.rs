@@ -60,7 +60,7 @@ fn card_numbers_are_those_whose_check_digit_is_right() {
 }
 
 #[test]
-fn addresses_of_machines_are_told_from_versions_times_and_paths() {
+fn ip_addresses_are_distinguished_from_versions_times_and_paths() {
     check(
         Detector::ip_address(),
         &[
@@ -87,7 +87,7 @@ fn addresses_of_machines_are_told_from_versions_times_and_paths() {
 }
 
 #[test]
-fn secrets_are_told_by_their_shape() {
+fn secrets_are_recognised_by_their_form() {
     let key = |front: &str, length: usize| format!("{front}{}", "aB3".repeat(length));
     let secrets = [
         key("sk-", 8),
@@ -140,7 +140,7 @@ fn the_longest_match_counts_and_of_equals_the_first_detector() {
 }
 
 #[test]
-fn a_check_that_refuses_the_longest_match_is_asked_of_shorter_ones() {
+fn a_check_that_rejects_the_longest_match_is_tried_on_shorter_ones() {
     let even = Detector::pattern("even", "x+").check(|found| found.len() % 2 == 0);
 
     check(even, &[("xxxxx", "[even]x"), ("x", "x"), ("xx x", "[even] x")]);

@@ -41,7 +41,7 @@ fn text_of(events: &[EventKind]) -> String {
 }
 
 #[tokio::test]
-async fn nothing_that_is_redacted_reaches_the_reader_in_whatever_pieces_it_comes() {
+async fn nothing_redacted_reaches_the_consumer_however_it_is_split() {
     let said = [
         Part::reasoning("jo@example.com has 4111 1111 1111 1111"),
         Part::from_text("To jo@example.com: "),

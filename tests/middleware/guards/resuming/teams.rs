@@ -12,7 +12,7 @@ use crate::guards::{assert_answered, ids};
 use test_support::log::Log;
 
 #[tokio::test]
-async fn all_members_side_by_side_that_wait_are_resumed_whoever_is_answered_first() {
+async fn parallel_members_that_wait_are_resumed_in_any_order() {
     for order in ["abc", "acb", "bac", "bca", "cab", "cba"] {
         resumed_side_by_side(order).await;
     }

@@ -230,7 +230,7 @@ async fn a_retry_that_is_not_made_costs_no_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unless_told_thirty_retries_may_be_made_in_ten_seconds() {
+async fn by_default_thirty_retries_are_allowed_in_ten_seconds() {
     let (calls, model) = failing(busy());
     let retry = CallRetryLayer::new().rng(Part(0.0)).layer(model);
 
@@ -296,7 +296,7 @@ async fn an_agents_tools_are_called_again_by_what_they_declare() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_ones_own_is_made_again_too() {
+async fn a_custom_call_is_retried_too() {
     let calls = Arc::<AtomicUsize>::default();
     let counted = calls.clone();
     let embed = CallRetryLayer::new().layer(service_fn(move |request: Embed| {

@@ -161,7 +161,7 @@ async fn an_agent_is_called_again_unless_it_is_watched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_called_again_from_outside_goes_on_where_it_failed() {
+async fn an_agent_that_a_layer_calls_again_continues_where_it_failed() {
     let look = || {
         let call = ToolCall::new("1", "look", json!({})).into();
         Turn::response(ModelResponse::new(Message::assistant("Let me see.").with_part(call)))
