@@ -299,7 +299,7 @@ async fn end_invocation_ends_the_agent_with_what_it_has() {
     for (hook, messages, tool_calls) in [
         ("before_agent", 0, 0),
         ("before_model", 0, 0),
-        // The call has succeeded: its answer stays, and the tool it asked for is told off.
+        // The call has succeeded: its response stays, and the tool that it called does not run.
         ("after_model", 2, 0),
         ("before_tool", 2, 0),
         ("after_tool", 2, 1),

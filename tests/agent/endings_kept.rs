@@ -1,4 +1,4 @@
-//! What a run that ends early still has, whatever stands around what ended it.
+//! What a run that ends early still has, whatever is around what ended it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

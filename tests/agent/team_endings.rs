@@ -160,7 +160,7 @@ async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
 async fn an_interruption_lets_the_members_beside_it_finish() {
     let granted = Arc::new(Mutex::new(false));
     let of = |members: Vec<Agent>| {
-        // A race is off as soon as somebody has to be asked.
+        // A race ends as soon as a member waits for a person.
         Agent::parallel("fan").agents(members).until(|r| r.text() == "b").build().unwrap()
     };
     let [(a, _), (c, _)] = ["a", "c"].map(|name| asking(name, &granted));

@@ -81,7 +81,7 @@ async fn a_step_writes_what_is_new() {
     assert_eq!(new, [vec![0], vec![1, 2], vec![3, 4], vec![5, 6]]);
     assert_eq!(calls.iter().map(|call| call.tools).collect::<Vec<_>>(), [1, 0, 0, 0]);
     assert_eq!(calls[2].body, "a:Look!0;a:1;a:1;a:1;a:1;look");
-    // Given back with the run: what somebody has kept is written anew, and comes to the same.
+    // Dropped with the run: messages that were kept are written again, with the same bytes.
     for (request, call) in log.lock().unwrap().iter() {
         let anew = write(request, &["a"]).unwrap();
         assert_eq!((anew.written.len(), &anew.body), (request.messages().len(), &call.body));

@@ -52,7 +52,7 @@ fn failure() -> Error {
     Error::new(ErrorKind::Provider, "500")
 }
 
-/// The results that the model was told, by call id.
+/// The results that the model has read, by call id.
 fn told(response: &AgentResponse) -> Vec<(String, String, bool)> {
     let results = response.new_messages().flat_map(Message::tool_results);
     results.map(|r| (r.call_id.to_string(), r.text(), r.is_error)).collect()
@@ -64,7 +64,7 @@ fn texts(response: &AgentResponse) -> Vec<String> {
 
 // Lists without an agent.
 
-/// A request and a response that can be told apart by a word.
+/// A request and a response that differ in one word.
 trait Worded: Request {
     fn request() -> Self;
     fn response(word: &str) -> Self::Response;
@@ -660,7 +660,7 @@ fn print() -> ScriptedModel {
 
 #[tokio::test]
 async fn a_retry_of_a_tool_runs_it_once_more_with_its_arguments() {
-    // How often it fails, how often it runs, and what the model is told.
+    // How often it fails, how often it runs, and what the model reads.
     let cases = [
         (elixir(), 1, 2, "paper"),
         (elixir(), 9, 2, "tool failed: jam 2"),

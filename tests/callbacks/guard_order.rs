@@ -1,4 +1,4 @@
-//! What `build` says of guards in a bad order, and of what it is silent.
+//! Which orders of middleware `build` warns about, and which not.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// What building it warns of.
+/// Returns the warnings of building it.
 fn warnings(builder: AgentBuilder) -> Vec<Fields> {
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || {
@@ -81,7 +81,7 @@ fn warnings(builder: AgentBuilder) -> Vec<Fields> {
     std::mem::take(&mut warnings.0.lock().unwrap())
 }
 
-/// Asserts that there is one warning: of these two, around this call, with this advice.
+/// Asserts that there is one warning: about these two, around this call, with this advice.
 #[track_caller]
 fn assert_warns(builder: AgentBuilder, call: &str, outer: &str, inner: &str, advice: &str) {
     let warnings = warnings(builder.name("clerk"));
@@ -141,9 +141,9 @@ fn a_budget_outside_a_retry_of_the_model() {
     assert_silent(agent().model_layer(CallRetryLayer::new()).on_model(budget()));
 }
 
-/// The calls that it counts are inside of the one, and cost nothing more for the other.
+/// It counts the model calls inside an agent's retry, and a tool's retry makes none.
 #[test]
-fn a_budget_around_an_agent_or_tools_that_are_retried_is_no_bad_order() {
+fn a_budget_around_an_agent_or_tools_with_a_retry_is_no_wrong_order() {
     assert_silent(agent().global_callbacks(budget()).agent_layer(CallRetryLayer::new()));
     assert_silent(agent().global_callbacks(budget()).tool_layer(CallRetryLayer::new()));
 }
@@ -201,9 +201,9 @@ fn there_is_one_warning_for_each_wrong_pair() {
     assert_eq!(pairs, expected.map(|(outer, inner)| (outer.to_owned(), inner.to_owned())));
 }
 
-/// That of the guide.
+/// The order that the guide recommends.
 #[test]
-fn the_default_order_is_none_to_warn_of() {
+fn the_recommended_order_has_no_warning() {
     let attempt = || {
         ServiceBuilder::new()
             .layer(CallRetryLayer::new())
@@ -346,7 +346,7 @@ fn tool(name: &str, effect: Effect) -> Tool {
     Tool::function(name, "Does it.", |_: ()| ()).effect(effect)
 }
 
-/// The tools that a retry around them does nothing for.
+/// Returns the tools whose retry has no effect.
 fn idle(builder: AgentBuilder) -> Vec<String> {
     let warnings = warnings(builder);
     let told = warnings.iter().map(|warning| {
@@ -359,7 +359,7 @@ fn idle(builder: AgentBuilder) -> Vec<String> {
 }
 
 #[test]
-fn a_retry_that_never_calls_a_tool_again_is_warned_of() {
+fn there_is_a_warning_about_a_retry_that_never_repeats_a_tool() {
     let retry = CallRetryLayer::new;
     let own = agent().tool(tool("a", Effect::Mutating).layer(retry()));
     assert_eq!(idle(own), ["a"]);

@@ -759,7 +759,7 @@ async fn every_run_has_an_id_of_its_own_that_all_its_hooks_see() {
 
 // The loop around the hooks.
 
-/// Which hooks were asked of a tool or a model that fails.
+/// Which hooks ran for a tool or a model that fails.
 #[derive(Clone)]
 struct Ends(Trace);
 

@@ -290,7 +290,7 @@ async fn members_side_by_side_go_on_where_one_failed_and_the_others_were_dropped
     assert_eq!(said, ["", "", "Pay.", "a", "b", "c", "paid", "paid"]);
 }
 
-/// Makes a failed call again, whatever it was, as somebody's own policy would.
+/// Makes a failed call again, whatever it was, as a custom policy would.
 #[derive(Clone)]
 struct Again;
 

@@ -149,7 +149,7 @@ enum Link {
     SubAgent,
 }
 
-/// A model that asks the agent in it, and then says what it was told.
+/// A model that calls the agent in it, and responds with its answer.
 fn passes_on(link: Link, level: usize) -> ScriptedModel {
     ScriptedModel::always(Turn::function(move |request| {
         let answers = request.messages().iter().flat_map(|message| message.tool_results());

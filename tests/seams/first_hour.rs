@@ -132,7 +132,7 @@ async fn a_retry_that_does_not_call_a_tool_again_says_why() {
     assert_eq!(error.message(), "busy (after 3 attempts)");
 }
 
-/// What the model was told of the last tool call.
+/// The result of the last tool call that the model has read.
 async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {
     agent.build().unwrap().run("?").await.unwrap();
     let requests = model.requests();

@@ -23,7 +23,7 @@ struct Turnover {
 impl Turnover {
     fn agent(&self, change: impl FnOnce(AgentBuilder) -> AgentBuilder) -> Agent {
         let ask = Tool::function_with("ask", "Asks.", async |_: Value, call: ToolRequest| {
-            // More than the queue holds, and nobody reads meanwhile.
+            // More than the queue holds, without a reader meanwhile.
             for piece in 0..40 {
                 call.context().emit("piece", piece).now_or_never();
             }
@@ -69,7 +69,7 @@ async fn run(
     (run.response().await.unwrap(), events)
 }
 
-/// The answers that stand in a transcript, and those that were told, by their calls.
+/// The results in a transcript, and those that were streamed, by their calls.
 fn answers<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<(String, String)> {
     let results = messages.flat_map(Message::tool_results);
     results.map(|result| (result.call_id.to_string(), result.text())).collect()

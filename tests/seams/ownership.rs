@@ -74,7 +74,7 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
         let (first, second) = (ScriptedModel::new([Turn::from_text("Hello.")]), wipes());
         let paused = team(&first, &second).run("?").await.unwrap();
 
-        // The messages do not say whose call it is: nobody makes it.
+        // The messages do not say whose call it is: it is not made.
         let alone = team(&first, &second).run(paused.messages().clone()).await.unwrap_err();
         assert_eq!(alone.kind(), ErrorKind::InvalidRequest);
         assert!(alone.message().contains("`wipe`"), "{alone}");
@@ -385,7 +385,7 @@ async fn calls_whose_ids_look_like_parts_of_a_name_have_paths_of_their_own() {
     assert_eq!(paths.len(), ids.len(), "{paths:?}");
 }
 
-/// Asks about every call, and lets it through once somebody has answered anything.
+/// Asks about every call, and allows it once there is any answer.
 fn asks() -> impl Callback<ToolRequest> {
     let asks = before_tool(|request| {
         let context = request.context();

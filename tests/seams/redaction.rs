@@ -16,7 +16,7 @@ use tower_agent::{
     Message, ModelRequest, ModelResponse, Resolution, Result, Tool, ToolRequest, ToolResponse,
 };
 
-/// What nobody may see, wherever it comes from.
+/// What must not be visible, wherever it comes from.
 const RAW: [&str; 5] =
     ["user@raw.org", "model@raw.org", "tool@raw.org", "error@raw.org", "cause@raw.org"];
 

@@ -108,7 +108,7 @@ async fn parallel_tools_share_the_state() {
     assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["3"; 3]);
 }
 
-/// Whoever answers, and however the agent ends.
+/// Wherever the response comes from, and however the agent ends.
 #[tokio::test]
 async fn the_state_is_returned_wherever_the_response_comes_from() {
     fn given() -> AgentResponse {

@@ -1,4 +1,4 @@
-//! Whom a callback stands around, and what it can do.
+//! Which calls a callback wraps, and what it can do.
 
 use serde_json::json;
 use tower_agent::callback::after_tool;

@@ -99,7 +99,7 @@ async fn a_call_is_made_again_as_often_as_the_preset_says() {
     }
 }
 
-/// `on_error` as the error half of `after`s of which the first response wins and the rest are told.
+/// `on_error` as the error half of `after`s of which the first response wins and the rest run.
 #[tokio::test]
 async fn the_remaining_on_errors_run_where_the_remaining_afters_do() {
     let mut semantics = CallbackSemantics::default();

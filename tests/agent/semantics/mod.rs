@@ -30,7 +30,7 @@ pub(crate) fn texts(response: &AgentResponse) -> Vec<String> {
     response.messages().iter().map(Message::text).collect()
 }
 
-/// What the model was told of its tool calls.
+/// The results of its tool calls that the model has read.
 pub(crate) fn results(response: &AgentResponse) -> Vec<String> {
     response.new_messages().flat_map(Message::tool_results).map(|result| result.text()).collect()
 }

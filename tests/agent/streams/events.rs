@@ -1,4 +1,4 @@
-//! What is told of a run, and when.
+//! Which events a run emits, and when.
 
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
@@ -205,7 +205,7 @@ async fn callbacks_and_tools_tell_what_they_like() {
     assert_eq!(agent_without_reader().await, "done");
 }
 
-/// Nobody watches, and nothing waits.
+/// Without a consumer, nothing waits.
 async fn agent_without_reader() -> String {
     let model = ScriptedModel::new([Turn::from_text("done")]);
     let emit = async |request: &mut AgentRequest| {

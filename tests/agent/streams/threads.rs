@@ -1,4 +1,4 @@
-//! What is told from several tasks and threads at once.
+//! Events from several tasks and threads at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ async fn changes_of_the_state_are_emitted_in_order_from_any_thread() {
     let (events, response) = read(agent.stream("?")).await;
 
     assert_eq!(left(&events), json!(response.unwrap().state().snapshot()));
-    // Whoever changes the state and then tells something has told of the change.
+    // A change of the state is emitted before an event that the same thread emits later.
     let mut state = Map::new();
     for event in &events {
         match &event.kind {

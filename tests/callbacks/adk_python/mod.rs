@@ -48,7 +48,7 @@ fn agent_says(text: &str) -> AgentResponse {
     AgentResponse::new([Message::assistant(text)])
 }
 
-/// What the model was told of its tool calls, in the transcript's order.
+/// The results of its tool calls that the model has read, in the transcript's order.
 fn told(response: &AgentResponse) -> Vec<String> {
     response.messages().iter().flat_map(Message::tool_results).map(|told| told.text()).collect()
 }

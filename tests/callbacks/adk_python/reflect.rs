@@ -64,7 +64,7 @@ fn fragile(name: &'static str) -> Tool {
     })
 }
 
-/// What the model is told when it makes these calls, and how the run fails.
+/// What the model reads when it makes these calls, and how the run fails.
 async fn run(most: u32, calls: &[(&str, &str)]) -> Result<Vec<String>> {
     let calls = calls.iter().map(|(tool, how)| Turn::tool(*tool, json!(how)));
     let model = ScriptedModel::new(calls.chain([Turn::from_text("done")]));

@@ -12,7 +12,7 @@ fn transfer(to: &str) -> Turn {
     Turn::tool("transfer_to_agent", json!({ "agent": to }))
 }
 
-/// A desk that may hand over to somebody who knows every invoice.
+/// A desk that may transfer to an agent that knows every invoice.
 fn desk(model: &ScriptedModel, billing: &ScriptedModel, log: &Log) -> AgentBuilder {
     let [desk, clerk] = ["desk", "billing"].map(|name| log.line(name));
     let billing = adk(billing).name("billing").on_agent(after_agent(move |_, _| clerk()));

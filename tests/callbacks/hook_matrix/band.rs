@@ -293,7 +293,7 @@ async fn waited(does: Does) -> Does {
     does
 }
 
-/// A service that replies as told, the last reply repeated, and writes down what it was asked.
+/// A service that replies from a script, the last reply repeated, and records its requests.
 pub(crate) fn service<R: Call>(
     replies: &'static [Reply],
     trace: &Trace,

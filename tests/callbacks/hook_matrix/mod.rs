@@ -9,7 +9,7 @@
 //! | `call` | the service was called |
 //! | `<a` | `a`'s `after` ran |
 //! | `a!why` | `a`'s `on_error` ran and saw the error `why` |
-//! | `a=done` | `a`'s `on_end` ran and was told so |
+//! | `a=done` | `a`'s `on_end` ran with that outcome |
 //!
 //! The rows are about the default semantics. What the presets make of them, and of `b` and `c`
 //! acting both, is worked out from the documentation by a model of a band.

@@ -193,7 +193,7 @@ impl Rules {
         let asked = match decisive {
             None => 3,
             Some(index) if stops(acts[index]) => index + 1,
-            // The rest are told, and only one that never answers keeps it from the others.
+            // The rest run; only one that never returns keeps it from the others.
             Some(index) => {
                 let hangs = acts[index..].iter().position(|&does| does == Does::Hang);
                 hangs.map_or(3, |after| index + after + 1)

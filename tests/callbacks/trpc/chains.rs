@@ -242,7 +242,7 @@ async fn run<R: Chained>(does: &[Does], phase: Phase, options: (bool, bool)) -> 
         Ended::Failed(error) => (error.message().to_owned(), true),
         other => panic!("{other:?}"),
     };
-    // The model is told of a tool's failure; any other ends the run.
+    // The model reads a tool's failure; any other ends the run.
     match result {
         Ok(response) if R::CALL == tower_agent::call::CallKind::Tool => {
             assert_eq!(response.text(), "done");

@@ -49,7 +49,7 @@ fn failing_act() -> Tool {
     Tool::function("act", "Acts.", |_: Value| Err::<Value, _>("disk full"))
 }
 
-/// What the model was told by tools.
+/// The tool results that the model has read.
 fn told(response: &AgentResponse) -> Vec<ToolResult> {
     response.new_messages().flat_map(Message::tool_results).cloned().collect()
 }

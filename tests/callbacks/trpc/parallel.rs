@@ -13,7 +13,7 @@ use tower_agent::{Callback, Error, ErrorKind, Request, Tool, ToolRequest, ToolRe
 use super::{agent, texts, told};
 use test_support::log::Log;
 
-/// A calculator that works as many milliseconds as it is told to, and only when three of its
+/// A calculator that works as many milliseconds as its arguments say, and only when three of its
 /// calls are on their way.
 fn calculator() -> Tool {
     let all_here = Arc::new(Barrier::new(3));
@@ -148,7 +148,7 @@ async fn calls_that_run_together_count_together_in_the_runs_values() {
     assert_eq!(seen.take(), [3]);
 }
 
-/// Fails as it is told to.
+/// Fails as its arguments say.
 fn fragile() -> Tool {
     Tool::function("act", "", async |how: String| match &*how {
         "slow" => {

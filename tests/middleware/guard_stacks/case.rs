@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-/// Whom a secret belongs to: it is told apart from the others'.
+/// The owner of a secret, which distinguishes it from the others'.
 pub(crate) const OF_MODEL: &str = "mo@secret.example";
 pub(crate) const OF_OTHER: &str = "ot@secret.example";
 pub(crate) const OF_TOOL: &str = "to@secret.example";
@@ -15,7 +15,7 @@ pub(crate) enum Item {
     Agent(Around),
 }
 
-/// What stands around a call. Some stand around a model or a tool alone.
+/// What is around a call. Some go around a model or a tool only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Around {
     Retry { restart: bool },
@@ -104,7 +104,7 @@ pub(crate) enum Ends {
     Panics,
 }
 
-/// Whoever waits for the run.
+/// The caller that waits for the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reader {
     /// Asks for the answer alone; lets go after so many seconds.

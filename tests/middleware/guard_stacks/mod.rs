@@ -83,9 +83,9 @@ async fn read(
     Run { events, result: Some(stream.response().await), is_streamed: true }
 }
 
-/// Everything that whoever reads has seen, or reads in the answer.
+/// Everything that the consumer has seen, or reads in the response.
 fn seen(run: &Run) -> String {
-    // What is told in pieces is put together again.
+    // Deltas are joined again.
     let (mut whole, mut other) = (BTreeMap::<_, String>::new(), String::new());
     for event in &run.events {
         match &event.kind {
@@ -94,7 +94,7 @@ fn seen(run: &Run) -> String {
             | EventKind::ToolCallDelta { id, json: more } => {
                 whole.entry(id.clone()).or_default().push_str(more);
             }
-            // Of an error its text is told; its causes stay as they are.
+            // The text of an error is shown; its causes stay as they are.
             EventKind::RunFailed { error }
             | EventKind::AgentFinished { error: Some(error), .. } => {
                 other += &format!("{error} ");
@@ -263,7 +263,7 @@ fn check_world(case: &Case, world: &World) -> Result<(), TestCaseError> {
         prop_assert_eq!(charged.inside.violations(), 0);
         prop_assert_eq!(charged.inside.in_flight(), 0);
         let passed = charged.inside.calls() as u64;
-        // A call that waits for somebody was let through, and given back.
+        // A call that waits for an approval was counted, and then given back.
         let asks = case.tool().contains(&Around::Approval);
         let charges = used.model_calls + used.tool_calls;
         prop_assert!(passed <= charges || asks, "{} calls, {:?}", passed, used);

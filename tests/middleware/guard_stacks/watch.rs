@@ -1,4 +1,4 @@
-//! A callback that counts what it is told.
+//! A callback that counts the calls of its hooks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ pub(crate) struct Watch(Arc<Counts>);
 pub(crate) struct Counts {
     begun: AtomicUsize,
     ended: Mutex<HashMap<usize, usize>>,
-    /// Calls whose `after` was asked, but not `before`: somebody had answered.
+    /// Calls whose `after` ran, but not `before`: an earlier callback had responded.
     only_after: AtomicUsize,
     only_ended: AtomicUsize,
 }

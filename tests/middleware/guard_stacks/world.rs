@@ -360,7 +360,7 @@ enum What {
     Panic,
 }
 
-/// A tool that does what it is told, and notes for which call it was run.
+/// A tool that follows its script, and notes for which call it ran.
 fn tool(name: &'static str, ran: &Arc<Mutex<Vec<String>>>) -> Tool {
     let ran = ran.clone();
     Tool::function_with(name, "", move |work: Work, request: ToolRequest| {

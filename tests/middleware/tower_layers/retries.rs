@@ -1,4 +1,4 @@
-//! `RetryLayer`, with a policy of one's own, and with tower's budget and backoff.
+//! `RetryLayer`, with a custom policy, and with tower's budget and backoff.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;

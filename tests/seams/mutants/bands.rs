@@ -61,7 +61,7 @@ async fn after_a_failed_hook_the_rest_run_whatever_one_of_them_returns() {
 }
 
 /// What becomes of a failed call whose first `on_error` puts another error in the place of its
-/// own, and what the second is told, which answers if it is to.
+/// own, and the error that the second sees, which recovers if it is to.
 async fn fail(semantics: CallbackSemantics, answers: bool) -> (String, String) {
     let trace = Trace::default();
     let second = trace.clone();

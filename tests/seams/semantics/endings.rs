@@ -25,7 +25,7 @@ fn pay(trace: &Trace) -> Tool {
     Tool::function("pay", "Pays.", move |_: Value| trace.push("paid"))
 }
 
-/// A cashier that pays once somebody has approved.
+/// A cashier that pays once a person has approved.
 fn cashier(trace: &Trace) -> AgentBuilder {
     let asks = Turn::from_text("I pay.").and_tool("pay", json!({}));
     Agent::builder(ScriptedModel::new([asks, Turn::from_text("Paid.")]))

@@ -25,7 +25,7 @@ fn inner() -> AgentBuilder {
     Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").callbacks(telling())
 }
 
-/// A tool of somebody's own that runs an agent in its caller's run.
+/// A custom tool that runs an agent in its caller's run.
 fn by_hand(agent: Agent) -> Tool {
     Tool::function_with("inner", "Asks.", move |_: Value, call: ToolRequest| {
         let agent = agent.clone();

@@ -30,7 +30,7 @@ fn agent(log: &Log, model: &ScriptedModel, account: &Account) -> AgentBuilder {
         .global_callbacks(Budget::of(account.clone()))
 }
 
-/// Asserts that the last model call was told to conclude, and that no other was.
+/// Asserts that the last model call was instructed to conclude, and no other.
 #[track_caller]
 fn assert_concluded(model: &ScriptedModel) {
     let requests = model.requests();

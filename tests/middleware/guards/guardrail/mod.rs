@@ -53,7 +53,7 @@ async fn read(mut run: RunStream) -> (Vec<Event>, Result<AgentResponse>) {
 
 type Told = oneshot::Receiver<Result<Verdict>>;
 
-/// A check beside the call, which waits to be told its first verdict; later ones pass.
+/// A check beside the call, whose first verdict the test sets; later ones pass.
 fn told() -> (oneshot::Sender<Result<Verdict>>, Guardrail) {
     let (tell, told) = oneshot::channel();
     let told: Arc<Mutex<Option<Told>>> = Arc::new(Mutex::new(Some(told)));

@@ -172,7 +172,7 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
         .build()
         .unwrap();
 
-    // An earlier run has left placeholders, and somebody has made one up.
+    // An earlier run has left placeholders, and one is made up.
     let request = AgentRequest::conversation([
         Message::user("a@a.co"),
         Message::assistant("[email-3] [email-4294967295] [other-9] [email-x]"),

@@ -22,7 +22,7 @@ fn guard() -> Redact {
 }
 
 async fn read(agent: &Agent) -> (Vec<EventKind>, AgentResponse) {
-    // A name that nobody takes for what was redacted.
+    // A name that does not look like redacted text.
     let mut run = agent.stream(AgentRequest::new("?").with_run_id("run"));
     let events: Vec<Event> = run.by_ref().collect().await;
     (events.into_iter().map(|event| event.kind).collect(), run.response().await.unwrap())
