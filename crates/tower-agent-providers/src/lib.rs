@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A [protocol] is code without I/O, so that a provider of your own is one type for its requests and
-//! one for its responses.
+//! one for its responses: [how to write one](guide::write_a_protocol).
 //!
 //! | feature | adds |
 //! |---|---|
@@ -16,6 +16,7 @@
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+pub mod guide;
 pub mod json;
 #[cfg(feature = "openai")]
 pub mod openai;

@@ -1,0 +1,162 @@
+//! The chat protocol of Cohere, plain and streamed, with tools.
+
+use std::borrow::Cow;
+use std::slice;
+
+use serde_json::{Value, json};
+use tower_agent::model::FinishReason;
+use tower_agent::stream::{Delta, Piece, Streamed};
+use tower_agent::{Message, ModelResponse, Part, Result, Role, Usage};
+use tower_agent_providers::json::{self, Object};
+use tower_agent_providers::protocol::{Call, Decoder, Event, Fault, Progress, unsupported};
+use tower_agent_providers::{HttpModel, Protocol};
+
+pub(crate) type Cohere<S> = HttpModel<Chat, S>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chat;
+
+impl Protocol for Chat {
+    type Decoder = ChatDecoder;
+
+    const PROVIDER: &'static str = "cohere";
+    const BASE_URL: &'static str = "https://api.cohere.com/v2";
+    const BASE_URL_VARIABLE: &'static str = "COHERE_BASE_URL";
+    const KEY_VARIABLE: &'static str = "COHERE_API_KEY";
+
+    fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
+        Ok("/chat".into())
+    }
+
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
+        let (request, settings) = (call.request(), call.request().settings());
+        let mut object = Object::with_extra(body, &settings.extra);
+        object.field_with("messages", |out| {
+            out.push(b'[');
+            if let Some(instructions) = request.instructions() {
+                message(&Message::system(instructions), out)?;
+            }
+            // Writes each message once in a run.
+            request.write_messages("my_crate.cohere", out, |index, out| {
+                message(&request.messages()[index], out)
+            })?;
+            json::end_array(out);
+            Ok(())
+        })?;
+        object.field("model", call.require_model()?)?;
+        object.field("stream", call.is_streamed())?;
+        object.optional("temperature", settings.temperature)?;
+        object.optional("max_tokens", settings.max_tokens)?;
+        object.optional("p", settings.top_p)?;
+        object.optional("seed", settings.seed)?;
+        object.field("stop_sequences", &settings.stop)?;
+        if !request.tools().is_empty() {
+            object.field_with("tools", |out| {
+                json::array(out, request.tools(), |tool, out| {
+                    json::write(
+                        out,
+                        json!({ "type": "function", "function": { "name": tool.name(),
+                        "description": tool.description(), "parameters": tool.parameters() } }),
+                    )
+                })
+            })?;
+        }
+        if settings.tool_choice.is_some() || settings.response_format.is_some() {
+            return Err(unsupported("tool choice or response format"));
+        }
+        object.end()
+    }
+
+    fn decoder(&self, _: &Call<'_>) -> ChatDecoder {
+        ChatDecoder::default()
+    }
+}
+
+fn message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    for result in message.tool_results() {
+        let (id, content) = (&result.call_id, text(&result.parts)?);
+        json::write(out, json!({ "role": "tool", "tool_call_id": id, "content": content }))?;
+        out.push(b',');
+    }
+    let calls = message.tool_calls().map(|call| {
+        json!({ "id": call.id, "type": "function", "function": {
+            "name": call.name, "arguments": call.arguments.as_str() } })
+    });
+    let (role, text, calls) = (message.role(), text(message.parts())?, Vec::from_iter(calls));
+    let message = match role {
+        Role::Tool => return Ok(()),
+        _ if calls.is_empty() => json!({ "role": role, "content": text }),
+        _ => json!({ "role": role, "tool_plan": text, "tool_calls": calls }),
+    };
+    json::write(out, message)?;
+    out.push(b',');
+    Ok(())
+}
+
+/// Leaves out reasoning and the data of other providers.
+fn text(parts: &[Part]) -> Result<String> {
+    parts.iter().try_fold(String::new(), |text, part| match part {
+        Part::Text(more) => Ok(text + &more.text),
+        Part::Image(_) | Part::Audio(_) | Part::Document(_) => Err(unsupported("part")),
+        _ => Ok(text),
+    })
+}
+
+#[derive(Default)]
+pub(crate) struct ChatDecoder {
+    usage: Usage,
+    finish_reason: String,
+}
+
+impl Decoder for ChatDecoder {
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        let event: Value = json::read(event.data.as_bytes(), "an event")?;
+        self.read(event["index"].as_u64().unwrap_or_default() as usize, &event["delta"], out);
+        let is_last = event["type"] == "message-end";
+        Ok(if is_last { Progress::Done } else { Progress::More })
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        self.read(0, &json::read(body, "the response")?, out);
+        Ok(())
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let response = ModelResponse::from(streamed).with_usage(self.usage);
+        match &*self.finish_reason {
+            "" | "COMPLETE" | "STOP_SEQUENCE" | "TOOL_CALL" => response,
+            "MAX_TOKENS" => response.with_finish_reason(FinishReason::Length),
+            _ => response.with_finish_reason(FinishReason::Other(self.finish_reason.into())),
+        }
+    }
+}
+
+impl ChatDecoder {
+    /// Reads a response, or what an event adds to it: both have the same fields.
+    fn read(&mut self, first: usize, said: &Value, out: &mut Vec<Piece>) {
+        let message = &said["message"];
+        let content = several(&message["content"]).iter().map(|content| &content["text"]);
+        for text in content.chain([&message["tool_plan"]]).filter_map(Value::as_str) {
+            out.push(Delta::Text(text.to_owned()).into());
+        }
+        for (index, call) in (first..).zip(several(&message["tool_calls"])) {
+            if let Some(name) = call["function"]["name"].as_str() {
+                let id = call["id"].as_str().unwrap_or_default().into();
+                out.push(Delta::ToolCall { index, id, name: name.into() }.into());
+            }
+            if let Some(json) = call["function"]["arguments"].as_str() {
+                out.push(Delta::Arguments { index, json: json.to_owned() }.into());
+            }
+        }
+        if let Some(reason) = said["finish_reason"].as_str() {
+            let tokens = |name: &str| said["usage"]["tokens"][name].as_u64().unwrap_or_default();
+            self.usage = Usage::new(tokens("input_tokens"), tokens("output_tokens"));
+            self.finish_reason = reason.to_owned();
+        }
+    }
+}
+
+/// Returns the items of a list, as responses have it, or the only item, as events have it.
+fn several(value: &Value) -> &[Value] {
+    value.as_array().map_or(slice::from_ref(value), Vec::as_slice)
+}
