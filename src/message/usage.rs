@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Input tokens, cached ones included.
+    /// Input tokens, those read from and written to the cache included.
     pub input_tokens: u64,
     /// Output tokens, reasoning included.
     pub output_tokens: u64,

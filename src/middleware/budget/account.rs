@@ -52,8 +52,11 @@ pub struct Spent {
     pub tool_calls: u64,
     /// Input and output tokens.
     pub tokens: u64,
-    /// Cost, in the currency of the price function.
+    /// Cost, in the currency of the price function or the price table.
     pub cost: f64,
+    /// Number of model calls whose model has no price in the [price table](super::PriceTable), so
+    /// that another price was charged.
+    pub unpriced_calls: u64,
     /// Time since the first call.
     pub time: Duration,
 }
@@ -65,6 +68,7 @@ pub(super) struct Amounts {
     pub(super) tool_calls: u64,
     pub(super) tokens: u64,
     pub(super) cost: u64,
+    pub(super) unpriced_calls: u64,
 }
 
 impl Account {
@@ -161,9 +165,9 @@ impl Account {
     }
 
     fn spent(&self, amounts: Amounts) -> Spent {
-        let Amounts { model_calls, tool_calls, tokens, cost } = amounts;
+        let Amounts { model_calls, tool_calls, tokens, cost, unpriced_calls } = amounts;
         let (cost, time) = (money(cost), Duration::from_nanos(self.time()));
-        Spent { model_calls, tool_calls, tokens, cost, time }
+        Spent { model_calls, tool_calls, tokens, cost, unpriced_calls, time }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -199,6 +203,7 @@ impl AddAssign for Amounts {
         self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.cost = self.cost.saturating_add(other.cost);
+        self.unpriced_calls = self.unpriced_calls.saturating_add(other.unpriced_calls);
     }
 }
 
@@ -208,6 +213,7 @@ impl SubAssign for Amounts {
         self.tool_calls = self.tool_calls.saturating_sub(other.tool_calls);
         self.tokens = self.tokens.saturating_sub(other.tokens);
         self.cost = self.cost.saturating_sub(other.cost);
+        self.unpriced_calls = self.unpriced_calls.saturating_sub(other.unpriced_calls);
     }
 }
 

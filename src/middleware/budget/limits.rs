@@ -2,8 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
+use super::model_price::ModelPrice;
+use super::price_table::{PriceTable, UnknownModel, UnknownPrice};
+use crate::error::{Error, ErrorKind, Result};
 use crate::message::Usage;
+use crate::model::{CacheRetention, ModelRequest, ModelResponse};
+use crate::panic::catch;
 
 /// Limits on what may be spent, and what happens beyond them. By default nothing is limited.
 ///
@@ -29,11 +33,17 @@ pub struct Limits {
     model_calls: Option<u64>,
     tool_calls: Option<u64>,
     tokens: Option<u64>,
-    cost: Option<(f64, Arc<Price>)>,
+    cost: Option<(f64, Prices)>,
     time: Option<Duration>,
     reservation: u64,
     warning: Option<(f64, Arc<Warn>)>,
     on_exceeding: OnExceeding,
+}
+
+#[derive(Clone)]
+enum Prices {
+    Function(Arc<Price>),
+    Table(Arc<(PriceTable, UnknownModel)>),
 }
 
 type Price = dyn Fn(&str, Usage) -> f64 + Send + Sync;
@@ -147,7 +157,7 @@ impl Limits {
         self
     }
 
-    /// Limits the total cost. Negative or NaN means zero. `price` receives the model and the tokens
+    /// Limits the total cost; replaces [`cost_at`](Self::cost_at). Negative or NaN means zero. `price` receives the model and the tokens
     /// and returns their cost; it also prices [reserved](Self::reservation) tokens, as output
     /// tokens.
     ///
@@ -161,7 +171,20 @@ impl Limits {
         price: impl Fn(&str, Usage) -> f64 + Send + Sync + 'static,
     ) -> Self {
         // `max` turns NaN into 0.
-        self.cost = Some((cost.max(0.0), Arc::new(price)));
+        self.cost = Some((cost.max(0.0), Prices::Function(Arc::new(price))));
+        self
+    }
+
+    /// Limits the total cost, at the prices of a table; replaces [`cost`](Self::cost). Negative or
+    /// NaN means zero. `unknown` says what happens to a call of a model that has no price.
+    ///
+    /// Before a call, the price is that of the model in the request's settings, otherwise of the
+    /// table's [default model](PriceTable::default_model). After it, the price is that of the model
+    /// named in the provider's response. If only that one has no price, the price remains that of
+    /// the request's model, and the call is counted in
+    /// [`unpriced_calls`](super::Spent::unpriced_calls).
+    pub fn cost_at(mut self, cost: f64, prices: PriceTable, unknown: UnknownModel) -> Self {
+        self.cost = Some((cost.max(0.0), Prices::Table(Arc::new((prices, unknown)))));
         self
     }
 
@@ -222,10 +245,76 @@ impl Limits {
         self.warning.as_ref()
     }
 
-    /// Returns the cost of tokens in billionths, or `None` if the price is invalid.
-    pub(super) fn price(&self, model: &str, usage: Usage) -> Option<u64> {
-        let Some((_, price)) = &self.cost else { return Some(0) };
-        billionths(price(model, usage))
+    /// Returns the cost in billionths of a call that reserves this many output tokens.
+    pub(super) fn cost_of_reservation(&self, request: &ModelRequest, tokens: u64) -> Result<u64> {
+        let usage = Usage::new(0, tokens);
+        let model = request.settings().model.as_deref();
+        match &self.cost {
+            None => Ok(0),
+            Some((_, Prices::Function(price))) => {
+                let model = model.unwrap_or_default();
+                billionths(price(model, usage)).ok_or_else(|| {
+                    let message = format!(
+                        "the price function returned no valid price for {tokens} tokens of model \
+                         `{model}`"
+                    );
+                    Error::new(ErrorKind::Callback, message)
+                })
+            }
+            Some((_, Prices::Table(prices))) => {
+                let (table, unknown) = &**prices;
+                let model = table.or_default(model);
+                let price = table.price(model).or(unknown.price());
+                let price = price.ok_or_else(|| UnknownPrice { model: model.to_owned() })?;
+                billionths(price.cost(usage)).ok_or_else(|| {
+                    let message = format!("the price of the model `{model}` is not valid");
+                    Error::new(ErrorKind::InvalidRequest, message)
+                })
+            }
+        }
+    }
+
+    /// Returns the cost of a finished call.
+    pub(super) fn cost_of(&self, request: &ModelRequest, response: &ModelResponse) -> Cost {
+        let usage = response.usage();
+        let settings = request.settings();
+        let (asked, served) = (settings.model.as_deref(), response.metadata().model());
+        match &self.cost {
+            None => Cost { billionths: Some(0), is_priced: true },
+            Some((_, Prices::Function(price))) => {
+                let price = || price(served.or(asked).unwrap_or_default(), usage);
+                // The price function is user code and may panic; the call must be charged even
+                // then.
+                Cost { billionths: catch(price).ok().and_then(billionths), is_priced: true }
+            }
+            Some((_, Prices::Table(prices))) => {
+                let (table, unknown) = &**prices;
+                let asked = table.or_default(asked);
+                let own = table.price(served.unwrap_or(asked));
+                let price = own.or_else(|| table.price(asked)).or(unknown.price());
+                let cache = settings.prompt_cache.as_ref().and_then(|cache| cache.retention);
+                let is_long = cache == Some(CacheRetention::Long);
+                let cost = price.map(|price| price.cost_with(usage, is_long));
+                Cost { billionths: cost.and_then(billionths), is_priced: own.is_some() }
+            }
+        }
+    }
+}
+
+/// The cost of a finished call.
+pub(super) struct Cost {
+    /// `None` if there is no valid price.
+    pub(super) billionths: Option<u64>,
+    /// Whether the price is that of the model.
+    pub(super) is_priced: bool,
+}
+
+impl UnknownModel {
+    fn price(&self) -> Option<&ModelPrice> {
+        match self {
+            Self::Fail => None,
+            Self::Assume(price) => Some(price),
+        }
     }
 }
 

@@ -66,6 +66,13 @@
 //! # drop(counted(tower::service_fn(model), tower::service_fn(model)));
 //! ```
 //!
+//! # Prices
+//!
+//! [`Limits::cost`] takes a function, [`Limits::cost_at`] a [`PriceTable`], such as the one that
+//! LiteLLM publishes. A table prices cached, cache-written and reasoning tokens apart, and knows
+//! where long prompts cost more. No call of a model without a price is free: the caller chooses
+//! whether it [fails](UnknownModel::Fail) or is charged [an assumed price](UnknownModel::Assume).
+//!
 //! # What shares a budget
 //!
 //! A budget made by [`new`](Budget::new) is for one run, sub-agents included: each run starts with
@@ -74,6 +81,9 @@
 
 mod account;
 mod limits;
+mod litellm;
+mod model_price;
+mod price_table;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +91,8 @@ use std::sync::{Arc, Mutex};
 
 pub use self::account::{Account, Spent};
 pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
+pub use self::model_price::ModelPrice;
+pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 
 use self::account::{Amounts, Reservation};
 use crate::call::Extensions;
@@ -88,11 +100,9 @@ use crate::call::Origin;
 use crate::call::Request;
 use crate::callback::{Action, Bundle, Callback, Outcome, Purpose};
 use crate::context::{RunContext, ValueTypeError};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::lock::lock;
-use crate::message::Usage;
 use crate::model::{ModelRequest, ModelResponse};
-use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{ToolRequest, ToolResponse};
 
@@ -350,15 +360,9 @@ impl From<Budget> for Bundle {
 
 /// Returns what a model call may spend.
 fn wanted(limits: &Limits, request: &ModelRequest) -> Result<Amounts> {
-    let settings = request.settings();
-    let tokens = settings.max_tokens.map_or(limits.default_reservation(), u64::from);
-    let model = settings.model.as_deref().unwrap_or_default();
-    let cost = limits.price(model, Usage::new(0, tokens)).ok_or_else(|| {
-        let message = format!(
-            "the price function returned no valid price for {tokens} tokens of model `{model}`"
-        );
-        Error::new(ErrorKind::Callback, message)
-    })?;
+    let max_tokens = request.settings().max_tokens;
+    let tokens = max_tokens.map_or(limits.default_reservation(), u64::from);
+    let cost = limits.cost_of_reservation(request, tokens)?;
     Ok(Amounts { model_calls: 1, tokens, cost, ..Amounts::default() })
 }
 
@@ -374,11 +378,14 @@ fn spent(
     if usage.total() == 0 && !is_given {
         return held;
     }
-    let named = response.metadata().model().or(request.settings().model.as_deref());
-    let price = || limits.price(named.unwrap_or_default(), usage);
-    // The price function is user code and may panic; the call must be charged even then.
-    let cost = catch(price).ok().flatten();
-    Amounts { tokens: usage.total(), cost: cost.unwrap_or(held.cost), ..held }
+    let cost = limits.cost_of(request, response);
+    Amounts {
+        tokens: usage.total(),
+        cost: cost.billionths.unwrap_or(held.cost),
+        // A response of a callback names no model and costs nothing.
+        unpriced_calls: u64::from(!cost.is_priced && !is_given),
+        ..held
+    }
 }
 
 /// Makes a request the run's last: no tools, and an instruction to conclude.

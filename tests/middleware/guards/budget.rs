@@ -2,6 +2,7 @@
 
 mod books;
 mod endings;
+mod prices;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
