@@ -11,8 +11,8 @@
 //! | model input or output must be checked | [`guardrail`] |
 //!
 //! [The guide](crate::guide::guards) says which to use for which problem, in which order, and how
-//! to write your own. All of them use only the crate's public API, so each also serves as an
-//! example. When in doubt a guard fails closed: the call does not run. A callback whose
+//! to write your own. All of them act through the crate's public API alone, so each also serves as
+//! an example. When in doubt a guard fails closed: the call does not run. A callback whose
 //! [`is_guard`](crate::Callback::is_guard) returns `true` runs whatever another callback decided,
 //! and under every [semantics](crate::AgentBuilder::semantics).
 //!
