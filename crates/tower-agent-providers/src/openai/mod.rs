@@ -1,8 +1,9 @@
-//! The OpenAI chat-completions protocol.
+//! The OpenAI protocols: chat completions, and Responses.
 //!
 //! ```text
-//! OpenAi<S>: Service<ModelRequest, Response = ModelResponse>
-//!        S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
+//! OpenAi<S>:          Service<ModelRequest, Response = ModelResponse>
+//! OpenAiResponses<S>: Service<ModelRequest, Response = ModelResponse>
+//!                 S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
 //! ```
 //!
 //! Used by OpenAI, Azure, vLLM, Ollama, llama.cpp, Groq, OpenRouter and many others. [`OpenAi`]
@@ -28,7 +29,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! # Requests
+//! # Chat completions
 //!
 //! - Instructions become a system message before the other messages.
 //! - `max_tokens` is sent as `max_completion_tokens` to the hosts of OpenAI and Azure OpenAI, whose
@@ -48,17 +49,42 @@
 //! - [`extra`](tower_agent::Settings::extra) is merged last. A `null` in it removes the field, such
 //!   as `stream_options` for a server that rejects it.
 //!
-//! # Responses
-//!
 //! A refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
 //! kept and sent back. See [`HttpModel`] for streams and errors.
+//!
+//! # Responses
+//!
+//! [`OpenAiResponses`] speaks the protocol of OpenAI Responses, which is also that of Open Responses:
+//! OpenRouter, Ollama, LM Studio, vLLM and others.
+//!
+//! - Nothing is kept by the server: `store` is `false`, and each request says all. Reasoning is
+//!   returned encrypted and sent back in its place, beside its calls. Models of OpenAI that do not
+//!   reason reject a request for it, so it is not made for names that start with `gpt-3`, `gpt-4` or
+//!   `chatgpt-`, or contain `-chat`.
+//! - Instructions are sent as `instructions`, and images, audio and documents in a tool result with
+//!   the result.
+//! - A tool is `strict` if its schema is closed at every level, and otherwise explicitly not.
+//!   [`ProviderData`](tower_agent::message::ProviderData) under the key `openai_responses` is an
+//!   object whose fields are added to the tool, message or content part that carries it. If it has a
+//!   `type`, it is the whole tool, such as `{"type": "web_search"}`.
+//! - On what the model said, this data is what its items contain besides text: ids, `phase`,
+//!   annotations, encrypted reasoning. It is sent back untouched, as are items of other types, each
+//!   of which is a [`Part::Provider`](tower_agent::Part::Provider).
+//! - Summaries of the reasoning are returned if they are requested, in
+//!   [`extra`](tower_agent::Settings::extra): `{"reasoning": {"effort": "low", "summary": "auto"}}`.
+//! - `stop` is an `InvalidRequest` error, since the protocol does not have it. `seed` is not sent.
 
 mod chat;
 mod media;
+mod responses;
 mod settings;
 
 pub use self::chat::{Chat, ChatDecoder};
+pub use self::responses::{Responses, ResponsesDecoder};
 use crate::HttpModel;
 
 /// A model reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
 pub type OpenAi<S> = HttpModel<Chat, S>;
+
+/// A model reached by the protocol of OpenAI Responses and Open Responses, over an HTTP service `S`.
+pub type OpenAiResponses<S> = HttpModel<Responses, S>;

@@ -1,0 +1,395 @@
+use serde_json::{Map, Value};
+
+use super::PROVIDER;
+use super::item::{Item, Kind, Place};
+use super::response::{Response, StreamEvent};
+use crate::json;
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{Delta, Piece, Streamed};
+
+/// Reads a response of Responses.
+///
+/// Servers omit the events of items, of their parts or of their ends, and the index or the id of an
+/// item; some send a new id with each event.
+#[derive(Debug)]
+pub struct ResponsesDecoder {
+    id: Option<String>,
+    model: Option<String>,
+    usage: Usage,
+    finish_reason: Option<FinishReason>,
+    is_refusal: bool,
+    items: Vec<Item>,
+    /// Where each part of the message comes from, in the order in which they were passed on.
+    parts: Vec<Source>,
+    /// Whether the last part can still grow.
+    is_open: bool,
+    ids: CallIds,
+    calls: usize,
+    /// The length of the conversation, which makes ids unique across turns.
+    asked: usize,
+}
+
+/// Where a part comes from: an item by its number, and the place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Text(usize, Place),
+    Reasoning(usize),
+    Call(usize),
+    Other(usize),
+}
+
+impl ResponsesDecoder {
+    pub(super) fn new(request: &ModelRequest) -> Self {
+        Self {
+            id: None,
+            model: None,
+            usage: Usage::default(),
+            finish_reason: None,
+            is_refusal: false,
+            items: Vec::new(),
+            parts: Vec::new(),
+            is_open: false,
+            ids: CallIds::new(),
+            calls: 0,
+            asked: request.messages().len(),
+        }
+    }
+}
+
+impl Decoder for ResponsesDecoder {
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        // Some gateways send it, though the protocol does not have it.
+        if event.data == "[DONE]" {
+            return Err(Fault::incomplete());
+        }
+        let mut read: StreamEvent = json::read(event.data.as_bytes(), "an event of the response")?;
+        let kind = std::mem::take(&mut read.kind);
+        let kind = if kind.is_empty() { event.name.unwrap_or_default() } else { &kind };
+        match kind {
+            "error" => return Err(Fault::reported(event.data)),
+            "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
+                let status = kind.strip_prefix("response.").filter(|status| *status != "done");
+                let status = status.map(str::to_owned).or(read.response.status.take());
+                read.response.status = status;
+                self.complete(read.response, out)?;
+                return Ok(Progress::Done);
+            }
+            "response.created" | "response.in_progress" | "response.queued" => {
+                self.learn(&mut read.response);
+            }
+            "response.output_item.added" | "response.output_item.done" if read.item.is_empty() => {}
+            "response.output_item.added" => {
+                let at = self.items.len();
+                self.items.push(Item::new(Kind::of(&read.item), read.output_index, id(&read.item)));
+                self.items[at].fields = read.item;
+                self.begin_call(at, false, out);
+            }
+            "response.output_item.done" => {
+                let at = self.place(&read, Kind::of(&read.item), Some(&id(&read.item)));
+                self.item(at, read.item, out);
+            }
+            "response.output_text.delta" | "response.refusal.delta" => {
+                let at = self.place(&read, Kind::Message, None);
+                self.text(at, Place::Content(read.content_index), read.delta, out);
+                self.is_refusal |= kind == "response.refusal.delta";
+            }
+            "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => {
+                let at = self.place(&read, Kind::Reasoning, None);
+                self.thought(at, Place::Summary(read.summary_index), read.delta, out);
+            }
+            "response.reasoning_text.delta" | "response.reasoning.delta" => {
+                let at = self.place(&read, Kind::Reasoning, None);
+                self.thought(at, Place::Content(read.content_index), read.delta, out);
+            }
+            "response.function_call_arguments.delta" => {
+                let at = self.place(&read, Kind::CALL, None);
+                self.arguments(at, read.delta, out);
+            }
+            // Texts and arguments are complete with their item; others are not needed.
+            _ => {}
+        }
+        Ok(Progress::More)
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let response: Response = json::read(body, "the response")?;
+        if response.output.is_none() && response.error.as_ref().is_none_or(Value::is_null) {
+            let fault = Fault::from_json(body);
+            return Err(fault.unwrap_or_else(|| Fault::protocol("the response has no output")));
+        }
+        self.complete(response, out)
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let mut response = ModelResponse::from(streamed);
+        self.add_data(response.message_mut());
+        let response = match self.finish_reason {
+            Some(reason) => response.with_finish_reason(reason),
+            None if self.is_refusal => {
+                response.with_finish_reason(FinishReason::Other("refusal".into()))
+            }
+            None => response,
+        };
+        response.with_usage(self.usage)
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+impl ResponsesDecoder {
+    fn learn(&mut self, response: &mut Response) {
+        self.id = response.id.take().or(self.id.take());
+        self.model = response.model.take().or(self.model.take());
+        self.usage = response.usage().unwrap_or(self.usage);
+    }
+
+    /// Reads the response at its end.
+    fn complete(&mut self, mut response: Response, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        self.learn(&mut response);
+        if let Some(error) = response.error.filter(|error| !error.is_null()) {
+            return Err(Fault::of(&error, &Value::Null));
+        }
+        let reason = response.incomplete_details.reason;
+        match response.status.as_deref() {
+            Some("failed") => return Err(Fault::new("the response failed")),
+            Some("cancelled") => return Err(Fault::new("the response was cancelled")),
+            Some(status @ ("queued" | "in_progress")) => {
+                let message = format!("the response is incomplete: its status is `{status}`");
+                return Err(Fault::protocol(message));
+            }
+            status => {
+                self.finish_reason = match reason.as_deref() {
+                    Some("max_output_tokens") => Some(FinishReason::Length),
+                    Some("content_filter") => Some(FinishReason::ContentFilter),
+                    Some(word) => Some(FinishReason::Other(word.to_owned().into())),
+                    None if status == Some("incomplete") => Some(FinishReason::Length),
+                    None => None,
+                }
+            }
+        }
+        for (fields, index) in response.output.into_iter().flatten().zip(0..) {
+            let id = id(&fields);
+            let is_it = |item: &Item| item.index == Some(index) || !id.is_empty() && item.id == id;
+            let kind = Kind::of(&fields);
+            let at = match self.items.iter().position(is_it) {
+                Some(at) if self.items[at].is_done => continue,
+                Some(at) if self.items[at].can_be(&kind) => at,
+                _ => self.push(kind, Some(index), id),
+            };
+            self.item(at, fields, out);
+        }
+        // Calls whose items never ended.
+        for at in 0..self.items.len() {
+            self.call(at, out);
+        }
+        self.close(out);
+        match self.items.iter().any(|item| matches!(item.kind, Kind::Call { number: None, .. })) {
+            true => Err(Fault::protocol("the server sent a tool call without a name")),
+            false => Ok(()),
+        }
+    }
+
+    fn push(&mut self, kind: Kind, index: Option<u64>, id: String) -> usize {
+        self.items.push(Item::new(kind, index, id));
+        self.items.len() - 1
+    }
+
+    /// Returns the item that an event belongs to: by its index, by its id, or the last one.
+    fn place(&mut self, event: &StreamEvent, kind: Kind, id: Option<&str>) -> usize {
+        let id = id.unwrap_or(&event.item_id);
+        let found = match event.output_index {
+            Some(index) => self.items.iter().rposition(|item| item.index == Some(index)),
+            None if !id.is_empty() => self.items.iter().rposition(|item| item.id == id),
+            None => self.items.len().checked_sub(1),
+        };
+        match found.filter(|&at| self.items[at].can_be(&kind)) {
+            Some(at) => at,
+            None => self.push(kind, event.output_index, id.to_owned()),
+        }
+    }
+
+    /// Reads a complete item and passes on what has not been yet.
+    fn item(&mut self, at: usize, fields: Map<String, Value>, out: &mut Vec<Piece>) {
+        let item = &mut self.items[at];
+        item.fields = fields;
+        item.is_done = true;
+        match item.kind {
+            Kind::Message => {
+                let content = item.fields.get("content").and_then(Value::as_array);
+                self.is_refusal |= content
+                    .into_iter()
+                    .flatten()
+                    .any(|part| part.get("type").is_some_and(|kind| kind == "refusal"));
+                for (place, text) in item.texts() {
+                    if !self.items[at].shown.contains(&place) {
+                        self.text(at, place, text, out);
+                    }
+                }
+            }
+            Kind::Reasoning => {
+                if item.shown.is_empty() {
+                    for (place, text) in item.texts() {
+                        self.thought(at, place, text, out);
+                    }
+                }
+                // Encrypted reasoning may have no text.
+                if !self.parts.contains(&Source::Reasoning(at)) {
+                    self.begin(Source::Reasoning(at), out);
+                }
+                if self.parts.last() == Some(&Source::Reasoning(at)) {
+                    self.close(out);
+                }
+            }
+            Kind::Call { .. } => self.call(at, out),
+            Kind::Other => {
+                let mut data = ProviderData::default();
+                data.set(PROVIDER, Value::Object(item.fields.clone()));
+                self.begin(Source::Other(at), out);
+                out.push(Part::Provider(data).into());
+            }
+        }
+    }
+
+    fn text(&mut self, at: usize, place: Place, text: String, out: &mut Vec<Piece>) {
+        if !text.is_empty() {
+            self.items[at].show(place);
+            self.begin(Source::Text(at, place), out);
+            out.push(Delta::Text(text).into());
+        }
+    }
+
+    fn thought(&mut self, at: usize, place: Place, text: String, out: &mut Vec<Piece>) {
+        if text.is_empty() {
+            return;
+        }
+        let is_first = self.items[at].shown.is_empty();
+        let is_next = self.items[at].show(place) && !is_first;
+        self.begin(Source::Reasoning(at), out);
+        if is_next {
+            out.push(Delta::Reasoning("\n\n".to_owned()).into());
+        }
+        out.push(Delta::Reasoning(text).into());
+    }
+
+    /// Passes on what has not been yet of a complete call.
+    fn call(&mut self, at: usize, out: &mut Vec<Piece>) {
+        self.begin_call(at, true, out);
+        let item = &self.items[at];
+        if let Kind::Call { has_arguments: false, .. } = item.kind {
+            let arguments = match item.fields.get("arguments") {
+                Some(Value::String(text)) => text.clone(),
+                None | Some(Value::Null) => String::new(),
+                Some(other) => other.to_string(),
+            };
+            self.arguments(at, arguments, out);
+        }
+    }
+
+    /// Passes on the start of a call, unless it has been or, if more can come, its id or its name is
+    /// missing.
+    fn begin_call(&mut self, at: usize, is_last: bool, out: &mut Vec<Piece>) {
+        let item = &self.items[at];
+        let Kind::Call { number: None, has_arguments } = item.kind else { return };
+        let name = item.text("name");
+        let id = Some(item.text("call_id")).filter(|id| !id.is_empty()).unwrap_or(&item.id);
+        if name.is_empty() || !is_last && item.text("call_id").is_empty() {
+            return;
+        }
+        let number = self.calls;
+        let id = self.ids.claim(&id.into(), || format!("call_{}_{number}", self.asked));
+        let name = name.into();
+        self.items[at].kind = Kind::Call { number: Some(number), has_arguments };
+        self.calls += 1;
+        self.begin(Source::Call(at), out);
+        out.push(Delta::ToolCall { index: number, id, name }.into());
+    }
+
+    /// Passes on arguments. Those of a call that has not started come with its item.
+    fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
+        if let Kind::Call { number: Some(index), has_arguments } = &mut self.items[at].kind
+            && !json.is_empty()
+        {
+            *has_arguments = true;
+            out.push(Delta::Arguments { index: *index, json }.into());
+        }
+    }
+
+    /// Begins a part, unless the last one is from the same source and can still grow.
+    fn begin(&mut self, source: Source, out: &mut Vec<Piece>) {
+        if self.is_open && self.parts.last() == Some(&source) {
+            return;
+        }
+        self.close(out);
+        self.parts.push(source);
+        self.is_open = true;
+    }
+
+    /// Ends the last part. Reasoning without text becomes a part here.
+    fn close(&mut self, out: &mut Vec<Piece>) {
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        match self.parts.last() {
+            Some(Source::Text(..)) => out.push(Piece::TextEnd(ProviderData::default())),
+            Some(Source::Reasoning(_)) => out.push(Piece::ReasoningEnd(ProviderData::default())),
+            _ => {}
+        }
+    }
+
+    /// Adds to each part of the message what must be sent back with it.
+    fn add_data(&self, message: &mut Message) {
+        let data = self.parts.iter().enumerate().map(|(number, source)| match *source {
+            Source::Text(at, place) => text_data(&self.items[at], place),
+            // A part that was interrupted by another is sent back once.
+            Source::Reasoning(_) if self.parts[..number].contains(source) => Map::new(),
+            Source::Reasoning(at) => self.items[at].fields_without(&["type"]),
+            Source::Call(at) => {
+                self.items[at].fields_without(&["type", "call_id", "name", "arguments"])
+            }
+            Source::Other(_) => Map::new(),
+        });
+        let data: Vec<_> = data.collect();
+        if data.iter().all(Map::is_empty) {
+            return;
+        }
+        for (part, data) in message.parts_mut().iter_mut().zip(data) {
+            let provider = match part {
+                Part::Text(text) => &mut text.provider,
+                Part::Reasoning(reasoning) => &mut reasoning.provider,
+                Part::ToolCall(call) => &mut call.provider,
+                _ => continue,
+            };
+            if !data.is_empty() {
+                provider.set(PROVIDER, Value::Object(data));
+            }
+        }
+    }
+}
+
+/// Returns the fields of a text's item and of the text itself, apart from one another.
+fn text_data(item: &Item, place: Place) -> Map<String, Value> {
+    let mut data = Map::new();
+    let fields = item.fields_without(&["type", "role", "content"]);
+    if !fields.is_empty() {
+        data.insert("item".into(), fields.into());
+    }
+    if let Place::Content(at) = place {
+        let fields = item.content_fields(at);
+        if !fields.is_empty() {
+            data.insert("content".into(), fields.into());
+        }
+    }
+    data
+}
+
+fn id(item: &Map<String, Value>) -> String {
+    item.get("id").and_then(Value::as_str).unwrap_or_default().to_owned()
+}

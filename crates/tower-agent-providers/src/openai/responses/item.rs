@@ -1,0 +1,118 @@
+use serde_json::{Map, Value};
+
+/// An item of the output, as far as it has arrived.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    /// Where the server counts it, and its id there, if it says so.
+    pub(super) index: Option<u64>,
+    pub(super) id: String,
+    /// The fields of the item, once it is complete.
+    pub(super) fields: Map<String, Value>,
+    pub(super) is_done: bool,
+    /// The pieces of its text that have been passed on: the places of those in its lists.
+    pub(super) shown: Vec<Place>,
+}
+
+/// What an item is.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Message,
+    Reasoning,
+    /// A call, with its number among the calls once it has been passed on.
+    Call {
+        number: Option<usize>,
+        has_arguments: bool,
+    },
+    Other,
+}
+
+/// The place of a text in an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Content(u64),
+    Summary(u64),
+}
+
+impl Kind {
+    pub(super) fn of(item: &Map<String, Value>) -> Self {
+        match item.get("type").and_then(Value::as_str) {
+            Some("message") => Self::Message,
+            Some("reasoning") => Self::Reasoning,
+            Some("function_call") => Self::CALL,
+            _ => Self::Other,
+        }
+    }
+
+    /// A call that has not been passed on.
+    pub(super) const CALL: Self = Self::Call { number: None, has_arguments: false };
+}
+
+impl Item {
+    /// Returns whether more of an item of this kind can come under this one.
+    pub(super) fn can_be(&self, kind: &Kind) -> bool {
+        !self.is_done && std::mem::discriminant(&self.kind) == std::mem::discriminant(kind)
+    }
+
+    pub(super) fn new(kind: Kind, index: Option<u64>, id: String) -> Self {
+        Self { kind, index, id, fields: Map::new(), is_done: false, shown: Vec::new() }
+    }
+
+    /// Marks a place as one whose text has been passed on. Returns whether it is a new one.
+    pub(super) fn show(&mut self, place: Place) -> bool {
+        // Texts arrive one after the other, so that it is the last one if any.
+        let is_new = self.shown.last() != Some(&place) && !self.shown.contains(&place);
+        if is_new {
+            self.shown.push(place);
+        }
+        is_new
+    }
+
+    /// Returns the texts of the item in order, with their places. The content of reasoning counts
+    /// only if there is no summary.
+    pub(super) fn texts(&self) -> Vec<(Place, String)> {
+        let list = |name: &str| self.fields.get(name).and_then(Value::as_array);
+        let place = |name| if name == "summary" { Place::Summary } else { Place::Content };
+        let texts = |name: &'static str| {
+            let parts = list(name).into_iter().flatten().zip(0..);
+            let texts = parts.filter_map(move |(part, at)| {
+                let text = ["text", "refusal"].iter().find_map(|key| part.get(*key)?.as_str())?;
+                (!text.is_empty()).then(|| (place(name)(at), text.to_owned()))
+            });
+            texts.collect::<Vec<_>>()
+        };
+        let summary = texts("summary");
+        if summary.is_empty() { texts("content") } else { summary }
+    }
+
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.fields.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns the fields without these and without those that are null, which some servers reject.
+    pub(super) fn fields_without(&self, names: &[&str]) -> Map<String, Value> {
+        let kept = |(name, value): &(&String, &Value)| match name.as_str() {
+            // One that did not end is not in progress any more.
+            "status" => self.is_done && !value.is_null(),
+            name => !value.is_null() && !names.contains(&name),
+        };
+        let fields = self.fields.iter().filter(kept);
+        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// Returns the fields of a content part other than its text.
+    pub(super) fn content_fields(&self, at: u64) -> Map<String, Value> {
+        let part = self.fields.get("content").and_then(Value::as_array);
+        let part = part.and_then(|parts| parts.get(usize::try_from(at).ok()?)?.as_object());
+        let is_refusal =
+            part.is_some_and(|part| part.get("type").is_some_and(|it| it == "refusal"));
+        let kept = |(name, value): &(&String, &Value)| match (name.as_str(), value) {
+            ("type", _) => is_refusal,
+            ("text" | "refusal" | "logprobs", _) | (_, Value::Null) => false,
+            (_, Value::Array(list)) => !list.is_empty(),
+            _ => true,
+        };
+        let fields = part.into_iter().flatten().filter(kept);
+        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}

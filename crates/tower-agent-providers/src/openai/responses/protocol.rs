@@ -1,0 +1,32 @@
+use std::borrow::Cow;
+
+use super::decoder::ResponsesDecoder;
+use super::request;
+use crate::protocol::{Call, Protocol};
+use tower_agent::error::Result;
+
+/// The protocol of Responses and Open Responses.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Responses {}
+
+impl Protocol for Responses {
+    type Decoder = ResponsesDecoder;
+
+    const PROVIDER: &'static str = super::PROVIDER;
+    const BASE_URL: &'static str = "https://api.openai.com/v1";
+    const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
+    const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";
+
+    fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
+        Ok("/responses".into())
+    }
+
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
+        request::body(call, body)
+    }
+
+    fn decoder(&self, call: &Call<'_>) -> ResponsesDecoder {
+        ResponsesDecoder::new(call.request())
+    }
+}
