@@ -153,9 +153,25 @@ pub fn chunked<P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Reply {
 
 /// The same, cut off before its end.
 pub fn unfinished<P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Reply {
-    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
-                x-request-id: req_1\r\ntransfer-encoding: chunked\r\n\r\n";
-    let mut reply = vec![head.as_bytes().to_vec()];
+    unfinished_as("text/event-stream; charset=utf-8", pieces)
+}
+
+/// The same, of another media type.
+pub fn chunked_as<P: AsRef<[u8]>>(media_type: &str, pieces: impl IntoIterator<Item = P>) -> Reply {
+    let mut reply = unfinished_as(media_type, pieces);
+    reply.push(b"0\r\n\r\n".to_vec());
+    reply
+}
+
+pub fn unfinished_as<P: AsRef<[u8]>>(
+    media_type: &str,
+    pieces: impl IntoIterator<Item = P>,
+) -> Reply {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: {media_type}\r\n\
+         x-request-id: req_1\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    let mut reply = vec![head.into_bytes()];
     for piece in pieces {
         let piece = piece.as_ref();
         if !piece.is_empty() {

@@ -1,0 +1,4 @@
+//! The protocols of the table.
+
+pub mod chat;
+pub mod responses;

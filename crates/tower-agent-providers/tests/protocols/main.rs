@@ -1,0 +1,74 @@
+//! One table of scenarios, run against every protocol over real sockets.
+//!
+//! A column is a protocol: it writes what a server of that protocol sends for an answer, and reads
+//! what a request says. The scenarios are written once.
+#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+
+#[path = "../support/server.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod server;
+
+mod answer;
+mod column;
+mod columns;
+mod scenarios;
+
+/// Runs every scenario against a protocol. Add a scenario here, and it runs against all.
+macro_rules! column {
+    ($name:ident, $column:ty) => {
+        column!($name, $column;
+            text_streams_in_its_deltas,
+            a_call_is_sent_as_the_protocol_has_it,
+            a_tool_call,
+            arguments_in_fragments,
+            arguments_that_are_empty,
+            parallel_calls_stay_apart,
+            parts_keep_their_order,
+            reasoning_goes_back_beside_its_call,
+            two_reasoning_parts_stay_apart,
+            the_data_of_another_provider_is_left_out,
+            a_refusal,
+            why_the_model_stopped,
+            an_unknown_event_is_ignored,
+            fields_that_are_missing,
+            usage_that_is_missing,
+            an_error_in_place_of_an_answer,
+            an_error_before_any_delta,
+            an_error_after_some_deltas,
+            a_stream_that_is_cut_off_anywhere_is_an_error,
+            a_connection_that_breaks_is_an_error,
+            a_stream_split_anywhere,
+            an_event_of_five_megabytes,
+            ten_thousand_events,
+            the_other_form_is_read,
+            each_body_begins_with_the_bytes_of_the_one_before,
+            what_the_protocol_lacks_is_an_error_before_anything_is_sent,
+        );
+    };
+    ($name:ident, $column:ty; $($scenario:ident),+ $(,)?) => {
+        mod $name {
+            $(
+                #[tokio::test]
+                async fn $scenario() {
+                    use crate::column::Column;
+                    let lacks = <$column>::LACKS.iter();
+                    if lacks.clone().all(|(scenario, _)| *scenario != stringify!($scenario)) {
+                        crate::scenarios::$scenario::<$column>().await;
+                    }
+                }
+            )+
+
+            #[test]
+            fn what_it_lacks_are_scenarios() {
+                use crate::column::Column;
+                let all = [$(stringify!($scenario)),+];
+                for (scenario, _) in <$column>::LACKS {
+                    assert!(all.contains(scenario), "{scenario}");
+                }
+            }
+        }
+    };
+}
+
+column!(chat, crate::columns::chat::ChatColumn);
+column!(responses, crate::columns::responses::ResponsesColumn);

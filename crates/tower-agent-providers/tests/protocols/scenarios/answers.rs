@@ -1,0 +1,153 @@
+//! Answers, plain and streamed.
+
+use tower_agent::Usage;
+use tower_agent::model::FinishReason;
+use tower_agent::stream::Delta;
+
+use super::{assert_said, both, read};
+use crate::answer::{Answer, End, call, reasoning, refusal, text};
+use crate::column::{Column, model, stream_of, streamed};
+use crate::server::{Server, json};
+use tower_agent::ModelRequest;
+
+fn greeting() -> Answer {
+    Answer::new([text(&["Hel", "lö, ", "🦀", "!"])])
+}
+
+pub async fn text_streams_in_its_deltas<C: Column>() {
+    let read = read::<C>(streamed::<C>(&greeting())).await;
+    assert_eq!(read.texts(), ["Hel", "lö, ", "🦀", "!"]);
+    let response = read.response.unwrap();
+    assert_eq!(response.attempt(), Some(0));
+    assert_eq!(response.metadata().request_id(), Some("req_1"));
+    for response in [response].into_iter().chain(both::<C>(&greeting()).await) {
+        assert_said::<C>(&response, &greeting());
+        assert_eq!(response.finish_reason(), &FinishReason::Stop);
+        assert_eq!(response.usage(), C::usage());
+        assert_eq!(response.metadata().status(), Some(200));
+        assert_eq!(response.metadata().model(), Some("test-model-2026"));
+    }
+}
+
+pub async fn a_tool_call<C: Column>() {
+    let answer = Answer::new([call("call_1", "weather", &["{\"city\":\"Tromsø\"}"])]);
+    for response in both::<C>(&answer).await {
+        assert_said::<C>(&response, &answer);
+        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+        assert_eq!(response.usage(), C::usage());
+        let call = response.message().tool_calls().next().unwrap();
+        assert_eq!(call.arguments.as_str(), "{\"city\":\"Tromsø\"}");
+        assert!(!call.id.is_empty());
+    }
+}
+
+pub async fn arguments_in_fragments<C: Column>() {
+    let fragments: Vec<_> =
+        "{\"city\": \"Tromsø 🦀\", \"n\": [1, 2.5, null, \"\\u00e9\\\"\"]}".chars().collect();
+    let fragments: Vec<_> = fragments.iter().map(char::to_string).collect();
+    let fragments: Vec<_> = fragments.iter().map(|fragment| &**fragment).collect();
+    let answer = Answer::new([call("call_1", "weather", &fragments)]);
+    for response in both::<C>(&answer).await {
+        assert_said::<C>(&response, &answer);
+    }
+    let read = read::<C>(streamed::<C>(&answer)).await;
+    assert!(
+        matches!(&read.deltas[0], Delta::ToolCall { index: 0, name, .. } if &**name == "weather")
+    );
+    let arguments = read.deltas.iter().filter_map(|delta| match delta {
+        Delta::Arguments { index: 0, json } => Some(&**json),
+        _ => None,
+    });
+    let arguments: String = arguments.collect();
+    let sent: serde_json::Value = serde_json::from_str(&fragments.concat()).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&arguments).unwrap(), sent);
+}
+
+pub async fn arguments_that_are_empty<C: Column>() {
+    for arguments in [&[][..], &[""], &["{}"]] {
+        let answer = Answer::new([call("call_1", "now", arguments)]);
+        for response in both::<C>(&answer).await {
+            assert_said::<C>(&response, &answer);
+        }
+    }
+}
+
+pub async fn parallel_calls_stay_apart<C: Column>() {
+    let answer = Answer::new([
+        call("call_1", "weather", &["{\"city\":", "\"Oslo\"}"]),
+        call("call_2", "now", &[]),
+        call("call_3", "weather", &["{\"city\":\"", "Bergen\"}"]),
+    ]);
+    for response in both::<C>(&answer).await {
+        assert_said::<C>(&response, &answer);
+        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+        let mut ids: Vec<_> = response.message().tool_calls().map(|call| &*call.id).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), 3, "{ids:?}");
+    }
+}
+
+pub async fn parts_keep_their_order<C: Column>() {
+    let answer = Answer::new([
+        reasoning(&["First ", "this."], "secret_1"),
+        text(&["I ", "look."]),
+        call("call_1", "look", &["{}"]),
+    ]);
+    for response in both::<C>(&answer).await {
+        assert_said::<C>(&response, &answer);
+    }
+    let read = read::<C>(streamed::<C>(&answer)).await;
+    assert_eq!(read.thoughts(), "First this.");
+    assert_eq!(read.texts(), ["I ", "look."]);
+}
+
+pub async fn a_refusal<C: Column>() {
+    let answer = Answer::new([refusal(&["I can", "not."])]);
+    for response in both::<C>(&answer).await {
+        assert_said::<C>(&response, &answer);
+        assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+    }
+    assert_eq!(read::<C>(streamed::<C>(&answer)).await.texts(), ["I can", "not."]);
+}
+
+pub async fn why_the_model_stopped<C: Column>() {
+    for (end, reason) in [
+        (End::Natural, FinishReason::Stop),
+        (End::Length, FinishReason::Length),
+        (End::ContentFilter, FinishReason::ContentFilter),
+    ] {
+        let answer = Answer { end, ..greeting() };
+        for response in both::<C>(&answer).await {
+            assert_said::<C>(&response, &answer);
+            assert_eq!(response.finish_reason(), &reason);
+            assert_eq!(response.usage(), C::usage());
+        }
+    }
+}
+
+pub async fn an_unknown_event_is_ignored<C: Column>() {
+    let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{", "}"])]);
+    let events = C::events(&answer);
+    let surprised = events.iter().flat_map(|event| [C::unknown_event(), event.clone()]);
+    let read = read::<C>(stream_of::<C, _>(surprised)).await;
+    assert_said::<C>(&read.response.unwrap(), &answer);
+}
+
+pub async fn fields_that_are_missing<C: Column>() {
+    let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{}"])]);
+    let read = read::<C>(stream_of::<C, _>(C::sparse_events(&answer))).await;
+    let server = Server::start([json(200, &C::sparse_body(&answer))]).await;
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
+    for response in [read.response.unwrap(), plain.unwrap()] {
+        assert_said::<C>(&response, &answer);
+        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+    }
+}
+
+pub async fn usage_that_is_missing<C: Column>() {
+    let answer = Answer { has_usage: false, ..greeting() };
+    for response in both::<C>(&answer).await {
+        assert_said::<C>(&response, &answer);
+        assert_eq!(response.usage(), Usage::default());
+    }
+}

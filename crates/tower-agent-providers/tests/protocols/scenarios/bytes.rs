@@ -1,0 +1,119 @@
+//! How the bytes of a stream arrive.
+
+use tower_agent::ModelRequest;
+use tower_agent_providers::Protocol;
+use tower_agent_providers::protocol::Framing;
+
+use super::{assert_said, read};
+use crate::answer::{Answer, Bit, call, reasoning, text};
+use crate::column::{Column, media_type, model, stream_of, streamed};
+use crate::server::{Server, json, unfinished_as};
+use test_support::stream;
+
+/// An answer with everything that a split could break: characters of two, three and four bytes, an
+/// escape, and two calls.
+fn recorded() -> Answer {
+    Answer::new([
+        text(&["aé漢", "🦀\n"]),
+        call("call_1", "weather", &["{\"city\":\"Trom", "sø 🦀\"}"]),
+        call("call_2", "now", &["{}"]),
+    ])
+}
+
+pub async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
+    let events = C::events(&recorded());
+    let bytes = events.concat().into_bytes();
+    let spare: usize = events.iter().rev().take(C::SPARE_EVENTS).map(String::len).sum();
+    // The end of the last event that is needed may be a few bytes shorter.
+    let needed = bytes.len() - spare;
+    let cuts: Vec<_> = (0..needed).collect();
+    let replies = cuts.iter().map(|&cut| stream_of::<C, _>([&bytes[..cut]]));
+    let server = Server::start(replies).await;
+    let model = model::<C>(&server);
+    for cut in cuts {
+        let (response, _) = stream(model.clone(), ModelRequest::default()).await;
+        match response {
+            Err(error) => {
+                assert!(error.is_retryable(), "cut at {cut}: {error}");
+                assert!(error.message().contains("ended early"), "cut at {cut}: {error}");
+                assert_eq!(error.metadata().request_id(), Some("req_1"), "cut at {cut}");
+            }
+            // The end of a line may be missing where a line is an event.
+            Ok(response) => {
+                assert!(bytes[cut..needed].trim_ascii().is_empty(), "cut at {cut}");
+                assert_said::<C>(&response, &recorded());
+            }
+        }
+    }
+}
+
+pub async fn a_connection_that_breaks_is_an_error<C: Column>() {
+    let events = C::events(&recorded());
+    for kept in 0..events.len() - C::SPARE_EVENTS {
+        let reply = unfinished_as(media_type::<C>(), &events[..kept]);
+        let error = read::<C>(reply).await.response.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert_eq!(error.metadata().request_id(), Some("req_1"));
+    }
+}
+
+/// The distance between two splits.
+const APART: usize = 199;
+
+pub async fn a_stream_split_anywhere<C: Column>() {
+    let events = C::events(&recorded()).concat();
+    let ends = match <C::Protocol as Protocol>::FRAMING {
+        Framing::ServerSentEvents => &["\n", "\r\n", "\r"][..],
+        _ => &["\n", "\r\n"],
+    };
+    for end in ends {
+        let bytes = events.replace('\n', end).into_bytes();
+        // Every place is once the only split for some distance.
+        let far = (1..=APART).map(|at| {
+            let rest = bytes[at..].chunks(APART);
+            stream_of::<C, _>([&bytes[..at]].into_iter().chain(rest))
+        });
+        let often = [1, 2, 3, 7].map(|size| stream_of::<C, _>(bytes.chunks(size)));
+        let replies: Vec<_> = far.chain(often).collect();
+        let count = replies.len();
+        let server = Server::start(replies).await;
+        let model = model::<C>(&server);
+        for at in 0..count {
+            let (response, _) = stream(model.clone(), ModelRequest::default()).await;
+            let response = response.unwrap_or_else(|error| panic!("split at {at}: {error}"));
+            assert_said::<C>(&response, &recorded());
+            assert_eq!(response.usage(), C::usage(), "split at {at}");
+        }
+    }
+}
+
+pub async fn an_event_of_five_megabytes<C: Column>() {
+    let long = "漢🦀".repeat(5_000_000 / 7);
+    let arguments = format!("{{\"text\":\"{long}\"}}");
+    let answer = Answer::new([text(&[&long]), call("call_1", "write", &[&arguments])]);
+    let bytes = C::events(&answer).concat().into_bytes();
+    // In pieces that cut characters.
+    let reply = stream_of::<C, _>(bytes.chunks(16_381));
+    assert_said::<C>(&read::<C>(reply).await.response.unwrap(), &answer);
+}
+
+pub async fn ten_thousand_events<C: Column>() {
+    let words: Vec<_> = (0..10_000).map(|number| format!("{number} ")).collect();
+    let answer = Answer::new([Bit::Text(words.clone())]);
+    let bytes = C::events(&answer).concat().into_bytes();
+    let read = read::<C>(stream_of::<C, _>(bytes.chunks(4096))).await;
+    assert_eq!(read.texts(), words);
+    assert_said::<C>(&read.response.unwrap(), &answer);
+}
+
+/// Servers answer a streamed call plainly, and a plain call with a stream.
+pub async fn the_other_form_is_read<C: Column>() {
+    let answer = Answer::new([reasoning(&["Hm."], "secret_1"), text(&["a", "b"])]);
+    let read = read::<C>(json(200, &C::body(&answer))).await;
+    assert_eq!(read.texts(), ["ab"]);
+    assert_said::<C>(&read.response.unwrap(), &answer);
+    let server = Server::start([streamed::<C>(&answer)]).await;
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await.unwrap();
+    assert_said::<C>(&plain, &answer);
+    assert_eq!(plain.attempt(), None);
+}

@@ -1,0 +1,169 @@
+//! What requests say, above all of what was said before.
+
+use serde_json::json;
+use tower_agent::message::{ProviderData, Reasoning, Text, ToolCall, ToolResult};
+use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Role, Tool};
+
+use crate::answer::{Answer, Bit, call, reasoning, text};
+use crate::column::{Column, Sent, model, streamed};
+use crate::server::{Server, json as reply};
+use test_support::stream;
+
+pub async fn a_call_is_sent_as_the_protocol_has_it<C: Column>() {
+    let answer = Answer::new([text(&["ok"])]);
+    let server = Server::start([reply(200, &C::body(&answer))]).await;
+    let request = ModelRequest::new([Message::user("Hello, Wörld ✓")]);
+    test_support::call(model::<C>(&server), request).await.unwrap();
+    let seen = server.only();
+    assert_eq!(seen.line(), C::LINE);
+    let (name, value) = C::key_header();
+    assert_eq!(seen.header(name.as_str()), Some(value.to_str().unwrap()));
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    assert!(seen.text.contains("Hello, Wörld ✓"), "{}", seen.text);
+    assert!(seen.text.starts_with(&format!("{{\"{}\":", C::MESSAGES)), "{}", seen.text);
+}
+
+/// What the next request sends back of this answer, whose calls all have a result.
+async fn sent_back<C: Column>(answer: &Answer) -> Vec<Vec<Sent>> {
+    let last = Answer::new([text(&["Done."])]);
+    let body = |answer| reply(200, &C::body(answer));
+    let replies = [body(answer), body(&last), streamed::<C>(answer), streamed::<C>(&last)];
+    let server = Server::start(replies).await;
+    let model = model::<C>(&server);
+    for is_streamed in [false, true] {
+        let mut request = ModelRequest::new([Message::user("Go on.")]);
+        for _ in 0..2 {
+            let response = match is_streamed {
+                false => test_support::call(model.clone(), request.clone()).await.unwrap(),
+                true => stream(model.clone(), request.clone()).await.0.unwrap(),
+            };
+            // As it comes out of a store.
+            let message = serde_json::to_string(response.message()).unwrap();
+            let message: Message = serde_json::from_str(&message).unwrap();
+            request.messages_mut().push(message.clone());
+            for call in message.tool_calls() {
+                let result = ToolResult::new(call, [Part::from_text("done")]);
+                request.messages_mut().push(Message::tool(result));
+            }
+        }
+    }
+    let seen = server.seen();
+    [&seen[1], &seen[3]].map(|seen| C::sent_back(&seen.body)).to_vec()
+}
+
+fn expected(answer: &Answer) -> Vec<Sent> {
+    let said = answer.bits.iter().map(|bit| match bit {
+        Bit::Text(words) | Bit::Refusal(words) => Sent::Text(words.concat()),
+        Bit::Reasoning { data, .. } => Sent::Reasoning(data.clone()),
+        Bit::Call { id, .. } => Sent::Call(id.clone()),
+    });
+    let results = answer.bits.iter().filter_map(|bit| match bit {
+        Bit::Call { id, .. } => Some(Sent::Result(id.clone())),
+        _ => None,
+    });
+    said.chain(results).collect()
+}
+
+pub async fn reasoning_goes_back_beside_its_call<C: Column>() {
+    for words in [&["Look", " first."][..], &[]] {
+        let answer = Answer::new([
+            reasoning(words, "secret+/=_1"),
+            call("call_1", "look", &["{\"at\":\"it\"}"]),
+            call("call_2", "look", &[]),
+        ]);
+        for sent in sent_back::<C>(&answer).await {
+            assert_eq!(sent, expected(&answer));
+        }
+    }
+}
+
+pub async fn two_reasoning_parts_stay_apart<C: Column>() {
+    let answer = Answer::new([
+        reasoning(&["First."], "secret_1"),
+        reasoning(&["Second", "."], "secret_2"),
+        text(&["So: "]),
+        reasoning(&["Third."], "secret_3"),
+        call("call_1", "look", &["{}"]),
+    ]);
+    for sent in sent_back::<C>(&answer).await {
+        assert_eq!(sent, expected(&answer));
+    }
+}
+
+pub async fn the_data_of_another_provider_is_left_out<C: Column>() {
+    const MARK: &str = "not-to-be-sent";
+    let mut data = ProviderData::default();
+    data.set("another", json!({ "id": MARK, "type": MARK, "signature": MARK }));
+    let mut reasoned = Reasoning::default();
+    reasoned.text = "Hm.".into();
+    reasoned.provider = data.clone();
+    let mut said = Text::default();
+    said.text = "I look.".into();
+    said.provider = data.clone();
+    let mut call = ToolCall::new("call_1", "look", json!({}));
+    call.provider = data.clone();
+    let result = ToolResult::new(&call, [Part::from_text("a cat"), Part::Provider(data.clone())]);
+    let parts = [
+        Part::Reasoning(reasoned),
+        Part::Text(said),
+        Part::Provider(data.clone()),
+        Part::ToolCall(call),
+    ];
+    let mut message = Message::new(Role::Assistant, parts);
+    *message.provider_mut() = data;
+    let request = ModelRequest::new([Message::user("Look."), message, Message::tool(result)]);
+    let answer = Answer::new([text(&["ok"])]);
+    let server = Server::start([reply(200, &C::body(&answer))]).await;
+    test_support::call(model::<C>(&server), request).await.unwrap();
+    let seen = server.only();
+    assert!(!seen.text.contains(MARK), "{}", seen.text);
+    let sent = C::sent_back(&seen.body);
+    assert_eq!(sent.first(), Some(&Sent::Text("I look.".into())));
+    assert_eq!(sent.len(), 3, "{sent:?}");
+}
+
+/// The body, up to the end of its conversation.
+fn conversation<'a, C: Column>(body: &'a str) -> &'a str {
+    let start = format!("{{\"{}\":", C::MESSAGES);
+    let list = body.strip_prefix(&start).unwrap_or_else(|| panic!("{body}"));
+    let mut values = serde_json::Deserializer::from_str(list).into_iter::<serde_json::Value>();
+    values.next().unwrap().unwrap();
+    // Without the bracket.
+    &body[..start.len() + values.byte_offset() - 1]
+}
+
+pub async fn each_body_begins_with_the_bytes_of_the_one_before<C: Column>() {
+    let calls = |number: u32| {
+        let id = format!("call_{number}");
+        Answer::new([text(&["I look."]), call(&id, "look", &["{\"at\": ", "[1,  2] }"])])
+    };
+    let replies = [
+        reply(200, &C::body(&calls(1))),
+        reply(200, &C::body(&calls(2))),
+        reply(200, &C::body(&calls(3))),
+        reply(200, &C::body(&Answer::new([text(&["Done."])]))),
+    ];
+    let server = Server::start(replies).await;
+    let look = Tool::function("look", "Looks.", |_: serde_json::Value| "a cat");
+    let agent = Agent::builder(model::<C>(&server)).instructions("Be brief.").tool(look);
+    let response = agent.build().unwrap().run("What do you see?").await.unwrap();
+    assert_eq!(response.text(), "Done.");
+    let bodies: Vec<_> = server.seen().into_iter().map(|seen| seen.text).collect();
+    assert_eq!(bodies.len(), 4);
+    for bodies in bodies.windows(2) {
+        let before = conversation::<C>(&bodies[0]);
+        assert!(bodies[1].starts_with(before), "{}\n{}", bodies[0], bodies[1]);
+        assert!(conversation::<C>(&bodies[1]).len() > before.len());
+    }
+}
+
+pub async fn what_the_protocol_lacks_is_an_error_before_anything_is_sent<C: Column>() {
+    let server = Server::start([]).await;
+    let parts = [Part::from_text("Look."), C::unsupported_part()];
+    let message = Message::new(Role::User, parts);
+    let request = ModelRequest::new([message]);
+    let error = test_support::call(model::<C>(&server), request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("messages[0]"), "{error}");
+    assert!(server.seen().is_empty());
+}
