@@ -146,14 +146,14 @@ pub fn says(content: &str) -> Reply {
 
 /// A response in chunks, each of which is written and arrives by itself.
 pub fn chunked<P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Reply {
-    let mut reply = unfinished(pieces);
-    reply.push(b"0\r\n\r\n".to_vec());
-    reply
+    chunked_as(EVENT_STREAM, pieces)
 }
+
+const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 
 /// The same, cut off before its end.
 pub fn unfinished<P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Reply {
-    unfinished_as("text/event-stream; charset=utf-8", pieces)
+    unfinished_as(EVENT_STREAM, pieces)
 }
 
 /// The same, of another media type.

@@ -123,7 +123,7 @@ pub async fn the_data_of_another_provider_is_left_out<C: Column>() {
 }
 
 /// The body, up to the end of its conversation.
-fn conversation<'a, C: Column>(body: &'a str) -> &'a str {
+fn conversation<C: Column>(body: &str) -> &str {
     let start = format!("{{\"{}\":", C::MESSAGES);
     let list = body.strip_prefix(&start).unwrap_or_else(|| panic!("{body}"));
     let mut values = serde_json::Deserializer::from_str(list).into_iter::<serde_json::Value>();
