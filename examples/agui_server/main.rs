@@ -8,8 +8,8 @@
 //! the session's state. It asks for approval before a file is deleted, and has a tool of its own.
 //!
 //! The server listens on 127.0.0.1, port 3000 or `PORT`, and rejects requests for other hosts or
-//! from other pages. The model follows a few rules; with `OPENAI_API_KEY`, and `OPENAI_BASE_URL`
-//! for another server, it is the model named by `OPENAI_MODEL`.
+//! from other pages. The model follows a few rules; with `MODEL=openai:gpt-4o-mini`, or another
+//! provider and model, it is that model.
 
 mod app;
 mod local;

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The response is on stdout, the output of the callbacks on stderr. The model follows a few rules;
-//! see `rules/grammar.rs` for what it understands. With `OPENAI_API_KEY`, and `OPENAI_BASE_URL` for
-//! another server, it is the model named by `OPENAI_MODEL`.
+//! see `rules/grammar.rs` for what it understands. With `MODEL=openai:gpt-4o-mini`, or another
+//! provider and model, it is that model; keys and servers are those of
+//! [`Providers::from_env`](tower_agent_providers::Providers::from_env).
 
 mod callbacks;
 mod rules;

@@ -21,9 +21,11 @@ pub mod json;
 #[cfg(feature = "openai")]
 pub mod openai;
 pub mod protocol;
+mod providers;
 mod transport;
 
 pub use self::protocol::Protocol;
+pub use self::providers::{Providers, ProvidersError};
 pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody};
 #[cfg(feature = "http-client")]
 pub use self::transport::{HttpClient, ResponseBody, TlsError};

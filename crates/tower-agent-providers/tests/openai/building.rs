@@ -158,14 +158,14 @@ async fn headers_are_sensitive_where_a_layer_would_print_them() {
 /// Says to a test that it is a child, and not asked for by `--include-ignored`.
 const CHILD: &str = "TOWER_AGENT_CHILD_TEST";
 
-fn is_child() -> bool {
+pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Runs a test of this file in a process with these variables.
-fn with_environment(test: &str, variables: &[(&str, &str)]) {
+/// Runs a test in a process with these variables.
+pub fn with_environment(test: &str, variables: &[(&str, &str)]) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", &format!("building::{test}")])
+        .args(["--ignored", "--exact", test])
         .env(CHILD, "1")
         .env_remove("OPENAI_BASE_URL")
         .env_remove("OPENAI_API_KEY")
@@ -180,7 +180,7 @@ fn with_environment(test: &str, variables: &[(&str, &str)]) {
 async fn the_environment_fills_in() {
     let server = Server::start([says("ok")]).await;
     let variables = [("OPENAI_BASE_URL", &*server.base_url), ("OPENAI_API_KEY", "sk-environment")];
-    tokio::task::block_in_place(|| with_environment("child_calls", &variables));
+    tokio::task::block_in_place(|| with_environment("building::child_calls", &variables));
     let seen = server.only();
     assert_eq!(seen.line(), "POST /v1/chat/completions");
     assert_eq!(seen.header("authorization"), Some("Bearer sk-environment"));
@@ -189,8 +189,11 @@ async fn the_environment_fills_in() {
 #[test]
 fn the_builder_wins_over_the_environment() {
     let bad = [("OPENAI_BASE_URL", "ftp://nowhere"), ("OPENAI_API_KEY", "sk-environment")];
-    with_environment("child_has_its_own", &bad);
-    with_environment("child_has_none", &[("OPENAI_BASE_URL", " "), ("OPENAI_API_KEY", "")]);
+    with_environment("building::child_has_its_own", &bad);
+    with_environment(
+        "building::child_has_none",
+        &[("OPENAI_BASE_URL", " "), ("OPENAI_API_KEY", "")],
+    );
 }
 
 #[tokio::test]

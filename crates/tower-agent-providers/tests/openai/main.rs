@@ -7,6 +7,7 @@ mod server;
 mod answers;
 mod bodies;
 mod building;
+mod choosing;
 mod connections;
 mod faults;
 mod layers;
