@@ -11,6 +11,7 @@ mod server;
 mod answer;
 mod column;
 mod columns;
+mod own;
 mod scenarios;
 
 /// Runs every scenario against a protocol. Add a scenario here, and it runs against all.

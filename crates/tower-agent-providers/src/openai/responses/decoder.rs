@@ -175,13 +175,15 @@ impl ResponsesDecoder {
                 }
             }
         }
+        let streamed = self.items.len();
         for (fields, index) in response.output.into_iter().flatten().zip(0..) {
-            let id = id(&fields);
-            let is_it = |item: &Item| item.index == Some(index) || !id.is_empty() && item.id == id;
-            let kind = Kind::of(&fields);
-            let at = match self.items.iter().position(is_it) {
-                Some(at) if self.items[at].is_done => continue,
-                Some(at) if self.items[at].can_be(&kind) => at,
+            let (kind, id) = (Kind::of(&fields), id(&fields));
+            let items = &self.items[..streamed];
+            let by_index = items.iter().position(|item| item.index == Some(index));
+            let by_id = || items.iter().position(|item| !id.is_empty() && item.id == id);
+            let at = match by_index.or_else(by_id) {
+                Some(at) if items[at].is_done => continue,
+                Some(at) if items[at].can_be(&kind) => at,
                 _ => self.push(kind, Some(index), id),
             };
             self.item(at, fields, out);

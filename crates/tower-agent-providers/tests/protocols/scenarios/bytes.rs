@@ -5,7 +5,7 @@ use tower_agent_providers::Protocol;
 use tower_agent_providers::protocol::Framing;
 
 use super::{assert_said, read};
-use crate::answer::{Answer, Bit, call, reasoning, text};
+use crate::answer::{Answer, Bit, call, text};
 use crate::column::{Column, media_type, model, stream_of, streamed};
 use crate::server::{Server, json, unfinished_as};
 use test_support::stream;
@@ -108,7 +108,7 @@ pub async fn ten_thousand_events<C: Column>() {
 
 /// Servers answer a streamed call plainly, and a plain call with a stream.
 pub async fn the_other_form_is_read<C: Column>() {
-    let answer = Answer::new([reasoning(&["Hm."], "secret_1"), text(&["a", "b"])]);
+    let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{}"])]);
     let read = read::<C>(json(200, &C::body(&answer))).await;
     assert_eq!(read.texts(), ["ab"]);
     assert_said::<C>(&read.response.unwrap(), &answer);

@@ -1,0 +1,3 @@
+//! What only one protocol has.
+
+mod responses;
