@@ -203,7 +203,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
-//! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe |
+//! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe, a check of the prompt's prefix |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.

@@ -1,13 +1,11 @@
 //! The final answer, in the format that the caller asked for.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Part};
-use crate::model::{ModelRequest, Settings, ToolChoice};
+use crate::message::Message;
+use crate::model::{Settings, ToolChoice};
 use crate::run::{AgentRequest, AnswerFormat};
-use crate::stream::{Delta, Mapper};
 use crate::tool::{ToolDeclaration, ToolSet};
 
 /// The answer format of a run, and the number of repairs so far.
@@ -51,25 +49,9 @@ impl Answering {
         Ok(Arc::new(declarations.iter().cloned().chain([answer]).collect()))
     }
 
-    /// Shows the consumer a final answer as text.
-    pub(super) fn map_deltas(&self, request: &mut ModelRequest) {
-        if self.format.is_tool() {
-            request.map_deltas(AnswerDeltas::default);
-        }
-    }
-
-    /// Replaces the call that gives the final answer by its text.
-    pub(super) fn take_call(&self, message: &mut Message) {
-        if !self.format.is_tool() || !message.tool_calls().any(|call| is_answer(&call.name)) {
-            return;
-        }
-        for part in message.parts_mut() {
-            if let Part::ToolCall(call) = part
-                && is_answer(&call.name)
-            {
-                *part = Part::from_text(call.arguments.as_str());
-            }
-        }
+    /// Returns whether a tool gives the final answer.
+    pub(super) fn is_by_tool(&self) -> bool {
+        self.format.is_tool()
     }
 
     /// Returns the message that asks for a repair and the error that it answers, if the answer does
@@ -83,31 +65,5 @@ impl Answering {
         }
         self.repairs += 1;
         Ok(Some((again, error)))
-    }
-}
-
-fn is_answer(name: &str) -> bool {
-    name == AnswerFormat::TOOL
-}
-
-/// Turns the arguments of a final answer to text.
-#[derive(Default)]
-struct AnswerDeltas {
-    /// The indices of the calls that give it.
-    answers: HashSet<usize>,
-}
-
-impl Mapper for AnswerDeltas {
-    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
-        match delta {
-            Delta::ToolCall { index, name, .. } if is_answer(&name) => {
-                self.answers.insert(index);
-            }
-            Delta::Arguments { index, json } if self.answers.contains(&index) => {
-                out.push(Delta::Text(json));
-            }
-            other => out.push(other),
-        }
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::agent::{Agent, AgentInner};
+use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
 use super::explain::Explanation;
 use super::lint;
@@ -91,7 +92,7 @@ impl AgentBuilder {
             name: "agent".into(),
             description: "".into(),
             model_name: ModelName::of(&model),
-            model: BoxModel::leaf(model, None),
+            model: BoxModel::leaf(AnswerCalls(model), None),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
             sub_agents: Vec::new(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Progress;
 use super::agent::{Agent, boxed};
+use super::answer_calls::take_calls;
 use super::answering::Answering;
 use super::step::{self, Step};
 use super::tool_messages::ShowTool;
@@ -262,13 +263,13 @@ impl<'a> LoopState<'a> {
     /// Returns the model's response in the form for the transcript.
     async fn answer(&self, mut request: ModelRequest) -> Result<ModelResponse> {
         let beyond_limit = request.context().beyond_limit(CallKind::Model);
-        if let Some(answering) = &self.answering {
-            answering.map_deltas(&mut request);
-        }
+        let by_tool = self.answering.as_ref().is_some_and(Answering::is_by_tool);
+        request.set_answered_by_tool(by_tool);
         let mut response = self.config.model.make(request).await?;
         self.survived()?;
-        if let Some(answering) = &self.answering {
-            answering.take_call(response.message_mut());
+        if by_tool {
+            // A callback may have given the answer, too.
+            take_calls(response.message_mut());
         }
         name_calls_apart(response.message_mut(), self.turn.iteration());
         if self.ends_run(response.origin()) || self.is_final(&response) {

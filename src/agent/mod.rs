@@ -25,6 +25,7 @@
 
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod agent;
+mod answer_calls;
 mod answering;
 mod as_tool;
 mod build_error;

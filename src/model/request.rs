@@ -32,6 +32,8 @@ pub struct ModelRequest {
     context: RunContext,
     /// Whether a response from `after_model` replaces the whole response, tool calls included.
     after_replaces_all: bool,
+    /// Whether a tool gives the final answer of the run.
+    answered_by_tool: bool,
     earlier: Earlier,
 }
 
@@ -58,6 +60,7 @@ impl ModelRequest {
             extensions: Extensions::new(),
             context,
             after_replaces_all: false,
+            answered_by_tool: false,
             earlier: Earlier::default(),
         }
     }
@@ -94,6 +97,14 @@ impl ModelRequest {
     pub fn with_delta_sender(mut self, sink: impl Into<Option<DeltaSender>>) -> Self {
         self.sink = sink.into();
         self
+    }
+
+    pub(crate) fn set_answered_by_tool(&mut self, by_tool: bool) {
+        self.answered_by_tool = by_tool;
+    }
+
+    pub(crate) fn is_answered_by_tool(&self) -> bool {
+        self.answered_by_tool
     }
 
     pub(crate) fn set_after_replaces_all(&mut self, all: bool) {

@@ -62,9 +62,9 @@ pub enum AnswerMode {
     ///
     /// The model must call a tool in each response, unless the settings contain a
     /// [tool choice](crate::Settings::tool_choice). A call of this tool is never run: its arguments
-    /// become the text of the message, for callbacks after the model call, in the stream and in the
-    /// transcript. Beside calls of other tools it is not final: those run, and the model answers
-    /// again.
+    /// become the text of the message directly after the model call, so that callbacks, the stream
+    /// and the transcript have text as in any other run. Beside calls of other tools it is not
+    /// final: those run, and the model answers again.
     Tool,
 }
 

@@ -1,5 +1,7 @@
 //! Runs that answer with a value of a type.
 
+use std::sync::{Arc, Mutex};
+
 use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,12 +12,14 @@ use tower_agent::agent::{AnswerFormat, AnswerMode, InvalidAnswer};
 use tower_agent::callback::{after_agent, after_model, before_agent};
 use tower_agent::message::ToolCall;
 use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::middleware::guardrail::{Guardrail, Tripped, Verdict};
+use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::model::{ResponseFormat, ToolChoice};
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message,
+    Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Resolution, Role, Settings, Tool, Usage,
 };
 
@@ -413,12 +417,12 @@ async fn answers_of_callbacks_are_read_too() {
     assert_eq!(before.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
     assert!(model.requests().is_empty());
 
-    // A callback around the model sees the call of the tool, and may replace it.
+    // A callback around the model sees the text, also of the call of the tool, and may replace it.
     let model = ScriptedModel::new([gives(json!({}))]);
     let after = Agent::builder(model)
         .on_model(after_model(move |_, response| {
-            assert_eq!(response.message().tool_calls().count(), 1);
-            Action::Respond(ModelResponse::from_text(given.clone()).without_tool_calls())
+            assert_eq!(response.text(), "{}");
+            Action::Respond(ModelResponse::from_text(given.clone()))
         }))
         .build()
         .unwrap();
@@ -437,6 +441,54 @@ async fn answers_of_callbacks_are_read_too() {
     assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
     assert!(error.checkpoint().is_some());
     assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn guards_around_the_model_read_the_answer_of_the_tool_as_text() {
+    let secret = Weather { city: "jo@example.com".into(), celsius: 21.0 };
+    let hidden = Weather { city: "[email]".into(), celsius: 21.0 };
+    for streamed in test_support::runs::WAYS {
+        // The guardrail sees what no other callback has changed.
+        let seen = Arc::<Mutex<Vec<String>>>::default();
+        let read = after_model({
+            let seen = seen.clone();
+            move |_, response| seen.lock().unwrap().push(response.text())
+        });
+        let agent = Agent::builder(ScriptedModel::new([gives(&secret)]))
+            .global_callbacks(Redact::new([Detector::email()]).unwrap())
+            .on_model(read)
+            .build()
+            .unwrap();
+        let request = ask().with_answer_format(by_tool());
+        let answer = if streamed {
+            let mut run = agent.stream_typed::<Weather>(request);
+            let events: Vec<_> = run.by_ref().collect().await;
+            let answer = run.response().await.unwrap();
+            assert_eq!(shown(&events), [serde_json::to_value(&hidden).unwrap().to_string()]);
+            test_support::runs::check(&events, Ok(answer.response.clone())).unwrap();
+            answer
+        } else {
+            agent.run_typed::<Weather>(request).await.unwrap()
+        };
+        assert_eq!(answer.value.as_ref(), Some(&hidden));
+        assert_eq!(*seen.lock().unwrap(), [serde_json::to_value(&hidden).unwrap().to_string()]);
+    }
+}
+
+#[tokio::test]
+async fn a_guardrail_refuses_an_answer_that_a_tool_gives() {
+    let forbids = Guardrail::after(async |_: ModelRequest, response: ModelResponse| match response
+        .text()
+        .contains("Oslo")
+    {
+        true => Verdict::trip("no places"),
+        false => Verdict::Pass,
+    });
+    let agent =
+        Agent::builder(ScriptedModel::new([gives(oslo())])).model_layer(forbids).build().unwrap();
+    let request = ask().with_answer_format(by_tool());
+    let error = agent.run_typed::<Weather>(request).await.unwrap_err();
+    assert!(error.downcast_ref::<Tripped>().is_some(), "{error}");
 }
 
 #[tokio::test]
