@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{json_text, null_default, or_default, text};
+use crate::json::lenient::{json_text, null_default, object, or_default, text};
 use tower_agent::message;
 
 // Our own types: those of async-openai reject what many servers send.
@@ -16,9 +16,9 @@ pub(super) struct Answer {
     pub(super) model: Option<String>,
     #[serde(deserialize_with = "null_default")]
     pub(super) choices: Vec<Choice>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object")]
     usage: Option<Usage>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object")]
     x_groq: Option<Groq>,
     #[serde(deserialize_with = "or_default")]
     pub(super) object: Option<String>,
@@ -82,7 +82,7 @@ pub(super) struct Function {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Groq {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object")]
     usage: Option<Usage>,
 }
 
@@ -93,10 +93,10 @@ struct Usage {
     prompt_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     completion_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
-    prompt_tokens_details: PromptDetails,
-    #[serde(deserialize_with = "or_default")]
-    completion_tokens_details: CompletionDetails,
+    #[serde(deserialize_with = "object")]
+    prompt_tokens_details: Option<PromptDetails>,
+    #[serde(deserialize_with = "object")]
+    completion_tokens_details: Option<CompletionDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -119,10 +119,12 @@ impl Answer {
     /// Returns the token usage, if it is included.
     pub(super) fn usage(&self) -> Option<message::Usage> {
         let usage = self.usage.or_else(|| self.x_groq.as_ref()?.usage)?;
+        let input = usage.prompt_tokens_details.unwrap_or_default();
+        let output = usage.completion_tokens_details.unwrap_or_default();
         let mut ours = message::Usage::new(usage.prompt_tokens, usage.completion_tokens);
-        ours.cached_input_tokens = usage.prompt_tokens_details.cached_tokens;
-        ours.cache_write_tokens = usage.prompt_tokens_details.cache_write_tokens;
-        ours.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens;
+        ours.cached_input_tokens = input.cached_tokens;
+        ours.cache_write_tokens = input.cache_write_tokens;
+        ours.reasoning_tokens = output.reasoning_tokens;
         Some(ours)
     }
 
