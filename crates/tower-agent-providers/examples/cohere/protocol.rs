@@ -111,13 +111,20 @@ pub(crate) struct ChatDecoder {
 impl Decoder for ChatDecoder {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         let event: Value = json::read(event.data.as_bytes(), "an event")?;
+        if let Some(error) = event["delta"]["error"].as_str() {
+            return Err(Fault::new(error.to_owned()));
+        }
         self.read(event["index"].as_u64().unwrap_or_default() as usize, &event["delta"], out);
         let is_last = event["type"] == "message-end";
         Ok(if is_last { Progress::Done } else { Progress::More })
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        self.read(0, &json::read(body, "the response")?, out);
+        let response: Value = json::read(body, "the response")?;
+        if !response["message"].is_object() {
+            return Err(Fault::read(&response).unwrap_or_else(Fault::incomplete));
+        }
+        self.read(0, &response, out);
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use tower_agent::stream::{Piece, Streamed};
 
 /// Reads one response, without I/O: events in, pieces of the message out.
 ///
-/// The pieces appended to `out` are passed on in order before the next event is read. They are lost
-/// if the method fails.
+/// The pieces appended to `out` are passed on in order before the next event is read, except empty
+/// deltas. They are lost if the method fails.
 ///
 /// Be lenient: unknown events and fields, missing fields and `null` are not errors. An error that
 /// the provider reports, and a response that cannot be complete, are.

@@ -107,7 +107,11 @@ fn open(sink: Option<DeltaSender>) -> Attempt {
 
 async fn send(attempt: &mut Attempt, pieces: &mut Vec<Piece>) -> Result<()> {
     for piece in pieces.drain(..) {
-        attempt.send(piece).await?;
+        // Some servers begin with an empty text, which would be a part of its own.
+        let is_empty = matches!(&piece, Piece::Delta(delta) if delta.is_empty());
+        if !is_empty {
+            attempt.send(piece).await?;
+        }
     }
     Ok(())
 }

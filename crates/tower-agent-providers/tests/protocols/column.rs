@@ -11,7 +11,7 @@ use crate::server::{Reply, Server, chunked_as};
 
 /// A protocol, as its servers speak it. Write it from the provider's documentation and recordings,
 /// not from the code under test.
-pub trait Column {
+pub(crate) trait Column {
     type Protocol: Protocol + Default;
 
     /// Scenarios that the protocol cannot have, and why.
@@ -80,12 +80,12 @@ pub enum Sent {
     Result(String),
 }
 
-pub fn model<C: Column>(server: &Server) -> HttpModel<C::Protocol, HttpClient> {
+pub(crate) fn model<C: Column>(server: &Server) -> HttpModel<C::Protocol, HttpClient> {
     let builder = HttpModel::<C::Protocol, _>::builder().base_url(&server.base_url);
     builder.api_key("k").model("test-model").build().unwrap()
 }
 
-pub fn media_type<C: Column>() -> &'static str {
+pub(crate) fn media_type<C: Column>() -> &'static str {
     match <C::Protocol as Protocol>::FRAMING {
         Framing::ServerSentEvents => "text/event-stream",
         Framing::Lines => "application/x-ndjson",
@@ -94,10 +94,10 @@ pub fn media_type<C: Column>() -> &'static str {
 }
 
 /// A stream in these pieces.
-pub fn stream_of<C: Column, P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Reply {
+pub(crate) fn stream_of<C: Column, P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Reply {
     chunked_as(media_type::<C>(), pieces)
 }
 
-pub fn streamed<C: Column>(answer: &Answer) -> Reply {
+pub(crate) fn streamed<C: Column>(answer: &Answer) -> Reply {
     stream_of::<C, _>(C::events(answer))
 }

@@ -72,4 +72,5 @@ macro_rules! column {
 }
 
 column!(chat, crate::columns::chat::ChatColumn);
+column!(cohere, crate::columns::cohere::CohereColumn);
 column!(responses, crate::columns::responses::ResponsesColumn);

@@ -1,4 +1,5 @@
 //! The protocols of the table.
 
 pub mod chat;
+pub mod cohere;
 pub mod responses;

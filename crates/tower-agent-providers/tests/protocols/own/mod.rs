@@ -1,3 +1,4 @@
 //! What only one protocol has.
 
+mod cohere;
 mod responses;

@@ -283,6 +283,7 @@ async fn what_the_protocol_has_no_words_for_is_an_error() {
     let image = Image::new(MediaSource::url("https://example.com/a.png")).into();
     let image = error(ModelRequest::new([Message::new(Role::Assistant, [image])])).await;
     assert_eq!(image.kind(), ErrorKind::InvalidRequest);
+    assert!(image.message().starts_with("messages[0]: "), "{image}");
     assert!(server.seen().is_empty());
 }
 

@@ -14,7 +14,7 @@ fn greeting() -> Answer {
     Answer::new([text(&["Hel", "lö, ", "🦀", "!"])])
 }
 
-pub async fn text_streams_in_its_deltas<C: Column>() {
+pub(crate) async fn text_streams_in_its_deltas<C: Column>() {
     let read = read::<C>(streamed::<C>(&greeting())).await;
     assert_eq!(read.texts(), ["Hel", "lö, ", "🦀", "!"]);
     let response = read.response.unwrap();
@@ -29,7 +29,7 @@ pub async fn text_streams_in_its_deltas<C: Column>() {
     }
 }
 
-pub async fn a_tool_call<C: Column>() {
+pub(crate) async fn a_tool_call<C: Column>() {
     let answer = Answer::new([call("call_1", "weather", &["{\"city\":\"Tromsø\"}"])]);
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);
@@ -41,7 +41,7 @@ pub async fn a_tool_call<C: Column>() {
     }
 }
 
-pub async fn arguments_in_fragments<C: Column>() {
+pub(crate) async fn arguments_in_fragments<C: Column>() {
     let fragments: Vec<_> =
         "{\"city\": \"Tromsø 🦀\", \"n\": [1, 2.5, null, \"\\u00e9\\\"\"]}".chars().collect();
     let fragments: Vec<_> = fragments.iter().map(char::to_string).collect();
@@ -63,7 +63,7 @@ pub async fn arguments_in_fragments<C: Column>() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&arguments).unwrap(), sent);
 }
 
-pub async fn arguments_that_are_empty<C: Column>() {
+pub(crate) async fn arguments_that_are_empty<C: Column>() {
     for arguments in [&[][..], &[""], &["{}"]] {
         let answer = Answer::new([call("call_1", "now", arguments)]);
         for response in both::<C>(&answer).await {
@@ -72,7 +72,7 @@ pub async fn arguments_that_are_empty<C: Column>() {
     }
 }
 
-pub async fn parallel_calls_stay_apart<C: Column>() {
+pub(crate) async fn parallel_calls_stay_apart<C: Column>() {
     let answer = Answer::new([
         call("call_1", "weather", &["{\"city\":", "\"Oslo\"}"]),
         call("call_2", "now", &[]),
@@ -87,7 +87,7 @@ pub async fn parallel_calls_stay_apart<C: Column>() {
     }
 }
 
-pub async fn parts_keep_their_order<C: Column>() {
+pub(crate) async fn parts_keep_their_order<C: Column>() {
     let answer = Answer::new([
         reasoning(&["First ", "this."], "secret_1"),
         text(&["I ", "look."]),
@@ -101,7 +101,7 @@ pub async fn parts_keep_their_order<C: Column>() {
     assert_eq!(read.texts(), ["I ", "look."]);
 }
 
-pub async fn a_refusal<C: Column>() {
+pub(crate) async fn a_refusal<C: Column>() {
     let answer = Answer::new([refusal(&["I can", "not."])]);
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);
@@ -110,7 +110,7 @@ pub async fn a_refusal<C: Column>() {
     assert_eq!(read::<C>(streamed::<C>(&answer)).await.texts(), ["I can", "not."]);
 }
 
-pub async fn why_the_model_stopped<C: Column>() {
+pub(crate) async fn why_the_model_stopped<C: Column>() {
     for (end, reason) in [
         (End::Natural, FinishReason::Stop),
         (End::Length, FinishReason::Length),
@@ -125,7 +125,7 @@ pub async fn why_the_model_stopped<C: Column>() {
     }
 }
 
-pub async fn an_unknown_event_is_ignored<C: Column>() {
+pub(crate) async fn an_unknown_event_is_ignored<C: Column>() {
     let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{", "}"])]);
     let events = C::events(&answer);
     let surprised = events.iter().flat_map(|event| [C::unknown_event(), event.clone()]);
@@ -133,7 +133,7 @@ pub async fn an_unknown_event_is_ignored<C: Column>() {
     assert_said::<C>(&read.response.unwrap(), &answer);
 }
 
-pub async fn fields_that_are_missing<C: Column>() {
+pub(crate) async fn fields_that_are_missing<C: Column>() {
     let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{}"])]);
     let read = read::<C>(stream_of::<C, _>(C::sparse_events(&answer))).await;
     let server = Server::start([json(200, &C::sparse_body(&answer))]).await;
@@ -144,7 +144,7 @@ pub async fn fields_that_are_missing<C: Column>() {
     }
 }
 
-pub async fn usage_that_is_missing<C: Column>() {
+pub(crate) async fn usage_that_is_missing<C: Column>() {
     let answer = Answer { has_usage: false, ..greeting() };
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);

@@ -20,7 +20,7 @@ fn recorded() -> Answer {
     ])
 }
 
-pub async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
+pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
     let events = C::events(&recorded());
     let bytes = events.concat().into_bytes();
     let spare: usize = events.iter().rev().take(C::SPARE_EVENTS).map(String::len).sum();
@@ -47,7 +47,7 @@ pub async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
     }
 }
 
-pub async fn a_connection_that_breaks_is_an_error<C: Column>() {
+pub(crate) async fn a_connection_that_breaks_is_an_error<C: Column>() {
     let events = C::events(&recorded());
     for kept in 0..events.len() - C::SPARE_EVENTS {
         let reply = unfinished_as(media_type::<C>(), &events[..kept]);
@@ -60,7 +60,7 @@ pub async fn a_connection_that_breaks_is_an_error<C: Column>() {
 /// The distance between two splits.
 const APART: usize = 199;
 
-pub async fn a_stream_split_anywhere<C: Column>() {
+pub(crate) async fn a_stream_split_anywhere<C: Column>() {
     let events = C::events(&recorded()).concat();
     let ends = match <C::Protocol as Protocol>::FRAMING {
         Framing::ServerSentEvents => &["\n", "\r\n", "\r"][..],
@@ -87,7 +87,7 @@ pub async fn a_stream_split_anywhere<C: Column>() {
     }
 }
 
-pub async fn an_event_of_five_megabytes<C: Column>() {
+pub(crate) async fn an_event_of_five_megabytes<C: Column>() {
     let long = "漢🦀".repeat(5_000_000 / 7);
     let arguments = format!("{{\"text\":\"{long}\"}}");
     let answer = Answer::new([text(&[&long]), call("call_1", "write", &[&arguments])]);
@@ -97,7 +97,7 @@ pub async fn an_event_of_five_megabytes<C: Column>() {
     assert_said::<C>(&read::<C>(reply).await.response.unwrap(), &answer);
 }
 
-pub async fn ten_thousand_events<C: Column>() {
+pub(crate) async fn ten_thousand_events<C: Column>() {
     let words: Vec<_> = (0..10_000).map(|number| format!("{number} ")).collect();
     let answer = Answer::new([Bit::Text(words.clone())]);
     let bytes = C::events(&answer).concat().into_bytes();
@@ -107,7 +107,7 @@ pub async fn ten_thousand_events<C: Column>() {
 }
 
 /// Servers answer a streamed call plainly, and a plain call with a stream.
-pub async fn the_other_form_is_read<C: Column>() {
+pub(crate) async fn the_other_form_is_read<C: Column>() {
     let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{}"])]);
     let read = read::<C>(json(200, &C::body(&answer))).await;
     assert_eq!(read.texts(), ["ab"]);

@@ -8,7 +8,7 @@ use crate::column::{Column, model, stream_of};
 use crate::server::{Server, json};
 use test_support::stream;
 
-pub async fn an_error_in_place_of_an_answer<C: Column>() {
+pub(crate) async fn an_error_in_place_of_an_answer<C: Column>() {
     let (status, body) = C::error_body();
     // With its status, and behind a status that says nothing of it.
     let replies = [json(status, &body), json(status, &body), json(200, &body), json(200, &body)];
@@ -27,7 +27,7 @@ pub async fn an_error_in_place_of_an_answer<C: Column>() {
     }
 }
 
-pub async fn an_error_before_any_delta<C: Column>() {
+pub(crate) async fn an_error_before_any_delta<C: Column>() {
     let read = read::<C>(stream_of::<C, _>([C::error_event()])).await;
     assert_eq!(read.deltas, []);
     let error = read.response.unwrap_err();
@@ -36,7 +36,7 @@ pub async fn an_error_before_any_delta<C: Column>() {
     assert_eq!(error.metadata().request_id(), Some("req_1"));
 }
 
-pub async fn an_error_after_some_deltas<C: Column>() {
+pub(crate) async fn an_error_after_some_deltas<C: Column>() {
     let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{", "}"])]);
     let events = C::events(&answer);
     let count = events.len() - C::SPARE_EVENTS;

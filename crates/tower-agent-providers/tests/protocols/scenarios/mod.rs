@@ -9,10 +9,10 @@ use test_support::{call, deltas, stream};
 use tower_agent::stream::Delta;
 use tower_agent::{Error, ModelRequest, ModelResponse};
 
-pub use self::answers::*;
-pub use self::bytes::*;
-pub use self::errors::*;
-pub use self::requests::*;
+pub(crate) use self::answers::*;
+pub(crate) use self::bytes::*;
+pub(crate) use self::errors::*;
+pub(crate) use self::requests::*;
 use crate::answer::{Answer, Said, said};
 use crate::column::{Column, model, streamed};
 use crate::server::{Reply, Server, json};
