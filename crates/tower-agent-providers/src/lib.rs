@@ -9,6 +9,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `gemini` | [`gemini`]: `generateContent` |
 //! | `openai` | [`openai`]: chat completions |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
 
@@ -16,6 +17,8 @@
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+#[cfg(feature = "gemini")]
+pub mod gemini;
 pub mod guide;
 pub mod json;
 #[cfg(feature = "openai")]

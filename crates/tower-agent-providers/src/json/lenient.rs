@@ -27,6 +27,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Reads `null` and values of the wrong type as the default.
 ///
@@ -146,4 +147,19 @@ pub fn json_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D
         Value::Null => String::new(),
         other => other.to_string(),
     })
+}
+
+/// Reads a string, nothing as the empty string, and any other JSON as its text, byte for byte.
+///
+/// Unlike [`json_text`], it keeps spacing, the order of keys and all digits. It works only on JSON
+/// text, not on a [`Value`].
+///
+/// # Errors
+///
+/// Fails for invalid JSON.
+pub fn exact_json_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let Some(json) = <Option<Box<RawValue>>>::deserialize(deserializer)? else {
+        return Ok(String::new());
+    };
+    Ok(serde_json::from_str(json.get()).unwrap_or_else(|_| json.get().to_owned()))
 }

@@ -26,12 +26,14 @@
 //! # Ok::<_, tower_agent::Error>(())
 //! ```
 
+mod arguments;
 pub mod lenient;
 mod object;
 mod read;
 
 use serde::Serialize;
 
+pub use self::arguments::arguments;
 pub use self::object::Object;
 pub use self::read::read;
 use tower_agent::error::Result;

@@ -144,6 +144,10 @@ pub trait Protocol: Send + Sync + 'static {
     /// The environment variable that contains the API key.
     const KEY_VARIABLE: &'static str;
 
+    /// Other environment variables that may contain the API key, for a provider whose tools read
+    /// several. [`KEY_VARIABLE`](Self::KEY_VARIABLE) takes precedence. Defaults to none.
+    const OTHER_KEY_VARIABLES: &'static [&'static str] = &[];
+
     /// How the body of a streamed response is divided into events. Defaults to server-sent events.
     const FRAMING: Framing = Framing::ServerSentEvents;
 

@@ -86,7 +86,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// Sets the API key, sent in the [protocol's header](Protocol::key_header). An empty key is not
     /// sent.
     ///
-    /// Defaults to the environment variable [`KEY_VARIABLE`](Protocol::KEY_VARIABLE), unless a
+    /// Defaults to the environment variable [`KEY_VARIABLE`](Protocol::KEY_VARIABLE), or else to the
+    /// [others](Protocol::OTHER_KEY_VARIABLES) of the protocol, unless a
     /// [`header`](Self::header) of that name, or named `authorization` or `api-key`, is set. A
     /// server without authentication needs neither.
     pub fn api_key(mut self, key: impl Into<String>) -> Self {
@@ -143,11 +144,15 @@ impl<P: Protocol> HttpModelBuilder<P> {
         let has_own = given.contains_key(AUTHORIZATION)
             || given.contains_key("api-key")
             || given.contains_key(key_name);
+        let mut key_variable = P::KEY_VARIABLE;
         let (key, source) = match &self.api_key {
             Some(key) => (Some(key.clone()), KeySource::Caller),
             None if has_own => (None, KeySource::Caller),
-            None => match environment(P::KEY_VARIABLE) {
-                Some(key) => (Some(key), KeySource::Environment),
+            None => match key_of_environment::<P>() {
+                Some((name, key)) => {
+                    key_variable = name;
+                    (Some(key), KeySource::Environment)
+                }
                 None => (None, KeySource::Nowhere),
             },
         };
@@ -165,7 +170,6 @@ impl<P: Protocol> HttpModelBuilder<P> {
             headers.extend(more);
         }
         let is_default_host = base.host() == own.host();
-        let key_variable = P::KEY_VARIABLE;
         Ok(Config { base, is_default_host, headers, secrets, key: source, key_variable })
     }
 
@@ -191,6 +195,12 @@ fn accept(framing: Framing) -> &'static str {
 }
 
 const AGENT: &str = concat!("tower-agent/", env!("CARGO_PKG_VERSION"));
+
+/// Returns the key, and the name of its variable.
+fn key_of_environment<P: Protocol>() -> Option<(&'static str, String)> {
+    let mut names = [P::KEY_VARIABLE].into_iter().chain(P::OTHER_KEY_VARIABLES.iter().copied());
+    names.find_map(|name| Some((name, environment(name)?)))
+}
 
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())

@@ -1,0 +1,313 @@
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::response::{Answer, Blob, Candidate, FunctionCall, ReadPart, Usage};
+use super::{PROVIDER, fault};
+use crate::json;
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::error::ErrorKind;
+use tower_agent::message::{
+    Audio, CallIds, Document, Image, MediaSource, Part, ProviderData, ToolCall,
+};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{Delta, Piece, Streamed};
+
+/// Reads a response of `generateContent` or `streamGenerateContent`.
+#[derive(Debug)]
+pub struct GenerateContentDecoder {
+    id: Option<String>,
+    model: Option<String>,
+    usage: Usage,
+    finish_reason: Option<String>,
+    has_candidate: bool,
+    is_prompt_blocked: bool,
+    /// What is said about the response; the data of its message.
+    about: Map<String, Value>,
+    /// The part without a signature that the last delta belongs to.
+    open: Option<Open>,
+    ids: CallIds,
+    calls: usize,
+    /// The length of the conversation, which makes ids unique across turns.
+    asked: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Text,
+    Reasoning,
+}
+
+impl GenerateContentDecoder {
+    pub(super) fn new(request: &ModelRequest) -> Self {
+        Self {
+            id: None,
+            model: None,
+            usage: Usage::default(),
+            finish_reason: None,
+            has_candidate: false,
+            is_prompt_blocked: false,
+            about: Map::new(),
+            open: None,
+            ids: CallIds::new(),
+            calls: 0,
+            asked: request.messages().len(),
+        }
+    }
+}
+
+impl Decoder for GenerateContentDecoder {
+    /// The protocol has no last event: what counts is a finish reason.
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        match event.data {
+            "[DONE]" => {
+                self.end(out)?;
+                return Ok(Progress::Done);
+            }
+            data if event.name == Some("error") => {
+                return Err(fault::read(data.as_bytes()).unwrap_or_else(|| Fault::reported(data)));
+            }
+            data => self.read(data.as_bytes(), "a chunk of the response", out)?,
+        }
+        Ok(Progress::More)
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        self.read(body, "the response", out)?;
+        match self.has_candidate || self.is_prompt_blocked {
+            true => Ok(()),
+            false => Err(Fault::protocol("the response has no candidates")),
+        }
+    }
+
+    fn end(&mut self, _: &mut Vec<Piece>) -> Result<(), Fault> {
+        match self.finish_reason.is_some() || self.is_prompt_blocked {
+            true => Ok(()),
+            false => Err(Fault::incomplete()),
+        }
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let mut response = ModelResponse::from(streamed).with_usage(self.usage.total());
+        if !self.about.is_empty() {
+            let data = Value::Object(self.about);
+            response.message_mut().provider_mut().set(PROVIDER, data);
+        }
+        let reason = match self.finish_reason.as_deref() {
+            _ if self.is_prompt_blocked => FinishReason::ContentFilter,
+            // `STOP` beside function calls as well: the message itself decides.
+            None | Some("STOP") => return response,
+            Some("MAX_TOKENS") => FinishReason::Length,
+            Some(word) if is_filter(word) => FinishReason::ContentFilter,
+            Some(word) => FinishReason::Other(word.to_owned().into()),
+        };
+        response.with_finish_reason(reason)
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+impl GenerateContentDecoder {
+    /// Reads a chunk. A stream without `alt=sse`, which a proxy may drop, is an array of them.
+    fn read(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let chunks: Vec<Box<RawValue>> = match json.trim_ascii_start().starts_with(b"[") {
+            true => serde_json::from_slice(json).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        if chunks.is_empty() {
+            return self.chunk(json, what, out);
+        }
+        chunks.iter().try_for_each(|chunk| self.chunk(chunk.get().as_bytes(), what, out))
+    }
+
+    fn chunk(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let answer: Answer = json::read(json, what)?;
+        self.id = answer.response_id.or(self.id.take());
+        self.model = answer.model_version.or(self.model.take());
+        if let Some(error) = answer.error.filter(|error| !error.is_null()) {
+            return Err(fault::read(json).unwrap_or_else(|| Fault::of(&error, &Value::Null)));
+        }
+        self.usage.set(answer.usage_metadata);
+        if let Some(feedback) = answer.prompt_feedback {
+            self.is_prompt_blocked |=
+                feedback.get("blockReason").is_some_and(|reason| is_reason(reason.as_str()));
+            if self.is_prompt_blocked {
+                self.about.insert("promptFeedback".into(), feedback.into());
+            }
+        }
+        let candidate = answer.candidates.into_iter().find(|candidate| candidate.index == 0);
+        candidate.map_or(Ok(()), |candidate| self.candidate(candidate, out))
+    }
+
+    fn candidate(&mut self, candidate: Candidate, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        self.has_candidate = true;
+        for part in &candidate.content.parts {
+            self.part(part, out)?;
+        }
+        if is_reason(candidate.finish_reason.as_deref()) {
+            self.finish_reason = candidate.finish_reason;
+        }
+        if let Some(kind) = self.finish_reason.as_deref().and_then(failure) {
+            let word = self.finish_reason.as_deref().unwrap_or_default();
+            let message = match candidate.finish_message {
+                Some(message) => format!("{word}: {message}"),
+                None => format!("the model did not finish its answer: {word}"),
+            };
+            return Err(Fault::new(message).with_kind(kind));
+        }
+        for (name, value) in [
+            ("finishMessage", candidate.finish_message.map(Value::String)),
+            ("citationMetadata", candidate.citation_metadata),
+            ("groundingMetadata", candidate.grounding_metadata),
+            ("urlContextMetadata", candidate.url_context_metadata),
+        ] {
+            if let Some(value) = value.filter(is_said) {
+                self.about.insert(name.into(), value);
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, json: &RawValue, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let part: ReadPart = json::read(json.get().as_bytes(), "a part of the response")?;
+        let mut data = ProviderData::default();
+        if let Some(signature) = part.thought_signature.filter(|signature| !signature.is_empty()) {
+            data.set(PROVIDER, json!({ "thoughtSignature": signature }));
+        }
+        match part.text {
+            _ if part.function_call.is_some() => {}
+            Some(text) => {
+                self.words(text, part.thought, data, out);
+                return Ok(());
+            }
+            None if is_signature_alone(json) => {
+                self.words(String::new(), part.thought, data, out);
+                return Ok(());
+            }
+            None => {}
+        }
+        self.open = None;
+        out.push(Piece::Part(match (part.function_call, part.inline_data) {
+            (Some(call), _) => Part::ToolCall(self.call(call, data)?),
+            // An image from the model's reasoning is not a part of its answer.
+            (None, Some(blob)) if !part.thought => media(blob, data),
+            (None, _) => {
+                data.set(PROVIDER, serde_json::from_str(json.get()).unwrap_or_default());
+                Part::Provider(data)
+            }
+        }));
+        Ok(())
+    }
+
+    /// Adds text or reasoning. Words with a signature are a part of their own: they must go back as
+    /// they came, not merged with others.
+    fn words(&mut self, text: String, thought: bool, data: ProviderData, out: &mut Vec<Piece>) {
+        let kind = if thought { Open::Reasoning } else { Open::Text };
+        let is_signed = !data.is_empty();
+        let end = |data| match kind {
+            Open::Text => Piece::TextEnd(data),
+            Open::Reasoning => Piece::ReasoningEnd(data),
+        };
+        if is_signed && self.open == Some(kind) {
+            out.push(end(ProviderData::default()));
+        }
+        if !text.is_empty() {
+            out.push(match kind {
+                Open::Text => Delta::Text(text).into(),
+                Open::Reasoning => Delta::Reasoning(text).into(),
+            });
+            self.open = Some(kind);
+        }
+        if is_signed {
+            out.push(end(data));
+            self.open = None;
+        }
+    }
+
+    fn call(&mut self, call: FunctionCall, data: ProviderData) -> Result<ToolCall, Fault> {
+        if call.name.is_empty() || call.will_continue {
+            let message = "the server sent a part of a function call instead of a whole one";
+            return Err(Fault::protocol(message));
+        }
+        let (asked, number) = (self.asked, self.calls);
+        self.calls += 1;
+        let id = self.ids.claim(&call.id.into(), || format!("call_{asked}_{number}"));
+        let mut call = ToolCall::from_text(id, call.name, call.args);
+        call.provider = data;
+        Ok(call)
+    }
+}
+
+fn media(blob: Blob, provider: ProviderData) -> Part {
+    let source = MediaSource::base64(blob.mime_type, blob.data);
+    let kind = source.media_type().and_then(|media_type| media_type.split('/').next());
+    match kind {
+        Some("image") => {
+            let mut image = Image::new(source);
+            image.provider = provider;
+            Part::Image(image)
+        }
+        Some("audio") => {
+            let mut audio = Audio::new(source);
+            audio.provider = provider;
+            Part::Audio(audio)
+        }
+        _ => {
+            let mut document = Document::new(source);
+            document.provider = provider;
+            Part::Document(document)
+        }
+    }
+}
+
+/// Returns whether a part has no content besides a signature: it is read like an empty text.
+fn is_signature_alone(json: &RawValue) -> bool {
+    let fields: Map<String, Value> = serde_json::from_str(json.get()).unwrap_or_default();
+    let is_content = |name: &String| !matches!(&**name, "thought" | "thoughtSignature" | "text");
+    !fields.iter().any(|(name, value)| is_content(name) && !value.is_null())
+}
+
+/// Returns whether a reason is one: some servers send the default in every chunk.
+fn is_reason(word: Option<&str>) -> bool {
+    word.is_some_and(|word| !word.is_empty() && !word.ends_with("_UNSPECIFIED"))
+}
+
+fn is_said(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    }
+}
+
+fn is_filter(word: &str) -> bool {
+    matches!(
+        word,
+        "SAFETY"
+            | "RECITATION"
+            | "BLOCKLIST"
+            | "PROHIBITED_CONTENT"
+            | "SPII"
+            | "MODEL_ARMOR"
+            | "IMAGE_SAFETY"
+            | "IMAGE_RECITATION"
+            | "IMAGE_PROHIBITED_CONTENT"
+    )
+}
+
+/// Returns the kind of a finish reason that is an error: there is no answer, or only a part of one.
+fn failure(word: &str) -> Option<ErrorKind> {
+    match word {
+        "MALFORMED_FUNCTION_CALL"
+        | "MALFORMED_RESPONSE"
+        | "TOO_MANY_TOOL_CALLS"
+        | "UNEXPECTED_TOOL_CALL" => Some(ErrorKind::Provider),
+        "MISSING_THOUGHT_SIGNATURE" => Some(ErrorKind::InvalidRequest),
+        _ => None,
+    }
+}

@@ -1,0 +1,47 @@
+use std::borrow::Cow;
+
+use http::HeaderName;
+
+use super::decoder::GenerateContentDecoder;
+use super::{fault, model_name, request};
+use crate::protocol::{Call, Fault, Protocol};
+use tower_agent::error::Result;
+
+/// The protocol of `generateContent`.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct GenerateContent {}
+
+impl Protocol for GenerateContent {
+    type Decoder = GenerateContentDecoder;
+
+    const PROVIDER: &'static str = super::PROVIDER;
+    const BASE_URL: &'static str = "https://generativelanguage.googleapis.com/v1beta";
+    const BASE_URL_VARIABLE: &'static str = "GEMINI_BASE_URL";
+    const KEY_VARIABLE: &'static str = "GEMINI_API_KEY";
+    const OTHER_KEY_VARIABLES: &'static [&'static str] = &["GOOGLE_API_KEY"];
+
+    fn key_header(&self, key: &str) -> (HeaderName, String) {
+        (HeaderName::from_static("x-goog-api-key"), key.to_owned())
+    }
+
+    fn path<'a>(&self, call: &Call<'a>) -> Result<Cow<'a, str>> {
+        let model = model_name::path(call.require_model()?)?;
+        Ok(match call.is_streamed() {
+            true => format!("{model}:streamGenerateContent?alt=sse").into(),
+            false => format!("{model}:generateContent").into(),
+        })
+    }
+
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
+        request::body(call, body)
+    }
+
+    fn decoder(&self, call: &Call<'_>) -> GenerateContentDecoder {
+        GenerateContentDecoder::new(call.request())
+    }
+
+    fn fault(&self, body: &[u8]) -> Option<Fault> {
+        fault::read(body)
+    }
+}

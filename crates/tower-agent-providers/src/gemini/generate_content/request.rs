@@ -1,0 +1,141 @@
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::contents::contents;
+use super::model_name::is_before_3;
+use super::part::write_text;
+use super::settings::{function_calling, generation_config};
+use super::{PROTOCOL, added};
+use crate::json::{self, Object, write};
+use crate::protocol::{Call, unsupported};
+use tower_agent::error::Result;
+use tower_agent::message::{Part, ProviderData, Role};
+use tower_agent::model::{ModelRequest, Settings};
+use tower_agent::tool::ToolDeclaration;
+
+/// Writes the body of a call.
+///
+/// The contents come first, so that a body starts with the bytes of the previous one.
+pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let request = call.request();
+    let settings = request.settings();
+    let is_before_3 = is_before_3(call.require_model()?);
+    if settings.parallel_tool_calls == Some(false) && !request.tools().is_empty() {
+        return Err(unsupported("setting as `parallel_tool_calls: false`"));
+    }
+    let extra = Extra::of(settings);
+    let mut json = Object::with_extra(out, &*extra.rest);
+    json.field_with("contents", |out| contents(request, !is_before_3, out))?;
+    let instructions = instructions(request)?;
+    if !instructions.is_empty() {
+        json.field_with("systemInstruction", |out| system_instruction(&instructions, out))?;
+    }
+    if !request.tools().is_empty() || extra.tools.is_some() {
+        json.field_with("tools", |out| tools(request, extra.tools, out))?;
+    }
+    let choice = settings.tool_choice.as_ref().filter(|_| !request.tools().is_empty());
+    if choice.is_some() || extra.tool_config.is_some() {
+        json.field_with("toolConfig", |out| {
+            let mut json = Object::with_extra(out, extra.tool_config);
+            let choice = choice.map(function_calling).transpose()?;
+            json.optional("functionCallingConfig", choice)?;
+            json.end()
+        })?;
+    }
+    let mut config = Vec::new();
+    generation_config(settings, is_before_3, extra.generation_config, &mut config)?;
+    if config != b"{}" {
+        json.field_with("generationConfig", |out| {
+            out.extend_from_slice(&config);
+            Ok(())
+        })?;
+    }
+    json.end()
+}
+
+/// The extra fields of the settings, without those that are merged with ours.
+struct Extra<'a> {
+    rest: Cow<'a, Map<String, Value>>,
+    generation_config: Option<&'a Map<String, Value>>,
+    tool_config: Option<&'a Map<String, Value>>,
+    tools: Option<&'a [Value]>,
+}
+
+impl<'a> Extra<'a> {
+    fn of(settings: &'a Settings) -> Self {
+        let extra = &settings.extra;
+        let fields = |name: &str| extra.get(name).and_then(Value::as_object);
+        let all = Self {
+            rest: Cow::Borrowed(extra),
+            generation_config: fields("generationConfig"),
+            tool_config: fields("toolConfig"),
+            tools: extra.get("tools").and_then(Value::as_array).map(Vec::as_slice),
+        };
+        let merged = [
+            // The model stands in the path.
+            ("model", true),
+            ("generationConfig", all.generation_config.is_some()),
+            ("toolConfig", all.tool_config.is_some()),
+            ("tools", all.tools.is_some()),
+        ];
+        let is_merged = |name: &String| merged.iter().any(|(it, is)| *is && it == name);
+        if !extra.keys().any(is_merged) {
+            return all;
+        }
+        let rest = extra.iter().filter(|(name, _)| !is_merged(name));
+        let rest = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self { rest: Cow::Owned(rest), ..all }
+    }
+}
+
+/// Returns the instructions, and the texts of system messages.
+fn instructions(request: &ModelRequest) -> Result<Vec<&str>> {
+    let mut all: Vec<_> = request.instructions().into_iter().collect();
+    for message in request.messages().iter().filter(|it| it.role() == Role::System) {
+        for part in message.parts() {
+            let Part::Text(text) = part else {
+                return Err(unsupported("part of a system message: only text"));
+            };
+            all.push(&text.text);
+        }
+    }
+    all.retain(|text| !text.is_empty());
+    Ok(all)
+}
+
+fn system_instruction(texts: &[&str], out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out);
+    json.field_with("parts", |out| {
+        json::array(out, texts, |text, out| write_text(text, &ProviderData::default(), out))
+    })?;
+    json.end()
+}
+
+fn tools(request: &ModelRequest, more: Option<&[Value]>, out: &mut Vec<u8>) -> Result<()> {
+    out.push(b'[');
+    if !request.tools().is_empty() {
+        request.write_tools(PROTOCOL, out, |out| {
+            let mut json = Object::new(out);
+            json.field_with("functionDeclarations", |out| {
+                json::array(out, request.tools(), |declaration, out| function(declaration, out))
+            })?;
+            json.end()
+        })?;
+        out.push(b',');
+    }
+    for tool in more.unwrap_or_default() {
+        write(out, tool)?;
+        out.push(b',');
+    }
+    json::end_array(out);
+    Ok(())
+}
+
+fn function(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::with_extra(out, added(tool.provider()));
+    json.field("name", tool.name())?;
+    json.field("description", tool.description())?;
+    json.field("parametersJsonSchema", tool.parameters())?;
+    json.end()
+}

@@ -1,0 +1,134 @@
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::json::lenient::{exact_json_text, null_default, or_default};
+use tower_agent::message;
+
+/// A response, or one chunk of a streamed one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Answer {
+    #[serde(deserialize_with = "null_default")]
+    pub(super) candidates: Vec<Candidate>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) prompt_feedback: Option<Map<String, Value>>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) usage_metadata: Usage,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) response_id: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) model_version: Option<String>,
+    pub(super) error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Candidate {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) index: u64,
+    #[serde(deserialize_with = "null_default")]
+    pub(super) content: Content,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) finish_reason: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) finish_message: Option<String>,
+    pub(super) citation_metadata: Option<Value>,
+    pub(super) grounding_metadata: Option<Value>,
+    pub(super) url_context_metadata: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Content {
+    /// As text: a part of an unknown kind is kept whole.
+    #[serde(deserialize_with = "null_default")]
+    pub(super) parts: Vec<Box<RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ReadPart {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) text: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) thought: bool,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) thought_signature: Option<String>,
+    pub(super) function_call: Option<FunctionCall>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) inline_data: Option<Blob>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct FunctionCall {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) id: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "exact_json_text")]
+    pub(super) args: String,
+    /// The arguments come in pieces, which happens only if it was asked for.
+    #[serde(deserialize_with = "or_default")]
+    pub(super) will_continue: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Blob {
+    pub(super) mime_type: String,
+    pub(super) data: String,
+}
+
+/// Token counts so far. A field that a later chunk leaves out keeps its value.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Usage {
+    #[serde(deserialize_with = "or_default")]
+    prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    candidates_token_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    thoughts_token_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    tool_use_prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    cached_content_token_count: Option<u64>,
+}
+
+impl Usage {
+    /// Replaces the counts by later ones.
+    pub(super) fn set(&mut self, later: Self) {
+        let Self {
+            prompt_token_count: prompt,
+            candidates_token_count: candidates,
+            thoughts_token_count: thoughts,
+            tool_use_prompt_token_count: tool_use,
+            cached_content_token_count: cached,
+        } = self;
+        for (count, later) in [
+            (prompt, later.prompt_token_count),
+            (candidates, later.candidates_token_count),
+            (thoughts, later.thoughts_token_count),
+            (tool_use, later.tool_use_prompt_token_count),
+            (cached, later.cached_content_token_count),
+        ] {
+            *count = later.or(*count);
+        }
+    }
+
+    /// Returns the usage in our terms: prompts of the provider's own tools are input, and thoughts,
+    /// which the provider counts apart, are output.
+    pub(super) fn total(&self) -> message::Usage {
+        let sum = |one: Option<u64>, other: Option<u64>| {
+            one.unwrap_or_default().saturating_add(other.unwrap_or_default())
+        };
+        let input = sum(self.prompt_token_count, self.tool_use_prompt_token_count);
+        let output = sum(self.candidates_token_count, self.thoughts_token_count);
+        let mut usage = message::Usage::new(input, output);
+        usage.cached_input_tokens = self.cached_content_token_count.unwrap_or_default();
+        usage.reasoning_tokens = self.thoughts_token_count.unwrap_or_default();
+        usage
+    }
+}

@@ -1,0 +1,103 @@
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::json::Object;
+use crate::protocol::unsupported;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::model::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
+
+/// Writes `generationConfig`.
+pub(super) fn generation_config(
+    settings: &Settings,
+    is_before_3: bool,
+    extra: Option<&Map<String, Value>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut json = Object::with_extra(out, extra);
+    json.optional("temperature", settings.temperature)?;
+    json.optional("topP", settings.top_p)?;
+    json.optional("maxOutputTokens", settings.max_tokens)?;
+    json.optional("stopSequences", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.optional("seed", settings.seed.map(seed).transpose()?)?;
+    let (media_type, schema) = format(settings.response_format.as_ref())?;
+    json.optional("responseMimeType", media_type)?;
+    json.optional("responseJsonSchema", schema)?;
+    let effort = settings.reasoning_effort.as_ref();
+    json.optional("thinkingConfig", effort.map(|it| thinking(it, is_before_3)).transpose()?)?;
+    json.end()
+}
+
+fn seed(seed: u64) -> Result<i32> {
+    i32::try_from(seed).map_err(|_| {
+        let message = format!("the seed {seed} is too large: the protocol allows {}", i32::MAX);
+        Error::new(ErrorKind::InvalidRequest, message)
+    })
+}
+
+type Format<'a> = (Option<&'static str>, Option<&'a Value>);
+
+fn format(format: Option<&ResponseFormat>) -> Result<Format<'_>> {
+    Ok(match format {
+        None => (None, None),
+        Some(ResponseFormat::Text) => (Some("text/plain"), None),
+        Some(ResponseFormat::Json) => (Some("application/json"), None),
+        Some(ResponseFormat::JsonSchema { schema, .. }) => (Some("application/json"), Some(schema)),
+        Some(_) => return Err(unsupported("response format")),
+    })
+}
+
+/// A model takes either a level or a budget.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Thinking<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_level: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_budget: Option<i32>,
+    include_thoughts: bool,
+}
+
+fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<Thinking<'_>> {
+    let level = |word, budget| match is_before_3 {
+        true => Thinking { thinking_budget: Some(budget), ..Thinking::default() },
+        false => Thinking { thinking_level: Some(word), ..Thinking::default() },
+    };
+    let thinking = match effort {
+        ReasoningEffort::None if is_before_3 => {
+            return Ok(Thinking { thinking_budget: Some(0), ..Thinking::default() });
+        }
+        ReasoningEffort::None => {
+            return Err(unsupported("reasoning effort as `None` from Gemini 3 on: use `Minimal`"));
+        }
+        ReasoningEffort::Minimal => level("minimal", 1024),
+        ReasoningEffort::Low => level("low", 1024),
+        ReasoningEffort::Medium => level("medium", 8192),
+        ReasoningEffort::High => level("high", 24_576),
+        ReasoningEffort::Other(word) => match word.parse() {
+            Ok(budget) => Thinking { thinking_budget: Some(budget), ..Thinking::default() },
+            Err(_) => Thinking { thinking_level: Some(word), ..Thinking::default() },
+        },
+        _ => return Err(unsupported("reasoning effort")),
+    };
+    Ok(Thinking { include_thoughts: true, ..thinking })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FunctionCalling<'a> {
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_function_names: Option<[&'a str; 1]>,
+}
+
+/// Returns the `functionCallingConfig`.
+pub(super) fn function_calling(choice: &ToolChoice) -> Result<FunctionCalling<'_>> {
+    let (mode, only) = match choice {
+        ToolChoice::Auto => ("AUTO", None),
+        ToolChoice::None => ("NONE", None),
+        ToolChoice::Required => ("ANY", None),
+        ToolChoice::Tool(name) => ("ANY", Some([&**name])),
+        _ => return Err(unsupported("tool choice")),
+    };
+    Ok(FunctionCalling { mode, allowed_function_names: only })
+}

@@ -1,0 +1,81 @@
+//! Google's Gemini: the `generateContent` protocol.
+//!
+//! ```text
+//! Gemini<S>: Service<ModelRequest, Response = ModelResponse>
+//!        S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
+//! ```
+//!
+//! A streamed call is one of `streamGenerateContent`. The key is sent in the header
+//! `x-goog-api-key`, never in the URL. It is read from `GEMINI_API_KEY`, or else from
+//! `GOOGLE_API_KEY`.
+//!
+//! ```
+//! # #[cfg(feature = "http-client")]
+//! # fn main() -> Result<(), tower_agent::BoxError> {
+//! use tower_agent::Agent;
+//! use tower_agent_providers::gemini::Gemini;
+//!
+//! let model = Gemini::builder().model("gemini-3-flash-preview").build()?;
+//! let agent = Agent::builder(model).instructions("Answer in one line.").build()?;
+//! # let _ = agent;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "http-client"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Requests
+//!
+//! - Instructions become `systemInstruction`; so do the texts of system messages, after them.
+//! - Neighbouring messages of one role become one content. All results of one turn become one content
+//!   of `functionResponse`s, in order, as the protocol requires. The text of a result is sent as its
+//!   `output`, or as its `error` if the tool failed. Images, audio and documents in a result follow
+//!   in a user content after the results of the turn.
+//! - Images, audio and documents are sent inline, or by URL or the URI of an uploaded file. Their
+//!   media type is sent if it is known. The name of a document is not sent.
+//! - A tool call goes back with the model's own arguments, byte for byte, and with its signature.
+//!   Gemini 3 rejects a turn whose first call has no signature, which is so if another model made the
+//!   call; such a call is sent with the value that Google documents for it,
+//!   `skip_thought_signature_validator`.
+//! - [`Settings::reasoning_effort`](tower_agent::Settings::reasoning_effort) becomes `thinkingLevel`.
+//!   Models before Gemini 3 have none: for them it becomes a `thinkingBudget`, with the numbers that
+//!   Google uses for OpenAI's levels: 1024 for `Minimal` and `Low`, 8192 for `Medium`, 24576 for
+//!   `High`, 0 for `None`. Later models cannot do without reasoning: `None` is an error. An
+//!   [`Other`](tower_agent::model::ReasoningEffort::Other) that is a number is a budget, also `-1`.
+//!   Unless it is `None`, summaries of the reasoning are requested.
+//! - A schema for the response becomes `responseJsonSchema`. Its name is not sent.
+//! - `parallel_tool_calls: false` is an error, since the protocol cannot prevent parallel calls.
+//! - The prompt cache needs no field. The name of content that was cached explicitly is sent as
+//!   `cachedContent` in [`extra`](tower_agent::Settings::extra).
+//! - `extra` is merged last, and a `null` removes a field. In `generationConfig` and `toolConfig` its
+//!   fields are merged one by one, and its `tools`, such as `{"googleSearch": {}}`, are added to the
+//!   declared functions.
+//! - [`ProviderData`](tower_agent::message::ProviderData) under the key `gemini` is an object whose
+//!   fields are added to the part or function declaration that carries it, such as a
+//!   `thoughtSignature` or `mediaResolution`. A [`Part::Provider`](tower_agent::Part::Provider) is
+//!   sent unchanged as a part. Reasoning is sent back only if it has such data.
+//!
+//! A model is named as in `gemini-2.5-flash`, or with its resource name, as in `tunedModels/mine`.
+//!
+//! # Responses
+//!
+//! - A `thoughtSignature` stays with the part that it came with, also with an empty text. Text before
+//!   it in a stream is a part of its own, since a part with a signature must not be merged.
+//! - Parts that are neither text, reasoning, a function call nor media, such as executed code, become
+//!   a [`Part::Provider`](tower_agent::Part::Provider).
+//! - Blocked content, also a blocked prompt, has the finish reason
+//!   [`ContentFilter`](tower_agent::model::FinishReason::ContentFilter).
+//! - A function call that the model made wrongly, such as `MALFORMED_FUNCTION_CALL`, is an error of
+//!   kind [`Provider`](tower_agent::ErrorKind::Provider): a retry may succeed.
+//! - What is said about a response (grounding, citations, why it was blocked) is the provider data of
+//!   its message. It is not sent back.
+//!
+//! See [`HttpModel`] for streams and errors.
+
+mod generate_content;
+
+pub use self::generate_content::{GenerateContent, GenerateContentDecoder};
+use crate::HttpModel;
+
+/// A Gemini model reached by the `generateContent` protocol, over an HTTP service `S`.
+pub type Gemini<S> = HttpModel<GenerateContent, S>;
