@@ -114,12 +114,15 @@ impl Providers {
     ///
     /// | provider | protocol | configured by |
     /// |---|---|---|
+    /// | `gemini` | Gemini `generateContent` | `GEMINI_API_KEY` or `GOOGLE_API_KEY`, `GEMINI_BASE_URL` |
     /// | `openai` | OpenAI chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
     ///
     /// The variables are read when a model is [chosen](Self::model).
     #[must_use]
     pub fn from_env() -> Self {
         let providers = Self::new();
+        #[cfg(feature = "gemini")]
+        let providers = providers.with_protocol::<crate::gemini::GenerateContent>("gemini");
         #[cfg(feature = "openai")]
         let providers = providers.with_protocol::<crate::openai::Chat>("openai");
         providers
