@@ -13,13 +13,13 @@ use tower_agent::message;
 /// use tower_agent::message::Arguments;
 /// use tower_agent_providers::json;
 ///
-/// let written = |text: &str| {
-///     let mut out = Vec::new();
-///     json::arguments(&mut out, &Arguments::from_text(text))?;
-///     tower_agent::Result::Ok(String::from_utf8_lossy(&out).into_owned())
-/// };
-/// assert_eq!(written(r#"{ "b": 1.10 }"#)?, r#"{ "b": 1.10 }"#);
-/// assert_eq!(written(r#"{"b": "#)?, r#"{"arguments":"{\"b\": "}"#);
+/// let mut out = Vec::new();
+/// json::arguments(&mut out, &Arguments::from_text(r#"{ "b": 1.10 }"#))?;
+/// assert_eq!(out, br#"{ "b": 1.10 }"#);
+///
+/// out.clear();
+/// json::arguments(&mut out, &Arguments::from_text("no object"))?;
+/// assert_eq!(out, br#"{"arguments":"no object"}"#);
 /// # Ok::<_, tower_agent::Error>(())
 /// ```
 ///
