@@ -75,6 +75,8 @@ pub(super) struct AgentInner {
     pub(super) known_tools: KnownTools,
     pub(super) outline: Arc<Outline>,
     pub(super) explanation: Explanation,
+    /// Whether the agent gives one final answer.
+    pub(super) gives_one_answer: bool,
     pub(super) stack: LayerInner<AgentRequest>,
 }
 
@@ -131,6 +133,11 @@ impl Agent {
         &self.0.explanation
     }
 
+    /// Returns whether the agent gives one final answer.
+    pub(super) fn gives_one_answer(&self) -> bool {
+        self.0.gives_one_answer
+    }
+
     pub(super) fn outline(&self) -> Arc<Outline> {
         self.0.outline.clone()
     }
@@ -166,6 +173,11 @@ impl AgentInner {
             return Err(misfit.clone());
         }
         request.context().nesting().check()?;
+        if request.answer_format().is_some() && !self.gives_one_answer {
+            let message = "a parallel team gives several answers, and none in the request's answer \
+                           format: let another agent answer after it, in a sequential team";
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
         let length = request.context().run_id().len();
         if length > MAX_RUN_ID {
             let message = format!("the run id is {length} bytes long; the maximum is {MAX_RUN_ID}");

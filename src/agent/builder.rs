@@ -427,6 +427,7 @@ impl AgentBuilder {
             known_tools: KnownTools { all, brought },
             explanation: outline.explain(&Inherited::default()),
             outline: Arc::new(outline),
+            gives_one_answer: true,
             stack,
         }))
     }

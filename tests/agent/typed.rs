@@ -329,6 +329,49 @@ async fn an_interrupted_run_has_no_value_until_it_resumes() {
     assert_eq!(answer.value, Some(oslo()));
 }
 
+#[tokio::test]
+async fn a_team_that_was_interrupted_gives_the_answer_when_it_resumes() {
+    let notes = ScriptedModel::new([Turn::from_text("It is warm.")]);
+    let writes = ScriptedModel::new([Turn::tool("look", json!({})), gives("hm"), gives(oslo())]);
+    let writer = Agent::builder(writes.clone())
+        .name("writes")
+        .tool(look())
+        .on_tool(Approval::of_tools(["look"]))
+        .build()
+        .unwrap();
+    let team = Agent::sequential("team").agents([agent("notes", &notes), writer]).build().unwrap();
+    let waits = team.run_typed::<Weather>(ask().with_answer_format(by_tool())).await.unwrap();
+    assert_eq!(waits.value, None);
+    let id = waits.response.interrupts()[0].id.clone();
+    let request = AgentRequest::resume(waits.response.checkpoint())
+        .with_resolutions([Resolution::resolved(&*id, Decision::Approve)])
+        .with_answer_format(by_tool());
+    assert_eq!(team.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+    assert_eq!((notes.requests().len(), writes.requests().len()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_dropped_after_a_rejected_answer_resumes() {
+    let model = ScriptedModel::new([says("hm"), Turn::pending(), says(oslo())]);
+    let agent = build(&model);
+    let mut run = agent.stream_typed::<Weather>(ask());
+    while let Some(event) = run.next().await {
+        if matches!(event.kind, EventKind::AnswerRejected { .. }) {
+            break;
+        }
+    }
+    let checkpoint = run.checkpoint();
+    drop(run);
+    // The question, the answer, and what is wrong with it.
+    assert_eq!(checkpoint.messages.len(), 3);
+    let told = checkpoint.messages.last().unwrap();
+    assert_eq!(told.role(), Role::User);
+    assert!(told.text().contains("schema"), "{told:?}");
+    let answer = agent.run_typed::<Weather>(AgentRequest::resume(checkpoint)).await.unwrap();
+    assert_eq!(answer.value, Some(oslo()));
+    model.assert_done();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_inside_and_a_layer_outside_keep_the_answer() {
     let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
@@ -374,11 +417,21 @@ async fn the_last_member_of_a_team_gives_the_answer() {
 
 #[tokio::test]
 async fn a_parallel_team_cannot_give_one_answer() {
-    let model = ScriptedModel::new([says(oslo()), says(oslo())]);
-    let team = Agent::parallel("team").agents([agent("a", &model), agent("b", &model)]);
-    let error = team.build().unwrap().run_typed::<Weather>(ask()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(model.requests().is_empty());
+    let model = ScriptedModel::new([says(oslo()), says(oslo()), says(oslo())]);
+    let both = || {
+        let team = Agent::parallel("both").agents([agent("a", &model), agent("b", &model)]);
+        team.build().unwrap()
+    };
+    let ends_in_both = Agent::sequential("team").agents([agent("c", &model), both()]);
+    for team in [both(), ends_in_both.build().unwrap()] {
+        let error = team.run_typed::<Weather>(ask()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        // Nothing was sent.
+        assert!(model.requests().is_empty());
+    }
+    let joined = Agent::sequential("team").agents([both(), agent("c", &model)]).build().unwrap();
+    let answer = joined.run_typed::<Weather>(ask()).await.unwrap();
+    assert_eq!((answer.value, model.requests().len()), (Some(oslo()), 3));
 }
 
 #[tokio::test]

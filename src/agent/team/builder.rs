@@ -230,6 +230,10 @@ impl TeamBuilder {
         let outline = self.outline();
         let Self { name, description, plan, members, until, max_nesting, semantics, stack, .. } =
             self;
+        let gives_one_answer = match plan {
+            Plan::InTurn { .. } => members.last().is_some_and(Agent::gives_one_answer),
+            Plan::SideBySide => false,
+        };
         let team = super::service(Config { plan, members, until });
         let stack =
             stack.in_agent(team, Callbacks::new(), semantics.map(|semantics| semantics.band));
@@ -242,6 +246,7 @@ impl TeamBuilder {
             known_tools: KnownTools { all, ..KnownTools::default() },
             explanation: outline.explain(&Inherited::default()),
             outline: Arc::new(outline),
+            gives_one_answer,
             stack,
         }))
     }

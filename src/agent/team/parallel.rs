@@ -8,16 +8,11 @@ use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
 use crate::context::Record;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::message::Messages;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
-    if request.answer_format().is_some() {
-        let message = "a parallel team gives several answers, and none in the request's answer \
-                       format: let another agent answer after it, in a sequential team";
-        return Err(Error::new(ErrorKind::InvalidRequest, message));
-    }
     let context = request.context();
     let record = context.record();
     let asked = request.messages();
