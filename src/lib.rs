@@ -22,6 +22,7 @@
 //! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: the OpenAI protocol, and a default client |
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
 //! | [`tower-agent-mcp`](https://docs.rs/tower-agent-mcp) | tools of MCP servers, and agents served as MCP servers |
+//! | [`tower-agent-otel`](https://docs.rs/tower-agent-otel) | OpenTelemetry spans and metrics of runs, by the GenAI conventions |
 //!
 //! ```
 //! use std::time::Duration;

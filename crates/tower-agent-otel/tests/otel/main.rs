@@ -1,0 +1,1 @@
+//! Spans and metrics as a collector receives them.
