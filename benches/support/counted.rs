@@ -5,6 +5,8 @@
 mod by_hand;
 #[path = "deltas.rs"]
 mod deltas;
+#[path = "protocols.rs"]
+mod protocols;
 #[path = "work.rs"]
 pub mod work;
 
@@ -15,6 +17,7 @@ use serde::Deserialize;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
+use tower_agent_providers::openai::{Chat, Responses};
 
 use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
@@ -45,6 +48,10 @@ pub const ROWS: &[Row] = &[
     delta("delta of a run, not translated", || streamed(0)),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
+    message("message to chat completions", protocols::encoded::<Chat>),
+    message("message to Responses", protocols::encoded::<Responses>),
+    word("delta from chat completions", || protocols::decoded::<Chat>(protocols::CHAT)),
+    word("delta from Responses", || protocols::decoded::<Responses>(protocols::RESPONSES)),
 ];
 
 /// The rows whose difference is the cost of 20 closures around each of 39 calls.
@@ -55,6 +62,14 @@ pub const CLOSURE: &str = "a sync closure";
 
 const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row { name, per_run: 1, make }
+}
+
+const fn message(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
+    Row { name, per_run: protocols::MESSAGES, make }
+}
+
+const fn word(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
+    Row { name, per_run: protocols::WORDS, make }
 }
 
 const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {

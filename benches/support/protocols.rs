@@ -1,0 +1,91 @@
+//! What a protocol does without I/O: a request's body, and the text of a streamed response.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use serde_json::json;
+use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::model::ModelResponse;
+use tower_agent::stream::{Attempt, Piece};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{Message, ModelRequest, Part, Role};
+use tower_agent_providers::Protocol;
+use tower_agent_providers::protocol::{Call, Decoder, Event};
+
+use super::work::finish;
+
+/// The messages of the request.
+pub const MESSAGES: usize = 40;
+/// The deltas of the response.
+pub const WORDS: usize = 1000;
+
+/// Encodes a conversation with tool calls, none of which was encoded before.
+pub fn encoded<P: Protocol + Default>() -> Box<dyn FnMut()> {
+    let (protocol, request) = (P::default(), request());
+    Box::new(move || {
+        let mut body = Vec::new();
+        let call = Call::new(black_box(&request)).with_model("a-model");
+        protocol.encode(&call, &mut body).unwrap();
+        black_box(body);
+    })
+}
+
+/// Decodes a streamed response of many words.
+pub fn decoded<P: Protocol + Default>(words: [&'static str; 3]) -> Box<dyn FnMut()> {
+    let (protocol, request) = (P::default(), ModelRequest::new([Message::user("Talk.")]));
+    let [before, word, after] = words;
+    Box::new(move || {
+        let mut decoder = protocol.decoder(&Call::new(&request).with_model("a-model"));
+        let mut attempt = Attempt::unseen();
+        let mut pieces: Vec<Piece> = Vec::new();
+        let lines = before.lines().chain(std::iter::repeat_n(word, WORDS)).chain(after.lines());
+        finish(async {
+            for line in lines.filter(|line| !line.is_empty()) {
+                let _ = decoder.event(Event::new(black_box(line)), &mut pieces).unwrap();
+                for piece in pieces.drain(..) {
+                    attempt.send(piece).await.unwrap();
+                }
+            }
+            let response: ModelResponse = decoder.finish(attempt.finish().await.unwrap());
+            assert_eq!(response.message().text().len(), WORDS * "a word ".len());
+        });
+    })
+}
+
+fn request() -> ModelRequest {
+    let messages = (0..MESSAGES / 4).flat_map(|turn| {
+        let call = ToolCall::new(format!("call_{turn}"), "add", json!({ "a": turn, "b": 1 }));
+        let result = ToolResult::new(&call, [Part::from_text("The sum is known.")]);
+        [
+            Message::user("Add one to the number of this turn, and say what it is."),
+            Message::new(Role::Assistant, [Part::from(call)]),
+            Message::tool(result),
+            Message::assistant("The number after that of this turn is the sum that was found."),
+        ]
+    });
+    let parameters = json!({
+        "type": "object",
+        "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } },
+        "required": ["a", "b"],
+    });
+    let add = ToolDeclaration::new("add", "Adds two numbers.").with_parameters(parameters);
+    let mut request = ModelRequest::new(messages.collect::<Vec<_>>());
+    request.set_instructions(Some("Answer in one sentence.".into()));
+    request.with_tools(Arc::new(vec![Arc::new(add)]))
+}
+
+/// A response of chat completions.
+pub const CHAT: [&str; 3] = [
+    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
+    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","choices":[{"index":0,"delta":{"content":"a word "},"finish_reason":null}]}"#,
+    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+];
+
+/// A response of Responses.
+pub const RESPONSES: [&str; 3] = [
+    r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","model":"a-model","output":[]}}
+{"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"id":"msg_1","type":"message","status":"in_progress","content":[],"role":"assistant"}}
+{"type":"response.content_part.added","sequence_number":2,"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","annotations":[],"logprobs":[],"text":""}}"#,
+    r#"{"type":"response.output_text.delta","sequence_number":3,"item_id":"msg_1","output_index":0,"content_index":0,"delta":"a word ","logprobs":[],"obfuscation":"x8"}"#,
+    r#"{"type":"response.completed","sequence_number":4,"response":{"id":"resp_1","object":"response","status":"completed","model":"a-model","output":[],"usage":{"input_tokens":20,"output_tokens":10}}}"#,
+];
