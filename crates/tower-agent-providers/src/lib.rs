@@ -9,6 +9,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `anthropic` | [`anthropic`]: the Messages API |
 //! | `gemini` | [`gemini`]: `generateContent` |
 //! | `openai` | [`openai`]: chat completions |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
@@ -17,6 +18,8 @@
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+#[cfg(feature = "anthropic")]
+pub mod anthropic;
 #[cfg(feature = "gemini")]
 pub mod gemini;
 pub mod guide;

@@ -33,8 +33,9 @@ pub struct Fault {
     number: Option<u16>,
 }
 
-const TOO_LONG: [&str; 9] = [
+const TOO_LONG: [&str; 10] = [
     "context length",
+    "context limit",
     "context_length",
     "context window",
     "context size",

@@ -1,0 +1,153 @@
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::data::{added, at, invalid, with_breakpoint};
+use super::media::Source;
+use crate::json::{self, Object};
+use tower_agent::error::Result;
+use tower_agent::message::{Arguments, Part, Reasoning, ToolCall, ToolResult};
+
+/// Returns whether a part is sent: blank text is rejected, and data of other providers means
+/// nothing here.
+pub(super) fn is_sent(part: &Part) -> bool {
+    match part {
+        Part::Text(text) => !text.text.trim().is_empty(),
+        Part::Reasoning(reasoning) => added(&reasoning.provider).is_some(),
+        Part::Provider(data) => added(data).is_some(),
+        _ => true,
+    }
+}
+
+/// Writes a part as a block. `breakpoint` is that of the message, if this is its last block.
+pub(super) fn write(part: &Part, breakpoint: Option<&Value>, out: &mut Vec<u8>) -> Result<()> {
+    let fields = match part {
+        Part::Text(it) => added(&it.provider),
+        Part::Reasoning(it) => added(&it.provider),
+        Part::Image(it) => added(&it.provider),
+        Part::Document(it) => added(&it.provider),
+        Part::ToolCall(it) => added(&it.provider),
+        Part::Provider(data) => added(data),
+        _ => None,
+    };
+    let fields = with_breakpoint(fields, breakpoint);
+    let fields = fields.as_deref();
+    match part {
+        Part::Text(it) => text(&it.text, fields, out),
+        Part::Reasoning(it) => thinking(it, fields, out),
+        Part::Image(it) => {
+            let source = Source::of_image(it)?;
+            let mut json = Object::with_extra(out, fields);
+            json.field("type", "image")?;
+            json.field("source", source)?;
+            json.end_with_nulls()
+        }
+        Part::Document(it) => {
+            let source = Source::of_document(it)?;
+            let mut json = Object::with_extra(out, fields);
+            json.field("type", "document")?;
+            json.field("source", source)?;
+            json.optional("title", it.name.as_deref())?;
+            json.end_with_nulls()
+        }
+        Part::ToolCall(it) => tool_use(it, fields, out),
+        Part::ToolResult(it) => tool_result(it, fields, out),
+        Part::Provider(_) => json::write(out, fields),
+        Part::Audio(_) => Err(invalid("the protocol has no audio")),
+        _ => Err(invalid("the protocol has no such part")),
+    }
+}
+
+pub(super) fn text(
+    text: &str,
+    fields: Option<&Map<String, Value>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut json = Object::with_extra(out, fields);
+    json.field("type", "text")?;
+    json.field("text", text)?;
+    json.end_with_nulls()
+}
+
+fn thinking(
+    reasoning: &Reasoning,
+    fields: Option<&Map<String, Value>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut json = Object::with_extra(out, fields);
+    // A block of another type, which is redacted, is all in its data.
+    if !fields.is_some_and(|fields| fields.contains_key("type")) {
+        json.field("type", "thinking")?;
+        json.field("thinking", &*reasoning.text)?;
+    }
+    json.end_with_nulls()
+}
+
+fn tool_use(call: &ToolCall, fields: Option<&Map<String, Value>>, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::with_extra(out, fields);
+    json.field("type", "tool_use")?;
+    json.field("id", accepted_id(&call.id))?;
+    json.field("name", &*call.name)?;
+    json.field_with("input", |out| input(&call.arguments, out))?;
+    json.end_with_nulls()
+}
+
+/// Writes the arguments as the model wrote them. Anything but an object is rejected.
+fn input(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
+    #[derive(Serialize)]
+    struct Invalid<'a> {
+        #[serde(rename = "INVALID_JSON")]
+        text: &'a str,
+    }
+
+    if arguments.value().is_object() {
+        out.extend_from_slice(arguments.as_str().trim().as_bytes());
+        return Ok(());
+    }
+    json::write(out, Invalid { text: arguments.as_str() })
+}
+
+fn tool_result(
+    result: &ToolResult,
+    fields: Option<&Map<String, Value>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let parts = || result.parts.iter().enumerate().filter(|(_, part)| is_sent(part));
+    let mut json = Object::with_extra(out, fields);
+    json.field("type", "tool_result")?;
+    json.field("tool_use_id", accepted_id(&result.call_id))?;
+    if parts().next().is_some() {
+        json.field_with("content", |out| {
+            json::array(out, parts(), |(number, part), out| {
+                write(part, None, out).map_err(|error| at(&format!("parts[{number}]"), error))
+            })
+        })?;
+    } else if result.is_error {
+        // A failure without content is rejected.
+        json.field("content", "The tool failed.")?;
+    }
+    if result.is_error {
+        json.field("is_error", true)?;
+    }
+    json.end_with_nulls()
+}
+
+/// Returns an id that is accepted. Other providers' ids may have characters that are not; each
+/// becomes its code, so that two ids remain two.
+fn accepted_id(id: &str) -> Cow<'_, str> {
+    let is_accepted = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if id.bytes().all(is_accepted) {
+        return Cow::Borrowed(id);
+    }
+    let mut accepted = String::with_capacity(id.len() + 8);
+    for byte in id.bytes() {
+        match is_accepted(byte) {
+            true => accepted.push(byte.into()),
+            // Writing to a string cannot fail.
+            false => drop(write!(accepted, "_{byte:02x}")),
+        }
+    }
+    Cow::Owned(accepted)
+}

@@ -1,0 +1,69 @@
+use serde::Serialize;
+
+use super::block;
+use super::data::{breakpoint, invalid};
+use tower_agent::error::Result;
+use tower_agent::message::Part;
+use tower_agent::model::{CacheRetention, ModelRequest, PromptCache};
+
+/// The protocol's limit.
+const MAX: usize = 4;
+
+/// A breakpoint of the prompt cache.
+#[derive(Serialize)]
+pub(super) struct CacheControl {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<&'static str>,
+}
+
+impl CacheControl {
+    pub(super) fn of(cache: &PromptCache) -> Result<Self> {
+        let ttl = match cache.retention {
+            None => None,
+            Some(CacheRetention::Short) => Some("5m"),
+            Some(CacheRetention::Long) => Some("1h"),
+            Some(_) => return Err(invalid("the protocol has no such cache retention")),
+        };
+        Ok(Self { r#type: "ephemeral", ttl })
+    }
+}
+
+/// Fails if there are more breakpoints than the protocol allows.
+pub(super) fn check(request: &ModelRequest) -> Result<()> {
+    let settings = request.settings();
+    let is_automatic =
+        settings.prompt_cache.is_some() || settings.extra.contains_key("cache_control");
+    let tools = request.tools().iter().filter(|tool| breakpoint(tool.provider()).is_some());
+    let mut count = tools.count() + usize::from(is_automatic);
+    for message in request.messages() {
+        let sent = || message.parts().iter().filter(|part| block::is_sent(part));
+        let own = breakpoint(message.provider()).filter(|_| sent().next().is_some());
+        count += usize::from(own.is_some());
+        count += sent().map(in_part).sum::<usize>();
+    }
+    if count <= MAX {
+        return Ok(());
+    }
+    let automatic = if is_automatic { ", that of `prompt_cache` included" } else { "" };
+    let message = format!(
+        "the prompt has {count} cache breakpoints{automatic}; the protocol allows {MAX}: remove \
+         `cache_control` from the data of parts, messages or tools"
+    );
+    Err(invalid(message))
+}
+
+fn in_part(part: &Part) -> usize {
+    let data = match part {
+        Part::Text(it) => &it.provider,
+        Part::Image(it) => &it.provider,
+        Part::Document(it) => &it.provider,
+        Part::ToolCall(it) => &it.provider,
+        Part::Provider(data) => data,
+        Part::ToolResult(it) => {
+            return it.parts.iter().filter(|part| block::is_sent(part)).map(in_part).sum();
+        }
+        _ => return 0,
+    };
+    breakpoint(data).is_some().into()
+}

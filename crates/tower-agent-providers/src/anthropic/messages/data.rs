@@ -1,0 +1,46 @@
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::PROVIDER;
+use tower_agent::error::{Error, ErrorKind};
+use tower_agent::message::ProviderData;
+
+/// Returns the fields added by this provider.
+pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
+    data.get(PROVIDER)?.as_object()
+}
+
+/// Returns the breakpoint of the prompt cache in provider data.
+pub(super) fn breakpoint(data: &ProviderData) -> Option<&Value> {
+    added(data)?.get("cache_control").filter(|it| !it.is_null())
+}
+
+/// Returns the fields of a block with a breakpoint.
+pub(super) fn with_breakpoint<'a>(
+    fields: Option<&'a Map<String, Value>>,
+    breakpoint: Option<&Value>,
+) -> Option<Cow<'a, Map<String, Value>>> {
+    let Some(breakpoint) = breakpoint else { return fields.map(Cow::Borrowed) };
+    let mut fields = fields.cloned().unwrap_or_default();
+    fields.insert("cache_control".into(), breakpoint.clone());
+    Some(Cow::Owned(fields))
+}
+
+/// Returns provider data that consists of these fields.
+pub(super) fn data(fields: Map<String, Value>) -> ProviderData {
+    let mut data = ProviderData::default();
+    data.set(PROVIDER, Value::Object(fields));
+    data
+}
+
+/// What this protocol cannot represent is an error, not silently dropped.
+pub(super) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, message.into())
+}
+
+/// Returns an error that says where the problem is.
+pub(super) fn at(place: &str, error: Error) -> Error {
+    let message = format!("{place}: {}", error.message());
+    error.with_message(message)
+}

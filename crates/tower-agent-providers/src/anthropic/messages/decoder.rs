@@ -1,0 +1,383 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::PROVIDER;
+use super::data::data;
+use super::response::{self, Answer, Block, Delta, Ending, Said, Usage, fields, fields_beside};
+use crate::json;
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::message::{CallIds, Part, ProviderData};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{self, Piece, Streamed};
+
+/// Reads a response of Anthropic's Messages API.
+#[derive(Debug)]
+pub struct MessagesDecoder {
+    id: Option<String>,
+    model: Option<String>,
+    usage: Usage,
+    stop_reason: Option<String>,
+    /// Data of the message.
+    details: Map<String, Value>,
+    has_begun: bool,
+    /// The block that is being read.
+    open: Option<Open>,
+    /// The tool call that each block is.
+    calls: HashMap<u64, usize>,
+    ids: CallIds,
+    /// The further fields of tool calls, which must be sent back.
+    extra: Vec<(Arc<str>, Map<String, Value>)>,
+    count: usize,
+    /// The length of the conversation, which makes ids unique across turns.
+    asked: usize,
+}
+
+/// A block that is being read.
+#[derive(Debug)]
+enum Open {
+    Text {
+        fields: Map<String, Value>,
+    },
+    Thinking {
+        fields: Map<String, Value>,
+    },
+    /// `whole` are the arguments if no fragments follow.
+    ToolUse {
+        call: usize,
+        whole: Option<String>,
+    },
+    /// A block that is kept as it is. `input` are the fragments of its arguments.
+    Other {
+        block: Map<String, Value>,
+        input: String,
+    },
+}
+
+impl MessagesDecoder {
+    pub(super) fn new(request: &ModelRequest) -> Self {
+        Self {
+            id: None,
+            model: None,
+            usage: Usage::default(),
+            stop_reason: None,
+            details: Map::new(),
+            has_begun: false,
+            open: None,
+            calls: HashMap::new(),
+            ids: CallIds::new(),
+            extra: Vec::new(),
+            count: 0,
+            asked: request.messages().len(),
+        }
+    }
+}
+
+impl Decoder for MessagesDecoder {
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        let said: Said = match event.name {
+            Some("error") => return Err(reported(event.data)),
+            _ => json::read(event.data.as_bytes(), "an event of the response")?,
+        };
+        if said.error.is_some_and(|error| !error.is_null()) {
+            return Err(reported(event.data));
+        }
+        match said.r#type.as_deref().or(event.name) {
+            Some("error") => return Err(reported(event.data)),
+            Some("message_start") => {
+                let answer = said.message.unwrap_or_default();
+                self.has_begun = true;
+                self.answer(answer, out)?;
+            }
+            Some("content_block_start") => {
+                if let Some(block) = said.content_block {
+                    self.start(said.index, &block, out)?;
+                }
+            }
+            Some("content_block_delta") => {
+                if let Some(delta) = said.delta {
+                    self.delta(said.index, &delta, out)?;
+                }
+            }
+            Some("content_block_stop") => self.stop(out),
+            Some("message_delta") => {
+                self.stop(out);
+                let ending = said.delta.map(|delta| read(&delta, "the end of the message"));
+                self.ended(ending.transpose()?.unwrap_or_default());
+                self.usage.update(said.usage);
+            }
+            Some("message_stop") => {
+                self.complete(out)?;
+                return Ok(Progress::Done);
+            }
+            // `ping`, and events that do not exist yet.
+            _ => {}
+        }
+        Ok(Progress::More)
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let answer: Answer = json::read(body, "the response")?;
+        if answer.error.as_ref().is_some_and(|error| !error.is_null()) {
+            return Err(response::fault(body).unwrap_or_else(Fault::incomplete));
+        }
+        self.has_begun = answer.content.is_some();
+        self.answer(answer, out)?;
+        self.complete(out)
+    }
+
+    /// Some servers send no `message_stop`; a stop reason is enough.
+    fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        match self.stop_reason {
+            Some(_) => self.complete(out),
+            None => Err(Fault::incomplete()),
+        }
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let mut response = ModelResponse::from(streamed);
+        let message = response.message_mut();
+        if !self.extra.is_empty() {
+            for part in message.parts_mut() {
+                let Part::ToolCall(call) = part else { continue };
+                if let Some((_, fields)) = self.extra.iter().find(|(id, _)| *id == call.id) {
+                    call.provider.set(PROVIDER, Value::Object(fields.clone()));
+                }
+            }
+        }
+        if message.parts().last().is_some_and(is_unsigned)
+            && let Some(Part::Reasoning(last)) = message.parts_mut().last_mut()
+        {
+            // Reasoning that was cut off would be rejected.
+            last.provider = ProviderData::default();
+        }
+        if !self.details.is_empty() {
+            message.provider_mut().set(PROVIDER, Value::Object(self.details));
+        }
+        let reason = match self.stop_reason.as_deref() {
+            // Some servers send these beside tool calls; the message itself decides then.
+            None | Some("end_turn" | "stop_sequence") => None,
+            Some("tool_use") => Some(FinishReason::ToolCalls),
+            Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
+            Some("refusal") => Some(FinishReason::ContentFilter),
+            Some(word) => Some(FinishReason::Other(word.to_owned().into())),
+        };
+        let response = match reason {
+            Some(reason) => response.with_finish_reason(reason),
+            None => response,
+        };
+        response.with_usage(self.usage.into())
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+impl MessagesDecoder {
+    fn answer(&mut self, answer: Answer, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        self.id = answer.id.or(self.id.take());
+        self.model = answer.model.or(self.model.take());
+        self.usage.update(answer.usage);
+        self.ended(answer.ending);
+        for (index, block) in (0..).zip(answer.content.unwrap_or_default()) {
+            self.start(Some(index), &block, out)?;
+            self.stop(out);
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ending: Ending) {
+        self.stop_reason = ending.stop_reason.or(self.stop_reason.take());
+        let details = [("container", ending.container), ("stop_details", ending.stop_details)];
+        for (name, value) in details {
+            if let Some(value) = value.filter(|value| !value.is_null()) {
+                self.details.insert(name.into(), value);
+            }
+        }
+    }
+
+    fn complete(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        self.stop(out);
+        match self.has_begun {
+            true => Ok(()),
+            false => Err(Fault::protocol("the response has no message")),
+        }
+    }
+
+    fn start(
+        &mut self,
+        index: Option<u64>,
+        raw: &RawValue,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        // Some servers do not send the end of a block.
+        self.stop(out);
+        self.has_begun = true;
+        let block: Block = read(raw, "a block of the response")?;
+        self.open = Some(match &*block.r#type {
+            "text" => {
+                push_text(block.text, out);
+                let mut fields = fields_beside(&["type", "text"], raw);
+                fields.retain(|_, value| value.as_array().is_none_or(|list| !list.is_empty()));
+                Open::Text { fields }
+            }
+            "thinking" => {
+                push_thinking(block.thinking, out);
+                Open::Thinking { fields: fields_beside(&["type", "thinking"], raw) }
+            }
+            "redacted_thinking" => {
+                out.push(Piece::ReasoningEnd(data(fields(raw))));
+                return Ok(());
+            }
+            "tool_use" => {
+                if block.name.is_empty() {
+                    return Err(Fault::protocol("the server sent a tool call without a name"));
+                }
+                let call = self.count;
+                self.count += 1;
+                if let Some(index) = index {
+                    self.calls.insert(index, call);
+                }
+                let other = || format!("call_{}_{call}", self.asked);
+                let id = self.ids.claim(&block.id.into(), other);
+                let fields = fields_beside(&["type", "id", "name", "input"], raw);
+                if !fields.is_empty() {
+                    self.extra.push((id.clone(), fields));
+                }
+                let name = block.name.into();
+                out.push(stream::Delta::ToolCall { index: call, id, name }.into());
+                let whole = block.input.map(|input| input.get().to_owned());
+                Open::ToolUse { call, whole: whole.filter(|input| input != "null") }
+            }
+            _ => Open::Other { block: fields(raw), input: String::new() },
+        });
+        Ok(())
+    }
+
+    fn delta(
+        &mut self,
+        index: Option<u64>,
+        raw: &RawValue,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        if let Some(Open::Other { block, input }) = &mut self.open {
+            add(block, input, fields_beside(&["type"], raw));
+            return Ok(());
+        }
+        let delta: Delta = read(raw, "a piece of the response")?;
+        match &*delta.r#type {
+            "text_delta" => push_text(delta.text, out),
+            "thinking_delta" => push_thinking(delta.thinking, out),
+            "signature_delta" if !delta.signature.is_empty() => {
+                if let Some(Open::Thinking { fields }) = &mut self.open {
+                    fields.insert("signature".into(), delta.signature.into());
+                }
+            }
+            "citations_delta" => {
+                if let (Some(Open::Text { fields }), Some(citation)) =
+                    (&mut self.open, delta.citation)
+                {
+                    let all = fields.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
+                    if let Value::Array(all) = all {
+                        all.push(citation);
+                    }
+                }
+            }
+            "input_json_delta" => self.arguments(index, delta.partial_json, out)?,
+            // Pieces that do not exist yet.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn arguments(
+        &mut self,
+        index: Option<u64>,
+        json: String,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        if json.is_empty() {
+            return Ok(());
+        }
+        let known = index.and_then(|index| self.calls.get(&index).copied());
+        let call = match &mut self.open {
+            Some(Open::ToolUse { call, whole }) if known.is_none_or(|known| known == *call) => {
+                *whole = None;
+                *call
+            }
+            _ => known.ok_or_else(|| {
+                Fault::protocol("the server sent arguments of a tool call that has not started")
+            })?,
+        };
+        out.push(stream::Delta::Arguments { index: call, json }.into());
+        Ok(())
+    }
+
+    /// Ends the block that is being read.
+    fn stop(&mut self, out: &mut Vec<Piece>) {
+        match self.open.take() {
+            None => {}
+            Some(Open::Text { fields }) => out.push(Piece::TextEnd(match fields.is_empty() {
+                true => ProviderData::default(),
+                false => data(fields),
+            })),
+            Some(Open::Thinking { fields }) => out.push(Piece::ReasoningEnd(data(fields))),
+            Some(Open::ToolUse { whole: None, .. }) => {}
+            Some(Open::ToolUse { call, whole: Some(json) }) => {
+                out.push(stream::Delta::Arguments { index: call, json }.into());
+            }
+            Some(Open::Other { mut block, input }) => {
+                if !input.is_empty() {
+                    let input = serde_json::from_str(&input).unwrap_or(Value::String(input));
+                    block.insert("input".into(), input);
+                }
+                out.push(Part::Provider(data(block)).into());
+            }
+        }
+    }
+}
+
+/// Adds a piece to a block of an unknown kind: text is appended, anything else is set.
+fn add(block: &mut Map<String, Value>, input: &mut String, piece: Map<String, Value>) {
+    for (name, value) in piece {
+        match (block.get_mut(&name), value) {
+            (_, Value::String(more)) if name == "partial_json" => input.push_str(&more),
+            (Some(Value::String(text)), Value::String(more)) => text.push_str(&more),
+            (_, value) => drop(block.insert(name, value)),
+        }
+    }
+}
+
+fn push_text(text: String, out: &mut Vec<Piece>) {
+    if !text.is_empty() {
+        out.push(stream::Delta::Text(text).into());
+    }
+}
+
+fn push_thinking(text: String, out: &mut Vec<Piece>) {
+    if !text.is_empty() {
+        out.push(stream::Delta::Reasoning(text).into());
+    }
+}
+
+/// Returns whether a part is reasoning without a signature, which is sent last.
+fn is_unsigned(part: &Part) -> bool {
+    let Part::Reasoning(reasoning) = part else { return false };
+    let Some(fields) = reasoning.provider.get(PROVIDER) else { return false };
+    !fields["type"].is_string() && fields["signature"].as_str().is_none_or(str::is_empty)
+}
+
+fn read<T: serde::de::DeserializeOwned>(raw: &RawValue, what: &str) -> Result<T, Fault> {
+    json::read(raw.get().as_bytes(), what)
+}
+
+fn reported(data: &str) -> Fault {
+    response::fault(data.as_bytes()).unwrap_or_else(|| Fault::reported(data))
+}

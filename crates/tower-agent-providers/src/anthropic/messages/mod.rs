@@ -1,0 +1,20 @@
+mod block;
+mod cache;
+mod conversation;
+mod data;
+mod decoder;
+mod media;
+mod protocol;
+mod request;
+mod response;
+mod thinking;
+
+pub use self::decoder::MessagesDecoder;
+pub use self::protocol::Messages;
+pub use self::thinking::Thinking;
+
+/// The key of this provider's data.
+const PROVIDER: &str = "anthropic";
+
+/// Identifies the format in which messages and tools are cached.
+const PROTOCOL: &str = "tower_agent_providers.anthropic.messages";

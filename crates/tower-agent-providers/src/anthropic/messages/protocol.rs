@@ -1,0 +1,51 @@
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::decoder::MessagesDecoder;
+use super::thinking::Thinking;
+use super::{PROVIDER, request, response};
+use crate::protocol::{Call, Fault, Protocol};
+use tower_agent::error::Result;
+
+/// The protocol of Anthropic's Messages API.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Messages {
+    /// The form in which a reasoning effort is sent.
+    pub thinking: Thinking,
+}
+
+impl Protocol for Messages {
+    type Decoder = MessagesDecoder;
+
+    const PROVIDER: &'static str = PROVIDER;
+    const BASE_URL: &'static str = "https://api.anthropic.com";
+    const BASE_URL_VARIABLE: &'static str = "ANTHROPIC_BASE_URL";
+    const KEY_VARIABLE: &'static str = "ANTHROPIC_API_KEY";
+
+    fn headers(&self) -> HeaderMap {
+        let version = HeaderValue::from_static("2023-06-01");
+        HeaderMap::from_iter([(HeaderName::from_static("anthropic-version"), version)])
+    }
+
+    fn key_header(&self, key: &str) -> (HeaderName, String) {
+        (HeaderName::from_static("x-api-key"), key.to_owned())
+    }
+
+    fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
+        Ok("/v1/messages".into())
+    }
+
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
+        request::body(call, self.thinking, body)
+    }
+
+    fn decoder(&self, call: &Call<'_>) -> MessagesDecoder {
+        MessagesDecoder::new(call.request())
+    }
+
+    fn fault(&self, body: &[u8]) -> Option<Fault> {
+        response::fault(body)
+    }
+}

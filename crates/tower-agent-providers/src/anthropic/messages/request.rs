@@ -1,0 +1,170 @@
+use serde::Serialize;
+use serde_json::Value;
+
+use super::cache::{self, CacheControl};
+use super::data::{added, at, breakpoint, invalid};
+use super::thinking::Thinking;
+use super::{PROTOCOL, block, conversation};
+use crate::json::{self, Object};
+use crate::protocol::Call;
+use tower_agent::error::Result;
+use tower_agent::message::Role;
+use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
+use tower_agent::tool::ToolDeclaration;
+
+/// Writes the body of a call.
+///
+/// The messages come first, so that a body starts with the bytes of the previous one.
+pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Result<()> {
+    let request = call.request();
+    let settings = request.settings();
+    cache::check(request)?;
+    if settings.seed.is_some() {
+        return Err(invalid("the protocol has no `seed`: leave it unset"));
+    }
+    let reasoning = thinking.fields(settings)?;
+    let output_config = OutputConfig {
+        effort: reasoning.effort,
+        format: format(settings.response_format.as_ref())?,
+    };
+
+    let mut json = Object::with_extra(out, &settings.extra);
+    json.field_with("messages", |out| conversation::write(request, out))?;
+    if settings.extra.get("model").is_none_or(Value::is_null) {
+        json.field("model", call.require_model()?)?;
+    }
+    json.field("max_tokens", reasoning.max_tokens)?;
+    if has_system(request) {
+        json.field_with("system", |out| system(request, out))?;
+    }
+    if !request.tools().is_empty() {
+        json.field_with("tools", |out| tools(request, out))?;
+    }
+    if !request.tools().is_empty() || settings.extra.contains_key("tools") {
+        json.optional("tool_choice", choice(settings)?)?;
+    }
+    json.optional("temperature", settings.temperature)?;
+    json.optional("top_p", settings.top_p)?;
+    json.optional("stop_sequences", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.optional("thinking", reasoning.thinking)?;
+    json.optional("output_config", Some(output_config).filter(OutputConfig::is_set))?;
+    let cache = settings.prompt_cache.as_ref().map(CacheControl::of).transpose()?;
+    json.optional("cache_control", cache)?;
+    json.optional("container", container(request))?;
+    if call.is_streamed() {
+        json.field("stream", true)?;
+    }
+    json.end()
+}
+
+fn instructions(request: &ModelRequest) -> Option<&str> {
+    request.instructions().filter(|text| !text.trim().is_empty())
+}
+
+fn has_system(request: &ModelRequest) -> bool {
+    let mut parts = conversation::leading(request.messages()).flat_map(|message| message.parts());
+    instructions(request).is_some() || parts.any(block::is_sent)
+}
+
+fn system(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
+    out.push(b'[');
+    if let Some(text) = instructions(request) {
+        block::text(text, None, out)?;
+        out.push(b',');
+    }
+    for (index, message) in conversation::leading(request.messages()).enumerate() {
+        let parts: Vec<_> = conversation::system_parts(index, message).collect::<Result<_>>()?;
+        for (nth, (number, part)) in parts.iter().enumerate() {
+            let is_last = nth + 1 == parts.len();
+            let breakpoint = breakpoint(message.provider()).filter(|_| is_last);
+            block::write(part, breakpoint, out)
+                .map_err(|error| at(&format!("messages[{index}].parts[{number}]"), error))?;
+            out.push(b',');
+        }
+    }
+    json::end_array(out);
+    Ok(())
+}
+
+fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
+    request.write_tools(PROTOCOL, out, |out| {
+        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
+    })
+}
+
+fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
+    let fields = added(tool.provider());
+    let kind = fields.and_then(|fields| fields.get("type")).and_then(Value::as_str);
+    let mut json = Object::with_extra(out, fields);
+    json.field("name", tool.name())?;
+    // The schema of a tool that Anthropic defines is known, and must not be sent.
+    if kind.is_none_or(|kind| kind == "custom") {
+        json.optional("description", Some(tool.description()).filter(|text| !text.is_empty()))?;
+        json.field("input_schema", tool.parameters())?;
+    }
+    json.end_with_nulls()
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disable_parallel_tool_use: Option<bool>,
+}
+
+fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
+    let one_at_a_time = settings.parallel_tool_calls.map(|parallel| !parallel);
+    let (r#type, name) = match &settings.tool_choice {
+        None if one_at_a_time.is_none() => return Ok(None),
+        None | Some(ToolChoice::Auto) => ("auto", None),
+        Some(ToolChoice::None) => {
+            let (name, disable_parallel_tool_use) = (None, None);
+            return Ok(Some(Choice { r#type: "none", name, disable_parallel_tool_use }));
+        }
+        Some(ToolChoice::Required) => ("any", None),
+        Some(ToolChoice::Tool(name)) => ("tool", Some(&**name)),
+        Some(_) => return Err(invalid("the protocol has no such tool choice")),
+    };
+    Ok(Some(Choice { r#type, name, disable_parallel_tool_use: one_at_a_time }))
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<Format<'a>>,
+}
+
+impl OutputConfig<'_> {
+    fn is_set(&self) -> bool {
+        self.effort.is_some() || self.format.is_some()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format<'a> {
+    JsonSchema { schema: &'a Value },
+}
+
+fn format(format: Option<&ResponseFormat>) -> Result<Option<Format<'_>>> {
+    match format {
+        None | Some(ResponseFormat::Text) => Ok(None),
+        Some(ResponseFormat::JsonSchema { schema, .. }) => Ok(Some(Format::JsonSchema { schema })),
+        Some(ResponseFormat::Json) => Err(invalid(
+            "the protocol has no JSON without a schema: use `ResponseFormat::JsonSchema`",
+        )),
+        Some(_) => Err(invalid("the protocol has no such response format")),
+    }
+}
+
+/// Returns the container in which the turn that is now continued runs its code. One of an earlier
+/// turn may have expired.
+fn container(request: &ModelRequest) -> Option<&str> {
+    let last = request.messages().iter().rev().find(|message| message.role() != Role::Tool)?;
+    let container = added(last.provider())?.get("container")?;
+    container.get("id")?.as_str().filter(|_| last.role() == Role::Assistant)
+}

@@ -1,0 +1,160 @@
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::json::lenient::{or_default, text};
+use crate::protocol::Fault;
+use tower_agent::message;
+
+// Our own types: those of other clients reject what servers leave out.
+
+/// One event of a streamed response.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Said {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) r#type: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) index: Option<u64>,
+    pub(super) message: Option<Answer>,
+    pub(super) content_block: Option<Box<RawValue>>,
+    pub(super) delta: Option<Box<RawValue>>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) usage: Usage,
+    pub(super) error: Option<Value>,
+}
+
+/// A response, or the start of a streamed one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Answer {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) id: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) model: Option<String>,
+    pub(super) content: Option<Vec<Box<RawValue>>>,
+    #[serde(flatten)]
+    pub(super) ending: Ending,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) usage: Usage,
+    pub(super) error: Option<Value>,
+}
+
+/// How a response ended: part of a plain one, or the delta of the last event but one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Ending {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) stop_reason: Option<String>,
+    pub(super) stop_details: Option<Value>,
+    pub(super) container: Option<Value>,
+}
+
+/// A piece of a block.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Delta {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) r#type: String,
+    #[serde(deserialize_with = "text")]
+    pub(super) text: String,
+    #[serde(deserialize_with = "text")]
+    pub(super) thinking: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) signature: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) partial_json: String,
+    pub(super) citation: Option<Value>,
+}
+
+/// A block of text, of reasoning or of a tool call, or any other.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Block {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) r#type: String,
+    #[serde(deserialize_with = "text")]
+    pub(super) text: String,
+    #[serde(deserialize_with = "text")]
+    pub(super) thinking: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) id: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) name: String,
+    /// The arguments as the server wrote them.
+    pub(super) input: Option<Box<RawValue>>,
+}
+
+/// The counts of tokens so far. Each is absent if it has not changed.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Usage {
+    #[serde(deserialize_with = "or_default")]
+    input_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    output_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    output_tokens_details: OutputDetails,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    #[serde(deserialize_with = "or_default")]
+    thinking_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// Replaces the counts by later ones, which are cumulative.
+    pub(super) fn update(&mut self, later: Self) {
+        let details = later.output_tokens_details.thinking_tokens;
+        for (count, later) in [
+            (&mut self.input_tokens, later.input_tokens),
+            (&mut self.output_tokens, later.output_tokens),
+            (&mut self.cache_read_input_tokens, later.cache_read_input_tokens),
+            (&mut self.cache_creation_input_tokens, later.cache_creation_input_tokens),
+            (&mut self.output_tokens_details.thinking_tokens, details),
+        ] {
+            *count = later.or(*count);
+        }
+    }
+}
+
+impl From<Usage> for message::Usage {
+    fn from(usage: Usage) -> Self {
+        let read = usage.cache_read_input_tokens.unwrap_or(0);
+        let written = usage.cache_creation_input_tokens.unwrap_or(0);
+        // The protocol counts cached tokens apart.
+        let input = usage.input_tokens.unwrap_or(0).saturating_add(read).saturating_add(written);
+        let mut ours = Self::new(input, usage.output_tokens.unwrap_or(0));
+        ours.cached_input_tokens = read;
+        ours.cache_write_tokens = written;
+        ours.reasoning_tokens = usage.output_tokens_details.thinking_tokens.unwrap_or(0);
+        ours
+    }
+}
+
+/// Returns the fields of a block.
+pub(super) fn fields(block: &RawValue) -> Map<String, Value> {
+    serde_json::from_str(block.get()).unwrap_or_default()
+}
+
+/// Returns the fields of a block other than these. Those that are `null` say nothing.
+pub(super) fn fields_beside(known: &[&str], block: &RawValue) -> Map<String, Value> {
+    let mut fields = fields(block);
+    fields.retain(|name, value| !value.is_null() && !known.contains(&&**name));
+    fields
+}
+
+/// Reads an error; returns `None` if the body is none.
+pub(super) fn fault(body: &[u8]) -> Option<Fault> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let fault = Fault::read(&body)?;
+    // An empty account stays empty.
+    let is_unpaid = body["error"]["type"] == "billing_error";
+    Some(if is_unpaid { fault.with_retryable(false) } else { fault })
+}

@@ -1,0 +1,240 @@
+//! How a conversation is sent.
+
+use serde_json::{Value, json};
+use tower_agent::message::{ProviderData, Reasoning, ToolCall, ToolResult};
+use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
+use tower_agent_providers::anthropic::Messages;
+
+use crate::fixtures::{body, messages, text_block, tool_use, try_body};
+
+fn data(provider: &str, value: Value) -> ProviderData {
+    let mut data = ProviderData::default();
+    data.set(provider, value);
+    data
+}
+
+fn asks(ids: &[&str]) -> Message {
+    let calls = ids.iter().map(|id| ToolCall::new(*id, "add", json!({ "a": 1 })).into());
+    Message::new(Role::Assistant, calls)
+}
+
+fn result(id: &str, parts: impl IntoIterator<Item = Part>) -> ToolResult {
+    ToolResult::new(&ToolCall::new(id, "add", json!({})), parts)
+}
+
+fn answers(id: &str) -> Message {
+    Message::tool(result(id, [Part::from_text("3")]))
+}
+
+fn tool_result(id: &str) -> Value {
+    json!({ "type": "tool_result", "tool_use_id": id, "content": [text_block("3")] })
+}
+
+#[test]
+fn a_full_conversation() {
+    let mut request = ModelRequest::new([
+        Message::system("Be brief."),
+        Message::user("1 + 2?"),
+        Message::assistant("Let me see.").with(ToolCall::new("a", "add", json!({ "a": 1 })).into()),
+        answers("a"),
+        Message::assistant("3"),
+        Message::system("Be kind."),
+        Message::user("Thanks."),
+    ]);
+    request.set_instructions(Some("You add.".into()));
+    let sent = body(&request);
+    assert_eq!(sent["system"], json!([text_block("You add."), text_block("Be brief.")]));
+    let expected = json!([
+        { "role": "user", "content": [text_block("1 + 2?")] },
+        { "role": "assistant", "content": [
+            text_block("Let me see."), tool_use("a", "add", json!({ "a": 1 })),
+        ] },
+        { "role": "user", "content": [tool_result("a")] },
+        { "role": "assistant", "content": [text_block("3")] },
+        { "role": "system", "content": [text_block("Be kind.")] },
+        { "role": "user", "content": [text_block("Thanks.")] },
+    ]);
+    assert_eq!(sent["messages"], expected);
+    assert_eq!(sent["model"], "claude-test");
+    assert_eq!(sent["max_tokens"], 16_384);
+    let fields: Vec<_> = sent.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["max_tokens", "messages", "model", "system"]);
+}
+
+#[test]
+fn results_of_one_turn_are_one_message_before_anything_else() {
+    let sent = messages([
+        Message::user("Both."),
+        asks(&["a", "b"]),
+        answers("a"),
+        answers("b"),
+        Message::user("And hurry."),
+    ]);
+    let content = json!([tool_result("a"), tool_result("b"), text_block("And hurry.")]);
+    assert_eq!(sent[2], json!({ "role": "user", "content": content }));
+    assert_eq!(sent.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn results_stand_before_other_content_of_the_same_message() {
+    let mixed = Message::user("So?").with(result("a", [Part::from_text("3")]).into());
+    let sent = messages([Message::user("Go."), asks(&["a"]), mixed]);
+    assert_eq!(sent[2]["content"], json!([tool_result("a"), text_block("So?")]));
+}
+
+#[test]
+fn other_content_of_tool_messages_follows_the_last_result() {
+    let words = Message::new(Role::Tool, [Part::from_text("Late: 4")]);
+    let begin = [Message::user("Go."), asks(&["a", "b"]), answers("a"), words, answers("b")];
+    let content = json!([tool_result("a"), tool_result("b"), text_block("Late: 4")]);
+    assert_eq!(messages(begin.clone())[2]["content"], content);
+    let sent = messages(begin.into_iter().chain([Message::assistant("Done.")]));
+    assert_eq!(sent[2]["content"], content);
+    assert_eq!(sent[3]["content"], json!([text_block("Done.")]));
+}
+
+#[test]
+fn consecutive_messages_of_one_role_are_merged() {
+    let sent = messages([
+        Message::user("a"),
+        Message::user("b"),
+        Message::assistant("c"),
+        Message::assistant("d"),
+        Message::user("e"),
+    ]);
+    let expected = json!([
+        { "role": "user", "content": [text_block("a"), text_block("b")] },
+        { "role": "assistant", "content": [text_block("c"), text_block("d")] },
+        { "role": "user", "content": [text_block("e")] },
+    ]);
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn blank_text_is_never_sent() {
+    let sent = messages([
+        Message::user("").with(Part::from_text("a")).with(Part::from_text(" \n")),
+        Message::assistant("\n\n"),
+        Message::new(Role::Assistant, []),
+        Message::user("b"),
+        Message::system("  "),
+        Message::assistant("").with(ToolCall::new("a", "add", json!({})).into()),
+        Message::tool(result("a", [Part::from_text("")])),
+    ]);
+    let expected = json!([
+        { "role": "user", "content": [text_block("a"), text_block("b")] },
+        { "role": "assistant", "content": [tool_use("a", "add", json!({}))] },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "a" }] },
+    ]);
+    assert_eq!(sent, expected);
+    let mut request = ModelRequest::new([Message::system(" "), Message::user("a")]);
+    request.set_instructions(Some("".into()));
+    assert_eq!(body(&request).get("system"), None);
+}
+
+#[test]
+fn a_failure_is_marked_and_has_content() {
+    let failed = |parts: Vec<Part>| {
+        let message = Message::tool(result("a", parts).failed());
+        messages([Message::user("Go."), asks(&["a"]), message])[2]["content"][0].take()
+    };
+    let expected = json!({ "type": "tool_result", "tool_use_id": "a", "is_error": true,
+        "content": [text_block("no disk")] });
+    assert_eq!(failed(vec![Part::from_text("no disk")]), expected);
+    for nothing in [vec![], vec![Part::from_text(" ")]] {
+        assert_eq!(failed(nothing)["content"], "The tool failed.");
+    }
+}
+
+#[test]
+fn arguments_are_always_an_object() {
+    let input = |arguments: &str| {
+        let call = ToolCall::from_text("a", "add", arguments);
+        let asks = Message::new(Role::Assistant, [call.into()]);
+        messages([Message::user("Go."), asks])[1]["content"][0]["input"].take()
+    };
+    assert_eq!(input(""), json!({}));
+    assert_eq!(input(" {\"a\": 1}\n"), json!({ "a": 1 }));
+    for other in ["{\"a\":", "7", "[1]", "null", "\"a\"", "{\"a\":\"\\ud800\"}"] {
+        assert_eq!(input(other), json!({ "INVALID_JSON": other }), "{other}");
+    }
+}
+
+#[test]
+fn arguments_are_sent_as_the_model_wrote_them() {
+    let text = r#"{"z": 100000000000000000000000000001,  "a": 1.50}"#;
+    let asks = Message::new(Role::Assistant, [ToolCall::from_text("a", "add", text).into()]);
+    let request = ModelRequest::new([Message::user("Go."), asks]);
+    let mut body = Vec::new();
+    use tower_agent_providers::protocol::{Call, Protocol};
+    Messages::default().encode(&Call::new(&request).with_model("m"), &mut body).unwrap();
+    assert!(String::from_utf8(body).unwrap().contains(&format!("\"input\":{text}}}")));
+}
+
+#[test]
+fn ids_of_other_providers_are_rewritten_alike_in_call_and_result() {
+    let sent = messages([
+        Message::user("Go."),
+        asks(&["functions.add:0", "functions_add:0", "call_1'"]),
+        answers("functions.add:0"),
+        answers("functions_add:0"),
+        answers("call_1'"),
+    ]);
+    let ids = |index: usize, field: &str| -> Vec<String> {
+        let blocks = sent[index]["content"].as_array().unwrap().iter();
+        blocks.map(|block| block[field].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(1, "id"), ["functions_2eadd_3a0", "functions_add_3a0", "call_1_27"]);
+    assert_eq!(ids(2, "tool_use_id"), ids(1, "id"));
+}
+
+#[test]
+fn the_first_message_must_be_the_users() {
+    let request = ModelRequest::new([Message::assistant("Hello!"), Message::user("Hi.")]);
+    let error = try_body(&Messages::default(), &request).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert_eq!(error.message(), "the protocol requires a first message of the user");
+    // What says nothing is not the first.
+    let sent = messages([Message::assistant(""), Message::user("Hi.")]);
+    assert_eq!(sent, json!([{ "role": "user", "content": [text_block("Hi.")] }]));
+}
+
+#[test]
+fn a_system_message_contains_only_text() {
+    let picture = Part::image_url("https://example.com/a.png");
+    let odd = |first: Vec<Message>| {
+        let system = Message::system("Look:").with(picture.clone());
+        let request = ModelRequest::new(first.into_iter().chain([system]).collect::<Vec<_>>());
+        try_body(&Messages::default(), &request).unwrap_err().message().to_owned()
+    };
+    assert_eq!(odd(vec![]), "messages[0].parts[1]: a system message contains only text");
+    let hi = Message::user("Hi.");
+    assert_eq!(odd(vec![hi]), "messages[1].parts[1]: a system message contains only text");
+}
+
+#[test]
+fn data_of_this_provider_is_added_and_that_of_others_is_not() {
+    let mut call = ToolCall::new("a", "add", json!({}));
+    call.provider = data("anthropic", json!({ "caller": { "type": "direct" } }));
+    call.provider.set("openai", json!({ "extra_content": 1 }));
+    let block = json!({ "type": "search_result", "title": "T" });
+    let thought = Reasoning { text: "hm".into(), provider: data("openai", json!({ "x": 1 })) };
+    let sent = messages([
+        Message::user("Go.").with(Part::Provider(data("openai", json!({ "type": "x" })))),
+        Message::new(
+            Role::Assistant,
+            [Part::Reasoning(thought), Part::reasoning("hm"), call.into()],
+        ),
+        Message::tool(result("a", [Part::Provider(data("anthropic", block.clone()))])),
+    ]);
+    let mut called = tool_use("a", "add", json!({}));
+    called["caller"] = json!({ "type": "direct" });
+    let expected = json!([
+        { "role": "user", "content": [text_block("Go.")] },
+        { "role": "assistant", "content": [called] },
+        { "role": "user", "content": [
+            { "type": "tool_result", "tool_use_id": "a", "content": [block] },
+        ] },
+    ]);
+    assert_eq!(sent, expected);
+}

@@ -1,0 +1,123 @@
+//! Settings and tools.
+
+use serde_json::{Value, json};
+use tower_agent::model::{ResponseFormat, ToolChoice};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{ErrorKind, Message, ModelRequest, Settings};
+use tower_agent_providers::anthropic::Messages;
+
+use crate::fixtures::{body, try_body};
+
+fn request(set: impl FnOnce(&mut Settings)) -> ModelRequest {
+    let mut request = ModelRequest::new([Message::user("Hi.")]);
+    set(request.settings_mut());
+    request
+}
+
+#[test]
+fn every_setting() {
+    let sent = body(&request(|settings| {
+        settings.model = Some("claude-other".into());
+        settings.temperature = Some(0.5);
+        settings.top_p = Some(0.9);
+        settings.max_tokens = Some(100);
+        settings.stop = vec!["END".into()];
+        settings.extra.insert("top_k".into(), json!(5));
+        settings.extra.insert("metadata".into(), json!({ "user_id": "u" }));
+    }));
+    let expected = json!({
+        "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi." }] }],
+        "model": "claude-other", "max_tokens": 100, "temperature": 0.5, "top_p": 0.9,
+        "stop_sequences": ["END"], "top_k": 5, "metadata": { "user_id": "u" },
+    });
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn extra_fields_replace_and_remove_ours() {
+    let sent = body(&request(|settings| {
+        settings.max_tokens = Some(100);
+        settings.temperature = Some(0.5);
+        settings.extra.insert("max_tokens".into(), json!(7));
+        settings.extra.insert("temperature".into(), Value::Null);
+    }));
+    assert_eq!((&sent["max_tokens"], sent.get("temperature")), (&json!(7), None));
+}
+
+#[test]
+fn what_the_protocol_lacks_is_an_error() {
+    for (request, problem) in [
+        (request(|settings| settings.seed = Some(1)), "the protocol has no `seed`"),
+        (
+            request(|settings| settings.response_format = Some(ResponseFormat::Json)),
+            "the protocol has no JSON without a schema",
+        ),
+    ] {
+        let error = try_body(&Messages::default(), &request).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.message().starts_with(problem), "{error}");
+    }
+}
+
+#[test]
+fn a_schema_is_the_format_of_the_output() {
+    let schema = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    let format = |format: ResponseFormat| {
+        body(&request(|settings| settings.response_format = Some(format)))["output_config"].take()
+    };
+    let by_schema =
+        ResponseFormat::JsonSchema { name: "answer".into(), schema: schema.clone(), strict: true };
+    let expected = json!({ "format": { "type": "json_schema", "schema": schema } });
+    assert_eq!(format(by_schema), expected);
+    assert_eq!(format(ResponseFormat::Text), Value::Null);
+}
+
+fn with_tools(tools: Vec<ToolDeclaration>, set: impl FnOnce(&mut Settings)) -> Value {
+    let mut request = request(set);
+    request.tools_mut().extend(tools.into_iter().map(Into::into));
+    body(&request)
+}
+
+#[test]
+fn tools_with_their_schema_and_data() {
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    let mut strict = ToolDeclaration::new("add", "Adds.").with_parameters(schema.clone());
+    strict.provider_mut().set("anthropic", json!({ "strict": true }));
+    strict.provider_mut().set("openai", json!({ "other": true }));
+    let mut search = ToolDeclaration::new("web_search", "Searches.");
+    search.provider_mut().set("anthropic", json!({ "type": "web_search_20250305", "max_uses": 3 }));
+    let sent = with_tools(vec![strict, ToolDeclaration::new("now", ""), search], |_| {});
+    let empty = json!({ "type": "object", "properties": {} });
+    let expected = json!([
+        { "name": "add", "description": "Adds.", "input_schema": schema, "strict": true },
+        { "name": "now", "input_schema": empty },
+        { "name": "web_search", "type": "web_search_20250305", "max_uses": 3 },
+    ]);
+    assert_eq!(sent["tools"], expected);
+    assert_eq!(sent.get("tool_choice"), None);
+}
+
+#[test]
+fn every_tool_choice() {
+    let choice = |choice: Option<ToolChoice>, parallel: Option<bool>| {
+        with_tools(vec![ToolDeclaration::new("add", "Adds.")], |settings| {
+            settings.tool_choice = choice;
+            settings.parallel_tool_calls = parallel;
+        })["tool_choice"]
+            .take()
+    };
+    let named = || Some(ToolChoice::Tool("add".into()));
+    assert_eq!(choice(Some(ToolChoice::Auto), None), json!({ "type": "auto" }));
+    assert_eq!(choice(Some(ToolChoice::Required), None), json!({ "type": "any" }));
+    assert_eq!(choice(named(), None), json!({ "type": "tool", "name": "add" }));
+    assert_eq!(choice(Some(ToolChoice::None), None), json!({ "type": "none" }));
+    let one = |kind: &str| json!({ "type": kind, "disable_parallel_tool_use": true });
+    assert_eq!(choice(None, Some(false)), one("auto"));
+    assert_eq!(choice(Some(ToolChoice::Required), Some(false)), one("any"));
+    assert_eq!(choice(named(), Some(false))["disable_parallel_tool_use"], true);
+    assert_eq!(choice(Some(ToolChoice::None), Some(false)), json!({ "type": "none" }));
+    assert_eq!(choice(None, Some(true))["disable_parallel_tool_use"], false);
+    // Without tools, a choice is rejected.
+    let none = with_tools(vec![], |settings| settings.tool_choice = Some(ToolChoice::Auto));
+    assert_eq!((none.get("tools"), none.get("tool_choice")), (None, None));
+}
