@@ -114,6 +114,7 @@ impl Providers {
     ///
     /// | provider | protocol | configured by |
     /// |---|---|---|
+    /// | `anthropic` | Anthropic Messages | `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL` |
     /// | `gemini` | Gemini `generateContent` | `GEMINI_API_KEY` or `GOOGLE_API_KEY`, `GEMINI_BASE_URL` |
     /// | `openai` | OpenAI chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
     ///
@@ -121,6 +122,8 @@ impl Providers {
     #[must_use]
     pub fn from_env() -> Self {
         let providers = Self::new();
+        #[cfg(feature = "anthropic")]
+        let providers = providers.with_protocol::<crate::anthropic::Messages>("anthropic");
         #[cfg(feature = "gemini")]
         let providers = providers.with_protocol::<crate::gemini::GenerateContent>("gemini");
         #[cfg(feature = "openai")]

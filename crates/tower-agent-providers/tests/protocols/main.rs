@@ -71,6 +71,7 @@ macro_rules! column {
     };
 }
 
+column!(anthropic, crate::columns::anthropic::AnthropicColumn);
 column!(chat, crate::columns::chat::ChatColumn);
 column!(cohere, crate::columns::cohere::CohereColumn);
 column!(responses, crate::columns::responses::ResponsesColumn);

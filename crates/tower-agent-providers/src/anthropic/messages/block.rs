@@ -1,12 +1,14 @@
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::PROVIDER;
 use super::data::{added, at, invalid, with_breakpoint};
 use super::media::Source;
 use crate::json::{self, Object};
+use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Arguments, Part, Reasoning, ToolCall, ToolResult};
 
@@ -15,14 +17,21 @@ use tower_agent::message::{Arguments, Part, Reasoning, ToolCall, ToolResult};
 pub(super) fn is_sent(part: &Part) -> bool {
     match part {
         Part::Text(text) => !text.text.trim().is_empty(),
-        Part::Reasoning(reasoning) => added(&reasoning.provider).is_some(),
+        // Reasoning of this provider may have no signature.
+        Part::Reasoning(reasoning) => reasoning.provider.get(PROVIDER).is_some(),
         Part::Provider(data) => added(data).is_some(),
         _ => true,
     }
 }
 
-/// Writes a part as a block. `breakpoint` is that of the message, if this is its last block.
-pub(super) fn write(part: &Part, breakpoint: Option<&Value>, out: &mut Vec<u8>) -> Result<()> {
+/// Writes a part as a block. An error names its `place`; `breakpoint` is that of the message, if
+/// this is its last block.
+pub(super) fn write(
+    part: &Part,
+    place: &dyn Display,
+    breakpoint: Option<&Value>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let fields = match part {
         Part::Text(it) => added(&it.provider),
         Part::Reasoning(it) => added(&it.provider),
@@ -38,14 +47,14 @@ pub(super) fn write(part: &Part, breakpoint: Option<&Value>, out: &mut Vec<u8>) 
         Part::Text(it) => text(&it.text, fields, out),
         Part::Reasoning(it) => thinking(it, fields, out),
         Part::Image(it) => {
-            let source = Source::of_image(it)?;
+            let source = Source::of_image(it).map_err(|error| at(place, error))?;
             let mut json = Object::with_extra(out, fields);
             json.field("type", "image")?;
             json.field("source", source)?;
             json.end_with_nulls()
         }
         Part::Document(it) => {
-            let source = Source::of_document(it)?;
+            let source = Source::of_document(it).map_err(|error| at(place, error))?;
             let mut json = Object::with_extra(out, fields);
             json.field("type", "document")?;
             json.field("source", source)?;
@@ -53,10 +62,10 @@ pub(super) fn write(part: &Part, breakpoint: Option<&Value>, out: &mut Vec<u8>) 
             json.end_with_nulls()
         }
         Part::ToolCall(it) => tool_use(it, fields, out),
-        Part::ToolResult(it) => tool_result(it, fields, out),
+        Part::ToolResult(it) => tool_result(it, place, fields, out),
         Part::Provider(_) => json::write(out, fields),
-        Part::Audio(_) => Err(invalid("the protocol has no audio")),
-        _ => Err(invalid("the protocol has no such part")),
+        Part::Audio(_) => Err(at(place, invalid("the protocol has no audio"))),
+        _ => Err(at(place, unsupported("part of a message"))),
     }
 }
 
@@ -111,6 +120,7 @@ fn input(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
 
 fn tool_result(
     result: &ToolResult,
+    place: &dyn Display,
     fields: Option<&Map<String, Value>>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -121,7 +131,7 @@ fn tool_result(
     if parts().next().is_some() {
         json.field_with("content", |out| {
             json::array(out, parts(), |(number, part), out| {
-                write(part, None, out).map_err(|error| at(&format!("parts[{number}]"), error))
+                write(part, &format_args!("{place}.parts[{number}]"), None, out)
             })
         })?;
     } else if result.is_error {

@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use super::block;
 use super::data::{breakpoint, invalid};
+use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::Part;
 use tower_agent::model::{CacheRetention, ModelRequest, PromptCache};
@@ -23,7 +24,7 @@ impl CacheControl {
             None => None,
             Some(CacheRetention::Short) => Some("5m"),
             Some(CacheRetention::Long) => Some("1h"),
-            Some(_) => return Err(invalid("the protocol has no such cache retention")),
+            Some(_) => return Err(unsupported("cache retention")),
         };
         Ok(Self { r#type: "ephemeral", ttl })
     }

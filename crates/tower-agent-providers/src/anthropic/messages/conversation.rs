@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::data::{at, breakpoint, invalid};
 use super::{PROTOCOL, block};
+use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Role};
 use tower_agent::model::ModelRequest;
@@ -69,7 +70,7 @@ pub(super) fn system_parts(
         Part::Text(_) | Part::Provider(_) => Ok((number, part)),
         _ => {
             let error = invalid("a system message contains only text");
-            Err(at(&format!("messages[{index}].parts[{number}]"), error))
+            Err(at(&format_args!("messages[{index}].parts[{number}]"), error))
         }
     })
 }
@@ -103,8 +104,8 @@ impl Run<'_> {
             }
             let is_last = index + 1 == self.parts.len();
             let Placed { part, message, number } = placed;
-            block::write(part, self.breakpoint.filter(|_| is_last), out)
-                .map_err(|error| at(&format!("messages[{message}].parts[{number}]"), error))?;
+            let place = format_args!("messages[{message}].parts[{number}]");
+            block::write(part, &place, self.breakpoint.filter(|_| is_last), out)?;
         }
         Ok(())
     }
@@ -128,7 +129,7 @@ fn runs(messages: &Messages, index: usize) -> Result<Vec<Run<'_>>> {
         Role::System => Turn::System,
         Role::User | Role::Tool => Turn::User,
         Role::Assistant => Turn::Assistant,
-        _ => return Err(invalid(format!("messages[{index}]: the protocol has no such role"))),
+        _ => return Err(at(&format_args!("messages[{index}]"), unsupported("role"))),
     };
     let mut left_over = match is_of_results(message) {
         true => Vec::new(),

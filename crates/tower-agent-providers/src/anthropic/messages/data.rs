@@ -1,14 +1,16 @@
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
 use super::PROVIDER;
+use crate::protocol::provider_fields;
 use tower_agent::error::{Error, ErrorKind};
 use tower_agent::message::ProviderData;
 
 /// Returns the fields added by this provider.
 pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
-    data.get(PROVIDER)?.as_object()
+    provider_fields(data, PROVIDER)
 }
 
 /// Returns the breakpoint of the prompt cache in provider data.
@@ -34,13 +36,13 @@ pub(super) fn data(fields: Map<String, Value>) -> ProviderData {
     data
 }
 
-/// What this protocol cannot represent is an error, not silently dropped.
+/// Returns an error for a request that the protocol cannot represent: nothing is dropped silently.
 pub(super) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, message.into())
 }
 
 /// Returns an error that says where the problem is.
-pub(super) fn at(place: &str, error: Error) -> Error {
+pub(super) fn at(place: &dyn Display, error: Error) -> Error {
     let message = format!("{place}: {}", error.message());
     error.with_message(message)
 }

@@ -254,7 +254,7 @@ impl MessagesDecoder {
                 let name = block.name.into();
                 out.push(stream::Delta::ToolCall { index: call, id, name }.into());
                 let whole = block.input.map(|input| input.get().to_owned());
-                Open::ToolUse { call, whole: whole.filter(|input| input != "null") }
+                Open::ToolUse { call, whole: whole.filter(|it| it != "{}" && it != "null") }
             }
             _ => Open::Other { block: fields(raw), input: String::new() },
         });

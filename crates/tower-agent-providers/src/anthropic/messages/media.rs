@@ -3,6 +3,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::data::invalid;
+use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Document, Image, MediaSource};
 
@@ -51,7 +52,7 @@ impl<'a> Source<'a> {
         match source {
             MediaSource::Url { url, .. } => Ok(Self::Url { url }),
             MediaSource::File { id, .. } => Ok(Self::File { file_id: id }),
-            _ => Err(invalid(format!("the protocol has no such source of an {what}"))),
+            _ => Err(unsupported(&format!("source of this {what}"))),
         }
     }
 }

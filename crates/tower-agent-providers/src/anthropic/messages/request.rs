@@ -2,11 +2,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cache::{self, CacheControl};
-use super::data::{added, at, breakpoint, invalid};
+use super::data::{added, breakpoint, invalid};
 use super::thinking::Thinking;
 use super::{PROTOCOL, block, conversation};
 use crate::json::{self, Object};
-use crate::protocol::Call;
+use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::Role;
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
@@ -77,8 +77,8 @@ fn system(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
         for (nth, (number, part)) in parts.iter().enumerate() {
             let is_last = nth + 1 == parts.len();
             let breakpoint = breakpoint(message.provider()).filter(|_| is_last);
-            block::write(part, breakpoint, out)
-                .map_err(|error| at(&format!("messages[{index}].parts[{number}]"), error))?;
+            let place = format_args!("messages[{index}].parts[{number}]");
+            block::write(part, &place, breakpoint, out)?;
             out.push(b',');
         }
     }
@@ -125,7 +125,7 @@ fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
         }
         Some(ToolChoice::Required) => ("any", None),
         Some(ToolChoice::Tool(name)) => ("tool", Some(&**name)),
-        Some(_) => return Err(invalid("the protocol has no such tool choice")),
+        Some(_) => return Err(unsupported("tool choice")),
     };
     Ok(Some(Choice { r#type, name, disable_parallel_tool_use: one_at_a_time }))
 }
@@ -157,7 +157,7 @@ fn format(format: Option<&ResponseFormat>) -> Result<Option<Format<'_>>> {
         Some(ResponseFormat::Json) => Err(invalid(
             "the protocol has no JSON without a schema: use `ResponseFormat::JsonSchema`",
         )),
-        Some(_) => Err(invalid("the protocol has no such response format")),
+        Some(_) => Err(unsupported("response format")),
     }
 }
 

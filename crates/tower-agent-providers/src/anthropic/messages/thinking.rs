@@ -1,6 +1,7 @@
 use serde::Serialize;
 
 use super::data::invalid;
+use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::model::{ReasoningEffort, Settings, ToolChoice};
 
@@ -73,7 +74,7 @@ impl Thinking {
             ReasoningEffort::Medium => (Some(8192), "medium"),
             ReasoningEffort::High => (Some(16_384), "high"),
             ReasoningEffort::Other(word) => (word.parse().ok(), &**word),
-            _ => return Err(invalid("the protocol has no such reasoning effort")),
+            _ => return Err(unsupported("reasoning effort")),
         };
         let is_number = matches!(effort, ReasoningEffort::Other(_)) && budget.is_some();
         let is_adaptive = self == Self::Adaptive && !is_number;

@@ -1,5 +1,6 @@
 //! The protocols of the table.
 
+pub mod anthropic;
 pub mod chat;
 pub mod cohere;
 pub mod responses;

@@ -1,4 +1,5 @@
 //! What only one protocol has.
 
+mod anthropic;
 mod cohere;
 mod responses;

@@ -5,7 +5,7 @@ use tower_agent::message::{Document, MediaSource, ToolCall, ToolResult};
 use tower_agent::{ErrorKind, Message, ModelRequest, Part};
 use tower_agent_providers::anthropic::Messages;
 
-use crate::fixtures::{messages, try_body};
+use super::fixtures::{messages, try_body};
 
 fn block(part: Part) -> Value {
     messages([Message::new(tower_agent::Role::User, [part])])[0]["content"][0].take()
@@ -70,7 +70,7 @@ fn what_cannot_be_sent_is_an_error_that_names_the_part() {
         ),
         (Part::document_base64("text/plain", "?"), "the document is not valid base64"),
     ] {
-        let error = refusal(Message::user("This:").with(part.clone()));
+        let error = refusal(Message::user("This:").with_part(part.clone()));
         assert!(error.starts_with(&format!("messages[1].parts[1]: {problem}")), "{error}");
         let call = ToolCall::new("a", "show", json!({}));
         let result = ToolResult::new(&call, [Part::from_text("Here:"), part]);

@@ -5,10 +5,10 @@ use tower_agent::message::{ProviderData, Reasoning};
 use tower_agent::model::FinishReason;
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 
-use crate::fixtures::{
-    answer, both, events, events_of, messages, model, plain, streamed, text_block, tool_use,
+use super::fixtures::{
+    answer, both, event, events, events_of, messages, model, plain, streamed, text_block, tool_use,
 };
-use crate::server::{Server, json as reply, whole};
+use crate::server::{Server, chunked, json as reply, whole};
 use test_support::{arguments, begins, call, stream, text};
 
 fn data(value: Value) -> ProviderData {
@@ -225,12 +225,14 @@ async fn unknown_events_and_pieces_are_ignored() {
     let odd =
         json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "odd_delta" } });
     all.insert(3, odd);
-    all.insert(1, json!({ "type": "message_progress", "progress": 7 }));
-    all.insert(1, json!({ "type": null, "index": "x", "delta": null, "message": null }));
-    let (response, deltas) =
-        streamed(events(&all[..1].iter().chain(&all[2..]).cloned().collect::<Vec<_>>())).await;
+    all.insert(1, json!({ "type": "message_progress", "index": "x", "delta": 7, "usage": 7 }));
+    let (response, deltas) = streamed(events(&all)).await;
     assert_eq!(response.unwrap().message().text(), "hi");
     assert_eq!(deltas, [text("h"), text("i")]);
+    // Without a name, and of no type.
+    let nameless = "data: {\"type\": null, \"delta\": null, \"content_block\": null}\n\n";
+    let bytes: String = [nameless.into()].into_iter().chain(all.iter().map(event)).collect();
+    assert_eq!(streamed(chunked([bytes])).await.0.unwrap().message().text(), "hi");
 }
 
 #[tokio::test]

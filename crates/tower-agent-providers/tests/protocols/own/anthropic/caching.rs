@@ -9,7 +9,7 @@ use tower_agent::tool::{Tool, ToolDeclaration};
 use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Role};
 use tower_agent_providers::anthropic::Messages;
 
-use crate::fixtures::{answer, body, model, text_block, tool_use, try_body};
+use super::fixtures::{answer, body, model, text_block, tool_use, try_body};
 use crate::server::{Server, json as reply};
 
 fn ephemeral() -> ProviderData {

@@ -5,7 +5,7 @@ use tower_agent::message::{ProviderData, Reasoning, ToolCall, ToolResult};
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 use tower_agent_providers::anthropic::Messages;
 
-use crate::fixtures::{body, messages, text_block, tool_use, try_body};
+use super::fixtures::{body, messages, text_block, tool_use, try_body};
 
 fn data(provider: &str, value: Value) -> ProviderData {
     let mut data = ProviderData::default();
@@ -35,7 +35,8 @@ fn a_full_conversation() {
     let mut request = ModelRequest::new([
         Message::system("Be brief."),
         Message::user("1 + 2?"),
-        Message::assistant("Let me see.").with(ToolCall::new("a", "add", json!({ "a": 1 })).into()),
+        Message::assistant("Let me see.")
+            .with_part(ToolCall::new("a", "add", json!({ "a": 1 })).into()),
         answers("a"),
         Message::assistant("3"),
         Message::system("Be kind."),
@@ -77,7 +78,7 @@ fn results_of_one_turn_are_one_message_before_anything_else() {
 
 #[test]
 fn results_stand_before_other_content_of_the_same_message() {
-    let mixed = Message::user("So?").with(result("a", [Part::from_text("3")]).into());
+    let mixed = Message::user("So?").with_part(result("a", [Part::from_text("3")]).into());
     let sent = messages([Message::user("Go."), asks(&["a"]), mixed]);
     assert_eq!(sent[2]["content"], json!([tool_result("a"), text_block("So?")]));
 }
@@ -113,12 +114,12 @@ fn consecutive_messages_of_one_role_are_merged() {
 #[test]
 fn blank_text_is_never_sent() {
     let sent = messages([
-        Message::user("").with(Part::from_text("a")).with(Part::from_text(" \n")),
+        Message::user("").with_part(Part::from_text("a")).with_part(Part::from_text(" \n")),
         Message::assistant("\n\n"),
         Message::new(Role::Assistant, []),
         Message::user("b"),
         Message::system("  "),
-        Message::assistant("").with(ToolCall::new("a", "add", json!({})).into()),
+        Message::assistant("").with_part(ToolCall::new("a", "add", json!({})).into()),
         Message::tool(result("a", [Part::from_text("")])),
     ]);
     let expected = json!([
@@ -203,7 +204,7 @@ fn the_first_message_must_be_the_users() {
 fn a_system_message_contains_only_text() {
     let picture = Part::image_url("https://example.com/a.png");
     let odd = |first: Vec<Message>| {
-        let system = Message::system("Look:").with(picture.clone());
+        let system = Message::system("Look:").with_part(picture.clone());
         let request = ModelRequest::new(first.into_iter().chain([system]).collect::<Vec<_>>());
         try_body(&Messages::default(), &request).unwrap_err().message().to_owned()
     };
@@ -218,9 +219,10 @@ fn data_of_this_provider_is_added_and_that_of_others_is_not() {
     call.provider = data("anthropic", json!({ "caller": { "type": "direct" } }));
     call.provider.set("openai", json!({ "extra_content": 1 }));
     let block = json!({ "type": "search_result", "title": "T" });
-    let thought = Reasoning { text: "hm".into(), provider: data("openai", json!({ "x": 1 })) };
+    let mut thought = Reasoning::default();
+    thought.provider = data("openai", json!({ "x": 1 }));
     let sent = messages([
-        Message::user("Go.").with(Part::Provider(data("openai", json!({ "type": "x" })))),
+        Message::user("Go.").with_part(Part::Provider(data("openai", json!({ "type": "x" })))),
         Message::new(
             Role::Assistant,
             [Part::Reasoning(thought), Part::reasoning("hm"), call.into()],

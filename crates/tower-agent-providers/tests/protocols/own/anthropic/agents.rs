@@ -1,11 +1,11 @@
 //! Agents: turns that go on, and conversations that move from one provider to another.
 
 use serde_json::{Value, json};
+use tower_agent::Tool;
 use tower_agent::model::FinishReason;
-use tower_agent::tool::Tool;
 use tower_agent::{Agent, Error, Message, ModelRequest};
 
-use crate::fixtures::{answer, events, events_of, model, text_block, tool_use};
+use super::fixtures::{answer, events, events_of, model, text_block, tool_use};
 use crate::server::{Server, json as reply, says};
 use test_support::call;
 
@@ -33,7 +33,7 @@ async fn thinking_goes_back_beside_its_tool_calls_in_the_next_turn() {
     .await;
     let agent = Agent::builder(model(&server)).tool(add()).build().unwrap();
     assert_eq!(agent.run("Add.").await.unwrap().text(), "6");
-    let streamed = agent.stream("Add.").into_response().await;
+    let streamed = agent.stream("Add.").response().await;
     assert_eq!(streamed.unwrap().text(), "6");
     let seen = server.seen();
     for second in [&seen[1].body, &seen[3].body] {

@@ -6,7 +6,7 @@ use tower_agent::model::{FinishReason, ReasoningEffort, ToolChoice};
 use tower_agent::{Message, ModelRequest, Part, Settings};
 use tower_agent_providers::anthropic::{Messages, Thinking};
 
-use crate::fixtures::{answer, both, events, messages, streamed, text_block, tool_use, try_body};
+use super::fixtures::{answer, both, events, messages, streamed, text_block, tool_use, try_body};
 
 fn thinking(text: &str, signature: &str) -> Value {
     json!({ "type": "thinking", "thinking": text, "signature": signature })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_agent::{Error, ErrorKind, Message, ModelRequest};
 
-use crate::fixtures::{
+use super::fixtures::{
     answer, builder, event, events, events_of, model, plain, streamed, text_block,
 };
 use crate::server::{Reply, Server, chunked, json as reply, whole};

@@ -6,7 +6,7 @@ use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Settings};
 use tower_agent_providers::anthropic::Messages;
 
-use crate::fixtures::{body, try_body};
+use super::fixtures::{body, try_body};
 
 fn request(set: impl FnOnce(&mut Settings)) -> ModelRequest {
     let mut request = ModelRequest::new([Message::user("Hi.")]);

@@ -1,0 +1,76 @@
+//! Streams: usage and ends.
+
+use serde_json::{Value, json};
+use tower_agent::model::FinishReason;
+
+use super::fixtures::{answer, event, events, events_of, streamed, text_block};
+use crate::server::{Reply, chunked};
+use test_support::text;
+
+fn with_usage(start: Value, end: Value) -> Reply {
+    let mut all = events_of(&answer(json!([text_block("hi")]), "end_turn"));
+    let last = all.len() - 2;
+    all[0]["message"]["usage"] = start;
+    all[last]["usage"] = end;
+    events(&all)
+}
+
+async fn counted(start: Value, end: Value) -> (u64, u64, u64, u64) {
+    let (response, _) = streamed(with_usage(start, end)).await;
+    let usage = response.unwrap().usage();
+    (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, usage.cache_write_tokens)
+}
+
+#[tokio::test]
+async fn cumulative_usage_is_set_and_not_added() {
+    let start = json!({ "input_tokens": 25, "output_tokens": 1,
+        "cache_read_input_tokens": 100, "cache_creation_input_tokens": 30 });
+    let end = json!({ "input_tokens": 25, "output_tokens": 15,
+        "cache_read_input_tokens": 100, "cache_creation_input_tokens": 30 });
+    assert_eq!(counted(start, end).await, (155, 15, 100, 30));
+}
+
+#[tokio::test]
+async fn cache_counts_of_the_start_stay_if_the_end_has_none() {
+    let start = json!({ "input_tokens": 25, "output_tokens": 1, "cache_read_input_tokens": 100 });
+    assert_eq!(counted(start.clone(), json!({ "output_tokens": 15 })).await, (125, 15, 100, 0));
+    let end = json!({ "output_tokens": 15, "cache_read_input_tokens": null });
+    assert_eq!(counted(start, end).await, (125, 15, 100, 0));
+}
+
+#[tokio::test]
+async fn cache_counts_may_come_only_at_the_end() {
+    let end = json!({ "input_tokens": 5, "output_tokens": 15,
+        "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20 });
+    assert_eq!(
+        counted(json!({ "input_tokens": 125, "output_tokens": 0 }), end.clone()).await,
+        (125, 15, 100, 20)
+    );
+    assert_eq!(counted(Value::Null, end).await, (125, 15, 100, 20));
+}
+
+#[tokio::test]
+async fn what_came_before_the_cut_was_shown() {
+    let all = events_of(&answer(json!([text_block("hi there")]), "end_turn"));
+    let (response, deltas) = streamed(events(&all[..4])).await;
+    let error = response.unwrap_err();
+    assert!(error.message().contains("ended early"), "{error}");
+    assert_eq!(error.metadata().request_id(), Some("req_1"));
+    assert_eq!(deltas, [text("hi t")]);
+}
+
+#[tokio::test]
+async fn a_stop_reason_is_enough_of_an_end() {
+    let mut all = events_of(&answer(json!([text_block("hi")]), "max_tokens"));
+    all.pop();
+    let (response, _) = streamed(events(&all)).await;
+    assert_eq!(response.unwrap().finish_reason(), &FinishReason::Length);
+}
+
+#[tokio::test]
+async fn nothing_is_read_after_the_last_event() {
+    let all = events_of(&answer(json!([text_block("hi")]), "end_turn"));
+    let bytes: String = all.iter().map(event).chain(["data: no json\n\n".into()]).collect();
+    let (response, _) = streamed(chunked([bytes])).await;
+    assert_eq!(response.unwrap().message().text(), "hi");
+}
