@@ -15,8 +15,8 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tower::{ServiceExt, service_fn};
 use tower_agent::stream::channel;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest};
-use tower_agent_providers::RequestBody;
 use tower_agent_providers::openai::OpenAi;
+use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::server::{delta, event, events, finished, read_request, unfinished};
 use test_support::{call, deltas, stream, text};
@@ -154,8 +154,8 @@ async fn a_reader_that_leaves_cancels_the_call() {
     server.await.unwrap();
 }
 
-#[tokio::test]
-async fn a_connection_is_used_again_after_a_stream() {
+/// A server that keeps its connections, and how many there were.
+async fn keeps() -> (String, Arc<AtomicUsize>) {
     let connections = Arc::new(AtomicUsize::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -174,14 +174,32 @@ async fn a_connection_is_used_again_after_a_stream() {
             });
         }
     });
-    let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
-    for _ in 0..50 {
-        let (response, _) = stream(model.clone(), ModelRequest::default()).await;
+    (base_url, connections)
+}
+
+async fn calls(models: impl Iterator<Item = OpenAi<HttpClient>>, connections: &AtomicUsize) {
+    for model in models.take(50) {
+        let (response, _) = stream(model, ModelRequest::default()).await;
         assert_eq!(response.unwrap().message().text(), "hi");
     }
     // The pool may open a second one before the first is back.
     let connections = connections.load(Ordering::Relaxed);
     assert!(connections < 5, "{connections} connections for 50 calls");
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_after_a_stream() {
+    let (base_url, connections) = keeps().await;
+    let builder = OpenAi::builder().base_url(base_url).api_key("").model("m");
+    let model = builder.build_with(HttpClient::new().unwrap()).unwrap();
+    calls(std::iter::repeat(model), &connections).await;
+}
+
+#[tokio::test]
+async fn models_at_one_address_share_connections() {
+    let (base_url, connections) = keeps().await;
+    let builder = OpenAi::builder().base_url(base_url).api_key("").model("m");
+    calls(std::iter::repeat_with(|| builder.clone().build().unwrap()), &connections).await;
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod server;
 mod answer;
 mod column;
 mod columns;
+mod contract;
 mod own;
 mod scenarios;
 

@@ -358,6 +358,14 @@ async fn a_refusal_goes_back_as_one() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_known_by_its_pieces() {
+    let piece = json!({ "type": "response.refusal.delta", "delta": "No." });
+    let response = streamed([piece, completed()]).await.unwrap();
+    assert_eq!(response.text(), "No.");
+    assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+}
+
+#[tokio::test]
 async fn reasoning_that_the_server_could_not_find_is_left_out() {
     let reasoning = |id: &str, encrypted: Value, content: Value| {
         json!({ "type": "reasoning", "id": id, "summary": [], "encrypted_content": encrypted,
@@ -576,6 +584,9 @@ async fn a_response_that_failed_is_an_error() {
             assert_eq!((error.kind(), error.message()), (kind, "Sorry."), "{code}");
         }
     }
+    let done = json!({ "status": "failed", "output": [] });
+    let done = streamed([json!({ "type": "response.done", "response": done })]).await;
+    assert_eq!(done.unwrap_err().message(), "the response failed");
     let bare = json!({ "type": "response.failed", "response": {} });
     let error = streamed([bare]).await.unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "the response failed"));
