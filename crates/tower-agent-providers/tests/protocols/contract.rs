@@ -253,6 +253,10 @@ async fn the_key_is_hidden_in_whatever_header_it_is_sent() {
 async fn a_refused_key_names_the_protocols_variable() {
     let error = failed(whole(401, &[], "{\"error\":\"No.\"}")).await;
     assert_eq!(error.message(), "No.; the key is the one in `CARGO_PKG_NAME`");
+    let server = Server::start([whole(401, &[], "{\"error\":\"No.\"}")]).await;
+    let model = builder(&server).header("x-lines-key", "own").build().unwrap();
+    let error = call(model, ModelRequest::default()).await.unwrap_err();
+    assert_eq!(error.message(), "No.", "that key is not sent");
 }
 
 #[tokio::test]
