@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `anthropic` | [`anthropic`]: the Messages API |
 //! | `gemini` | [`gemini`]: `generateContent` |
-//! | `openai` | [`openai`]: chat completions |
+//! | `openai` | [`openai`]: chat completions, and Responses |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
