@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `anthropic` | [`anthropic`]: the Messages API |
 //! | `gemini` | [`gemini`]: `generateContent` |
+//! | `ollama` | [`ollama`]: Ollama's own protocol |
 //! | `openai` | [`openai`]: chat completions, and Responses |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
 
@@ -24,6 +25,8 @@ pub mod anthropic;
 pub mod gemini;
 pub mod guide;
 pub mod json;
+#[cfg(feature = "ollama")]
+pub mod ollama;
 #[cfg(feature = "openai")]
 pub mod openai;
 pub mod protocol;

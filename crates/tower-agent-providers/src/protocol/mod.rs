@@ -151,6 +151,12 @@ pub trait Protocol: Send + Sync + 'static {
     /// How the body of a streamed response is divided into events. Defaults to server-sent events.
     const FRAMING: Framing = Framing::ServerSentEvents;
 
+    /// Returns the base URL that a value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE) stands
+    /// for. Defaults to the value itself.
+    fn base_url<'a>(&self, variable: &'a str) -> Cow<'a, str> {
+        variable.into()
+    }
+
     /// Returns the headers that every call sends, such as the version of an API. The caller's
     /// headers replace those of the same name. Defaults to none.
     fn headers(&self) -> HeaderMap {

@@ -116,6 +116,7 @@ impl Providers {
     /// |---|---|---|
     /// | `anthropic` | Anthropic Messages | `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL` |
     /// | `gemini` | Gemini `generateContent` | `GEMINI_API_KEY` or `GOOGLE_API_KEY`, `GEMINI_BASE_URL` |
+    /// | `ollama` | Ollama `/api/chat` | `OLLAMA_HOST`, `OLLAMA_API_KEY` |
     /// | `openai` | OpenAI chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
     ///
     /// The variables are read when a model is [chosen](Self::model).
@@ -126,6 +127,8 @@ impl Providers {
         let providers = providers.with_protocol::<crate::anthropic::Messages>("anthropic");
         #[cfg(feature = "gemini")]
         let providers = providers.with_protocol::<crate::gemini::GenerateContent>("gemini");
+        #[cfg(feature = "ollama")]
+        let providers = providers.with_protocol::<crate::ollama::Chat>("ollama");
         #[cfg(feature = "openai")]
         let providers = providers.with_protocol::<crate::openai::Chat>("openai");
         providers

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::net::IpAddr;
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -128,7 +129,10 @@ impl<P: Protocol> HttpModelBuilder<P> {
     fn config(&self) -> Result<Config, BuildError> {
         let base_url = self.base_url.clone();
         let base_url = base_url
-            .or_else(|| environment(P::BASE_URL_VARIABLE))
+            .or_else(|| {
+                let variable = environment(P::BASE_URL_VARIABLE)?;
+                Some(self.protocol.base_url(&variable).into_owned())
+            })
             .unwrap_or_else(|| P::BASE_URL.into());
         let invalid = |url: &str, reason| BuildError::BaseUrl { url: without_secrets(url), reason };
         let base = base_url.trim();
@@ -169,7 +173,9 @@ impl<P: Protocol> HttpModelBuilder<P> {
             }
             headers.extend(more);
         }
-        let is_default_host = base.host() == own.host();
+        // A server on this machine is not missing a key.
+        let is_local = own.host().parse().is_ok_and(|host: IpAddr| host.is_loopback());
+        let is_default_host = base.host() == own.host() && !is_local;
         Ok(Config { base, is_default_host, headers, secrets, key: source, key_variable })
     }
 

@@ -1,0 +1,140 @@
+use serde_json::{Value, json};
+
+use super::PROVIDER;
+use super::response::{Answer, Called, Said};
+use crate::json;
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::message::{CallIds, Part, ProviderData, ToolCall, Usage};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{Delta, Piece, Streamed};
+
+/// Reads a response of Ollama.
+#[derive(Debug)]
+pub struct ChatDecoder {
+    model: Option<String>,
+    usage: Usage,
+    done_reason: Option<String>,
+    /// The last piece was reasoning.
+    is_thinking: bool,
+    ids: CallIds,
+    calls: usize,
+    /// The length of the conversation, which makes ids unique across turns.
+    asked: usize,
+}
+
+impl ChatDecoder {
+    pub(super) fn new(request: &ModelRequest) -> Self {
+        Self {
+            model: None,
+            usage: Usage::default(),
+            done_reason: None,
+            is_thinking: false,
+            ids: CallIds::new(),
+            calls: 0,
+            asked: request.messages().len(),
+        }
+    }
+}
+
+impl Decoder for ChatDecoder {
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        match self.read(event.data.as_bytes(), "a line of the response", out)? {
+            Some(true) => {
+                self.end_thinking(out);
+                Ok(Progress::Done)
+            }
+            _ => Ok(Progress::More),
+        }
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let done = self.read(body, "the response", out)?;
+        self.end_thinking(out);
+        match done {
+            Some(false) => Err(Fault::protocol("the response is incomplete")),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let response = ModelResponse::from(streamed).with_usage(self.usage);
+        match self.done_reason.as_deref() {
+            // Beside tool calls as well: the message itself decides.
+            None | Some("" | "stop") => response,
+            Some("length") => response.with_finish_reason(FinishReason::Length),
+            Some(word) => response.with_finish_reason(FinishReason::Other(word.to_owned().into())),
+        }
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+impl ChatDecoder {
+    /// Returns whether it is the last line, if the line says so.
+    fn read(
+        &mut self,
+        json: &[u8],
+        what: &str,
+        out: &mut Vec<Piece>,
+    ) -> Result<Option<bool>, Fault> {
+        let answer: Answer = json::read(json, what)?;
+        if let Some(error) = answer.error.filter(is_error) {
+            return Err(Fault::of(&error, &Value::Null));
+        }
+        self.model = answer.model.or(self.model.take());
+        if let Some(tokens) = answer.prompt_eval_count {
+            self.usage.input_tokens = tokens;
+        }
+        if let Some(tokens) = answer.eval_count {
+            self.usage.output_tokens = tokens;
+        }
+        self.done_reason = answer.done_reason.or(self.done_reason.take());
+        self.said(answer.message, out)?;
+        Ok(answer.done)
+    }
+
+    fn said(&mut self, said: Said, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        if !said.thinking.is_empty() {
+            out.push(Delta::Reasoning(said.thinking).into());
+            self.is_thinking = true;
+        }
+        if !said.content.is_empty() {
+            self.end_thinking(out);
+            out.push(Delta::Text(said.content).into());
+        }
+        for call in said.tool_calls {
+            self.end_thinking(out);
+            out.push(Part::ToolCall(self.call(call)?).into());
+        }
+        Ok(())
+    }
+
+    /// Marks reasoning as Ollama's, so that it is sent back.
+    fn end_thinking(&mut self, out: &mut Vec<Piece>) {
+        if std::mem::take(&mut self.is_thinking) {
+            let mut data = ProviderData::default();
+            data.set(PROVIDER, json!({}));
+            out.push(Piece::ReasoningEnd(data));
+        }
+    }
+
+    fn call(&mut self, Called { id, function }: Called) -> Result<ToolCall, Fault> {
+        if function.name.is_empty() {
+            return Err(Fault::protocol("the server sent a tool call without a name"));
+        }
+        let (asked, number) = (self.asked, self.calls);
+        self.calls += 1;
+        let id = self.ids.claim(&id.into(), || format!("call_{asked}_{number}"));
+        Ok(ToolCall::from_text(id, function.name, function.arguments))
+    }
+}
+
+fn is_error(error: &Value) -> bool {
+    match error {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    }
+}

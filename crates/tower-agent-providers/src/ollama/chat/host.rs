@@ -1,0 +1,30 @@
+use std::net::Ipv6Addr;
+
+/// Returns the URL that a value of `OLLAMA_HOST` stands for: `host`, `host:port`, `:port` or a URL.
+///
+/// The variable also tells a server where to listen. An address that means every interface becomes
+/// that of this machine.
+pub(super) fn url(host: &str) -> String {
+    let host = host.trim();
+    let (scheme, rest, default_port) = match host.split_once("://") {
+        None if host == "ollama.com" => ("https", host, "443"),
+        None => ("http", host, "11434"),
+        Some(("http", rest)) => ("http", rest, "80"),
+        Some(("https", rest)) => ("https", rest, "443"),
+        Some((other, rest)) => (other, rest, "11434"),
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_whole = |name: &str| !name.contains(':') || name.starts_with('[') && name.ends_with(']');
+    let (name, port) = match authority.rsplit_once(':') {
+        Some((name, port)) if is_whole(name) => (name, Some(port)),
+        _ => (authority, None),
+    };
+    let port = port.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(default_port);
+    let name = match name.trim_matches(['[', ']']) {
+        "" | "0.0.0.0" => "127.0.0.1".to_owned(),
+        "::" => "[::1]".to_owned(),
+        name if name.parse::<Ipv6Addr>().is_ok() => format!("[{name}]"),
+        _ => name.to_owned(),
+    };
+    format!("{scheme}://{name}:{port}/{path}")
+}

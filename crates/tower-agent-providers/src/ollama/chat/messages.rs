@@ -1,0 +1,158 @@
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::{PROTOCOL, PROVIDER, added};
+use crate::json::{self, Object, write};
+use crate::protocol::unsupported;
+use tower_agent::error::{Error, Result};
+use tower_agent::message::{MediaSource, Message, Part, ProviderData, Role, ToolCall, ToolResult};
+use tower_agent::model::ModelRequest;
+
+/// Writes the conversation in the protocol's format.
+pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
+    let messages = request.messages();
+    out.push(b'[');
+    if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
+        let mut json = Object::new(out);
+        json.field("role", "system")?;
+        json.field("content", instructions)?;
+        json.end()?;
+        out.push(b',');
+    }
+    request.write_messages(PROTOCOL, out, |index, out| {
+        let message = &messages[index];
+        check(index, message)?;
+        for result in message.tool_results() {
+            tool_message(result, out)?;
+        }
+        let is_own = |part: &Part| !matches!(part, Part::ToolResult(_));
+        match message.parts() {
+            [] => plain_message(message, out),
+            parts if parts.iter().any(is_own) => plain_message(message, out),
+            _ => Ok(()),
+        }
+    })?;
+    json::end_array(out);
+    Ok(())
+}
+
+fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    let parts = message.parts();
+    let (role, between) = match message.role() {
+        Role::System => ("system", "\n"),
+        // What a tool message has beside results.
+        Role::User | Role::Tool => ("user", "\n"),
+        Role::Assistant => ("assistant", ""),
+        _ => return Err(unsupported("role")),
+    };
+    let thoughts: Vec<_> = parts.iter().filter_map(own_thought).collect();
+    let data = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(&text.provider),
+        Part::Reasoning(reasoning) => Some(&reasoning.provider),
+        _ => None,
+    });
+    let more = merged(data.chain([message.provider()]));
+    let mut json = Object::with_extra(out, more.as_deref());
+    json.field("role", role)?;
+    json.field("content", texts(parts).join(between))?;
+    json.optional("thinking", Some(thoughts.join("\n")).filter(|thought| !thought.is_empty()))?;
+    images(parts, &mut json)?;
+    if message.tool_calls().next().is_some() {
+        json.field_with("tool_calls", |out| json::array(out, message.tool_calls(), tool_call))?;
+    }
+    json.end_with_nulls()?;
+    out.push(b',');
+    Ok(())
+}
+
+fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out);
+    json.field("role", "tool")?;
+    json.field("content", texts(&result.parts).join("\n"))?;
+    json.field("tool_name", &*result.name)?;
+    json.field("tool_call_id", &*result.call_id)?;
+    images(&result.parts, &mut json)?;
+    json.end()?;
+    out.push(b',');
+    Ok(())
+}
+
+fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::with_extra(out, added(&call.provider));
+    json.field("id", &*call.id)?;
+    json.field_with("function", |out| {
+        let mut json = Object::new(out);
+        json.field("name", &*call.name)?;
+        json.field_with("arguments", |out| json::arguments(out, &call.arguments))?;
+        json.end()
+    })?;
+    json.end_with_nulls()
+}
+
+fn texts(parts: &[Part]) -> Vec<&str> {
+    parts.iter().filter_map(Part::as_text).filter(|text| !text.is_empty()).collect()
+}
+
+fn own_thought(part: &Part) -> Option<&str> {
+    match part {
+        Part::Reasoning(it) if it.provider.get(PROVIDER).is_some() => Some(&it.text),
+        _ => None,
+    }
+}
+
+fn images(parts: &[Part], json: &mut Object<'_>) -> Result<()> {
+    let mut images = parts.iter().filter_map(|part| match part {
+        Part::Image(image) => Some(&image.source),
+        _ => None,
+    });
+    let Some(first) = images.next() else { return Ok(()) };
+    json.field_with("images", |out| {
+        json::array(out, [first].into_iter().chain(images), |source, out| match source {
+            MediaSource::Base64 { data, .. } => write(out, data),
+            _ => Err(unsupported("source of an image")),
+        })
+    })
+}
+
+/// Returns an error that names the first part that the protocol cannot carry.
+fn check(index: usize, message: &Message) -> Result<()> {
+    let at = |error: Error, place: String| {
+        let text = format!("messages[{index}].{place}: {}", error.message());
+        error.with_message(text)
+    };
+    for (number, part) in message.parts().iter().enumerate() {
+        check_part(part).map_err(|error| at(error, format!("parts[{number}]")))?;
+        let Part::ToolResult(result) = part else { continue };
+        for (inner, part) in result.parts.iter().enumerate() {
+            let place = || format!("parts[{number}].parts[{inner}]");
+            check_part(part).map_err(|error| at(error, place()))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_part(part: &Part) -> Result<()> {
+    match part {
+        Part::Text(_) | Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => Ok(()),
+        Part::Image(image) => match image.source {
+            MediaSource::Base64 { .. } => Ok(()),
+            _ => Err(unsupported("image by URL or file id: send base64")),
+        },
+        Part::Audio(_) => Err(unsupported("audio")),
+        Part::Document(_) => Err(unsupported("document: send its text")),
+        Part::Provider(data) => match data.get(PROVIDER) {
+            Some(_) => Err(unsupported("part of its own")),
+            None => Ok(()),
+        },
+        _ => Err(unsupported("part of a message")),
+    }
+}
+
+/// Returns the data added at several places; for equal keys the last wins.
+fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
+    all.filter_map(added).map(Cow::Borrowed).reduce(|mut fields, more| {
+        fields.to_mut().extend(more.into_owned());
+        fields
+    })
+}

@@ -1,0 +1,51 @@
+use std::borrow::Cow;
+
+use super::decoder::ChatDecoder;
+use super::{host, request};
+use crate::HttpModelBuilder;
+use crate::protocol::{Call, Framing, Protocol};
+use tower_agent::error::Result;
+
+/// The protocol of Ollama's `/api/chat`.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Chat {
+    num_ctx: Option<u32>,
+}
+
+impl HttpModelBuilder<Chat> {
+    /// Sets the size of the context in tokens, of input and output together. A `num_ctx` in the
+    /// `options` of a request's extra fields takes precedence.
+    ///
+    /// Defaults to the server's setting, which is often only 4096.
+    pub fn num_ctx(mut self, tokens: u32) -> Self {
+        self.protocol_mut().num_ctx = Some(tokens);
+        self
+    }
+}
+
+impl Protocol for Chat {
+    type Decoder = ChatDecoder;
+
+    const PROVIDER: &'static str = super::PROVIDER;
+    const BASE_URL: &'static str = "http://127.0.0.1:11434";
+    const BASE_URL_VARIABLE: &'static str = "OLLAMA_HOST";
+    const KEY_VARIABLE: &'static str = "OLLAMA_API_KEY";
+    const FRAMING: Framing = Framing::Lines;
+
+    fn base_url<'a>(&self, variable: &'a str) -> Cow<'a, str> {
+        host::url(variable).into()
+    }
+
+    fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
+        Ok("/api/chat".into())
+    }
+
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
+        request::body(call, self.num_ctx, body)
+    }
+
+    fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
+        ChatDecoder::new(call.request())
+    }
+}

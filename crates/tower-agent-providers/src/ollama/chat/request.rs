@@ -1,0 +1,85 @@
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::messages::messages;
+use super::options::{format, options, think};
+use super::{PROTOCOL, added};
+use crate::json::{self, Object};
+use crate::protocol::{Call, unsupported};
+use tower_agent::error::Result;
+use tower_agent::model::{ModelRequest, Settings, ToolChoice};
+use tower_agent::tool::ToolDeclaration;
+
+/// Writes the body of a call.
+///
+/// The messages come first, so that a body starts with the bytes of the previous one.
+pub(super) fn body(call: &Call<'_>, num_ctx: Option<u32>, out: &mut Vec<u8>) -> Result<()> {
+    let request = call.request();
+    let settings = request.settings();
+    let more_options = settings.extra.get("options").and_then(Value::as_object);
+    let mut extra = Cow::Borrowed(&settings.extra);
+    if more_options.is_some() {
+        // Merged with ours.
+        extra.to_mut().remove("options");
+    }
+    let mut json = Object::with_extra(out, &*extra);
+    json.field_with("messages", |out| messages(request, out))?;
+    if settings.extra.get("model").is_none_or(Value::is_null) {
+        json.field("model", call.require_model()?)?;
+    }
+    if has_tools(request, settings)? {
+        json.field_with("tools", |out| tools(request, out))?;
+    }
+    let mut ours = Vec::new();
+    options(settings, num_ctx, more_options, &mut ours)?;
+    if ours != b"{}" {
+        json.field_with("options", |out| {
+            out.extend_from_slice(&ours);
+            Ok(())
+        })?;
+    }
+    json.optional("think", settings.reasoning_effort.as_ref().map(think).transpose()?)?;
+    let format = settings.response_format.as_ref().map(format).transpose()?;
+    json.optional("format", format.flatten())?;
+    json.field("truncate", false)?;
+    // Streamed by default.
+    json.field("stream", call.is_streamed())?;
+    json.end()
+}
+
+fn has_tools(request: &ModelRequest, settings: &Settings) -> Result<bool> {
+    if request.tools().is_empty() {
+        return Ok(false);
+    }
+    if settings.parallel_tool_calls == Some(false) {
+        return Err(unsupported("setting as `parallel_tool_calls: false`"));
+    }
+    match &settings.tool_choice {
+        None | Some(ToolChoice::Auto) => Ok(true),
+        Some(ToolChoice::None) => Ok(false),
+        Some(_) => Err(unsupported("tool choice: only `Auto` and `None`")),
+    }
+}
+
+fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
+    request.write_tools(PROTOCOL, out, |out| {
+        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
+    })
+}
+
+fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::with_extra(out, added(tool.provider()));
+    json.field("type", "function")?;
+    let (name, description, parameters) = (tool.name(), tool.description(), tool.parameters());
+    json.field("function", Function { name, description, parameters })?;
+    json.end_with_nulls()
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}

@@ -1,0 +1,54 @@
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::json::lenient::{exact_json_text, null_default, or_default, text};
+
+/// A response, or one line of a streamed one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Answer {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) model: Option<String>,
+    #[serde(deserialize_with = "null_default")]
+    pub(super) message: Said,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) done: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) done_reason: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) prompt_eval_count: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) eval_count: Option<u64>,
+    pub(super) error: Option<Value>,
+}
+
+/// The model's message, or its next piece.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Said {
+    #[serde(deserialize_with = "text")]
+    pub(super) content: String,
+    #[serde(deserialize_with = "text")]
+    pub(super) thinking: String,
+    #[serde(deserialize_with = "null_default")]
+    pub(super) tool_calls: Vec<Called>,
+}
+
+/// A whole tool call.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Called {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) id: String,
+    #[serde(deserialize_with = "null_default")]
+    pub(super) function: Function,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Function {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "exact_json_text")]
+    pub(super) arguments: String,
+}
