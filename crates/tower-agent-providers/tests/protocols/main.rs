@@ -75,4 +75,6 @@ macro_rules! column {
 column!(anthropic, crate::columns::anthropic::AnthropicColumn);
 column!(chat, crate::columns::chat::ChatColumn);
 column!(cohere, crate::columns::cohere::CohereColumn);
+column!(gemini, crate::columns::gemini::GeminiColumn);
+column!(ollama, crate::columns::ollama::OllamaColumn);
 column!(responses, crate::columns::responses::ResponsesColumn);

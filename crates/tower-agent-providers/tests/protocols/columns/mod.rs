@@ -3,4 +3,6 @@
 pub mod anthropic;
 pub mod chat;
 pub mod cohere;
+pub mod gemini;
+pub mod ollama;
 pub mod responses;

@@ -2,4 +2,6 @@
 
 mod anthropic;
 mod cohere;
+mod gemini;
+mod ollama;
 mod responses;

@@ -6,8 +6,8 @@ use tower_agent::model::FinishReason;
 use tower_agent::stream::Delta;
 use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Part, Usage};
 
+use super::{event, events, finished, model, parts, signed};
 use crate::server::{Reply, Server, chunked, unfinished};
-use crate::{event, events, finished, model, parts, signed};
 use test_support::{arguments, begins, deltas, stream, text};
 
 async fn streamed(reply: Reply) -> (Result<ModelResponse, Error>, Vec<Delta>) {

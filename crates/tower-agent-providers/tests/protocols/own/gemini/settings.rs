@@ -7,8 +7,8 @@ use tower_agent::model::{PromptCache, ReasoningEffort, ResponseFormat, ToolChoic
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Settings};
 
+use super::{events, finished, model, named, ours, says};
 use crate::server::{Seen, Server};
-use crate::{events, finished, model, named, ours, says};
 use test_support::{call, stream};
 
 fn request(settings: Settings) -> ModelRequest {

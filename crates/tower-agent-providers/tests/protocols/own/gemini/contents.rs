@@ -6,8 +6,8 @@ use tower_agent::message::{
 };
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 
+use super::{model, named, ours, says, signed};
 use crate::server::{Seen, Server};
-use crate::{model, named, ours, says, signed};
 use test_support::call;
 
 async fn sent(request: ModelRequest) -> Seen {

@@ -5,8 +5,8 @@ use tower_agent::message::{Audio, Document, Image, MediaSource, Reasoning, Text,
 use tower_agent::model::FinishReason;
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Usage};
 
+use super::{events, finished, model, ours, parts, signed};
 use crate::server::{self, Server};
-use crate::{events, finished, model, ours, parts, signed};
 use test_support::{call, stream};
 
 /// Answers with one chunk, plainly and as a stream, which must be read alike.

@@ -1,9 +1,4 @@
-//! The Gemini protocol, byte for byte, over real sockets.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
-
-#[path = "../support/server.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod server;
+//! What only Gemini has.
 
 mod answers;
 mod building;
@@ -18,7 +13,7 @@ use tower_agent::message::ProviderData;
 use tower_agent_providers::HttpClient;
 use tower_agent_providers::gemini::Gemini;
 
-use self::server::{Reply, Server, chunked};
+use crate::server::{self, Reply, Server, chunked};
 
 fn model(server: &Server) -> Gemini<HttpClient> {
     named(server, "gemini-3-flash-preview")

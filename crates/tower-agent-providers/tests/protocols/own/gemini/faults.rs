@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_agent::{Error, ErrorKind, ModelRequest};
 
+use super::{event, model, parts};
 use crate::server::{Reply, Server, chunked, json as reply, whole};
-use crate::{event, model, parts};
 use test_support::{call, deltas, stream, text};
 
 fn fault(code: u16, status: &str, message: &str, details: Value) -> Value {

@@ -7,8 +7,8 @@ use tower_agent::model::BoxModel;
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Tool};
 use tower_agent_providers::openai::OpenAi;
 
+use super::{events, finished, model, named};
 use crate::server::{self, Reply, Server};
-use crate::{events, finished, model, named};
 
 fn look() -> Tool {
     Tool::function("look", "Looks.", |arguments: Value| arguments.to_string())

@@ -5,7 +5,7 @@ use std::process::Command;
 use tower_agent::ModelRequest;
 use tower_agent_providers::gemini::Gemini;
 
-use crate::says;
+use super::says;
 use crate::server::{Server, json as reply};
 use test_support::call;
 
@@ -40,7 +40,7 @@ const CHILD: &str = "TOWER_AGENT_CHILD_TEST";
 
 fn calls_in_a_process_with(variables: &[(&str, &str)]) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "building::child_calls"])
+        .args(["--ignored", "--exact", "own::gemini::building::child_calls"])
         .env(CHILD, "1")
         .env_remove("GEMINI_API_KEY")
         .env_remove("GOOGLE_API_KEY")
