@@ -181,10 +181,11 @@ impl ResponsesDecoder {
             let items = &self.items[..streamed];
             let by_index = items.iter().position(|item| item.index == Some(index));
             let by_id = || items.iter().position(|item| !id.is_empty() && item.id == id);
+            let unended = || items.iter().position(|item| item.can_be(&kind));
             let at = match by_index.or_else(by_id) {
                 Some(at) if items[at].is_done => continue,
                 Some(at) if items[at].can_be(&kind) => at,
-                _ => self.push(kind, Some(index), id),
+                _ => unended().unwrap_or_else(|| self.push(kind, Some(index), id)),
             };
             self.item(at, fields, out);
         }
@@ -204,18 +205,26 @@ impl ResponsesDecoder {
         self.items.len() - 1
     }
 
-    /// Returns the item that an event belongs to: by its index, by its id, or the last one.
+    /// Returns the item that an event belongs to, or else a new one.
     fn place(&mut self, event: &StreamEvent, kind: Kind, id: Option<&str>) -> usize {
         let id = id.unwrap_or(&event.item_id);
-        let found = match event.output_index {
-            Some(index) => self.items.iter().rposition(|item| item.index == Some(index)),
-            None if !id.is_empty() => self.items.iter().rposition(|item| item.id == id),
-            None => self.items.len().checked_sub(1),
+        let index = event.output_index;
+        let items = || self.items.iter();
+        let by_index = index.and_then(|_| items().rposition(|item| item.index == index));
+        let by_id = || items().rposition(|item| item.id == id).filter(|_| !id.is_empty());
+        // One of which no event has said where it is, or the last one if this one does not either.
+        let unnamed = || items().rposition(|item| item.index.is_none() && item.id.is_empty());
+        let last = || items().len().checked_sub(1).filter(|_| index.is_none() && id.is_empty());
+        let found = by_index.or_else(by_id).or_else(unnamed).or_else(last);
+        let Some(at) = found.filter(|&at| self.items[at].can_be(&kind)) else {
+            return self.push(kind, index, id.to_owned());
         };
-        match found.filter(|&at| self.items[at].can_be(&kind)) {
-            Some(at) => at,
-            None => self.push(kind, event.output_index, id.to_owned()),
+        let item = &mut self.items[at];
+        item.index = item.index.or(index);
+        if item.id.is_empty() {
+            item.id = id.to_owned();
         }
+        at
     }
 
     /// Reads a complete item and passes on what has not been yet.

@@ -486,6 +486,28 @@ async fn items_without_an_end() {
     assert_eq!(sent[1].get("status"), None, "it is not in progress any more");
 }
 
+/// The pieces do not say where they belong, and the item or the last event says all again.
+#[tokio::test]
+async fn what_was_streamed_is_not_said_twice() {
+    let word = |text: &str| json!({ "type": "response.output_text.delta", "delta": text });
+    let content = json!([{ "type": "output_text", "text": "ab" }]);
+    let item = json!({ "type": "message", "id": "msg_1", "content": content });
+    let done = json!({ "type": "response.output_item.done", "item": item });
+    let mut numbered = done.clone();
+    numbered["output_index"] = 0.into();
+    let last = json!({ "type": "response.completed", "response": { "output": [item] } });
+    for events in [
+        vec![word("a"), word("b"), done.clone(), completed()],
+        vec![word("a"), word("b"), numbered, last.clone()],
+        vec![word("a"), word("b"), done, last.clone()],
+        vec![word("a"), word("b"), last],
+    ] {
+        let response = streamed(events.clone()).await.unwrap();
+        assert_eq!(said(response.message()), [Said::Text("ab".into())], "{events:?}");
+        assert_eq!(sent_after(&response).await[0]["id"], "msg_1");
+    }
+}
+
 #[tokio::test]
 async fn items_that_arrive_at_the_same_time() {
     let thought = |text: &str| {
