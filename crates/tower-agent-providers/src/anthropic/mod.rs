@@ -29,8 +29,8 @@
 //! # Messages
 //!
 //! - Instructions, and system messages before all others, are sent as `system`. A later system
-//!   message is sent in its place, with the role `system`, which models before Claude Opus 4.8
-//!   reject.
+//!   message keeps the role `system`, which models before Claude Opus 4.8 reject. It is sent after
+//!   the user's messages, directly before the answer: elsewhere it is not accepted.
 //! - Consecutive messages of one role become one message. The results of a turn stand before
 //!   anything else that follows it. The first message must be the user's.
 //! - Text without any character other than white space is left out, since it is rejected.

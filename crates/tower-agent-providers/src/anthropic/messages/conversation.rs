@@ -25,8 +25,6 @@ enum Turn {
 struct Run<'a> {
     turn: Turn,
     parts: Vec<Placed<'a>>,
-    /// The breakpoint of the message, which its last block gets.
-    breakpoint: Option<&'a Value>,
 }
 
 /// A part, and the numbers of its message and in its message.
@@ -34,6 +32,8 @@ struct Placed<'a> {
     part: &'a Part,
     message: usize,
     number: usize,
+    /// The breakpoint of the message, if this is its last part.
+    breakpoint: Option<&'a Value>,
 }
 
 /// Writes the messages as an array.
@@ -41,12 +41,13 @@ pub(super) fn write(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     let messages = request.messages();
     out.push(b'[');
     request.write_messages(PROTOCOL, out, |index, out| {
-        let mut open = turn_before(messages, index)?;
+        let mut open = turn_before(messages, index);
         runs(messages, index)?.iter().try_for_each(|run| run.write(&mut open, out))
     })?;
-    let mut open = turn_before(messages, messages.len())?;
-    let parts = left_over(messages, messages.len());
-    Run { turn: Turn::User, parts, breakpoint: None }.write(&mut open, out)?;
+    let mut open = turn_before(messages, messages.len());
+    for run in waiting(messages, messages.len()) {
+        run.write(&mut open, out)?;
+    }
     if open.is_some() {
         out.extend_from_slice(b"]}");
     }
@@ -54,25 +55,20 @@ pub(super) fn write(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the system messages before all others. They are sent elsewhere.
-pub(super) fn leading(messages: &Messages) -> impl Iterator<Item = &Message> {
-    messages.iter().take_while(|message| message.role() == Role::System)
+/// Writes the blocks of the system messages before all others, each with a comma.
+pub(super) fn write_leading(messages: &Messages, out: &mut Vec<u8>) -> Result<()> {
+    for (index, message) in leading(messages).enumerate() {
+        for placed in all(index, message) {
+            placed.write(Turn::System, out)?;
+            out.push(b',');
+        }
+    }
+    Ok(())
 }
 
-/// Returns the parts of a system message that are sent, each with its number. Only text is
-/// accepted.
-pub(super) fn system_parts(
-    index: usize,
-    message: &Message,
-) -> impl Iterator<Item = Result<(usize, &Part)>> {
-    let parts = message.parts().iter().enumerate().filter(|(_, part)| block::is_sent(part));
-    parts.map(move |(number, part)| match part {
-        Part::Text(_) | Part::Provider(_) => Ok((number, part)),
-        _ => {
-            let error = invalid("a system message contains only text");
-            Err(at(&format_args!("messages[{index}].parts[{number}]"), error))
-        }
-    })
+/// Returns the system messages before all others. They are sent apart.
+pub(super) fn leading(messages: &Messages) -> impl Iterator<Item = &Message> {
+    messages.iter().take_while(|message| message.role() == Role::System)
 }
 
 impl Run<'_> {
@@ -102,88 +98,106 @@ impl Run<'_> {
             if index > 0 {
                 out.push(b',');
             }
-            let is_last = index + 1 == self.parts.len();
-            let Placed { part, message, number } = placed;
-            let place = format_args!("messages[{message}].parts[{number}]");
-            block::write(part, &place, self.breakpoint.filter(|_| is_last), out)?;
+            placed.write(self.turn, out)?;
         }
         Ok(())
     }
 }
 
-/// Returns the role of the last blocks before a message.
-fn turn_before(messages: &Messages, before: usize) -> Result<Option<Turn>> {
-    for index in (0..before).rev() {
-        if let Some(last) = runs(messages, index)?.pop() {
-            return Ok(Some(last.turn));
+impl Placed<'_> {
+    fn write(&self, turn: Turn, out: &mut Vec<u8>) -> Result<()> {
+        let Self { part, message, number, breakpoint } = self;
+        let place = format_args!("messages[{message}].parts[{number}]");
+        if turn == Turn::System && !matches!(part, Part::Text(_) | Part::Provider(_)) {
+            return Err(at(&place, invalid("a system message contains only text")));
         }
+        block::write(part, &place, *breakpoint, out)
     }
-    Ok(None)
+
+    fn is_result(&self) -> bool {
+        matches!(self.part, Part::ToolResult(_))
+    }
+}
+
+/// Returns the role of the last blocks before a message.
+fn turn_before(messages: &Messages, before: usize) -> Option<Turn> {
+    let mut before = (0..before).rev();
+    before.find_map(|index| Some(runs(messages, index).ok()?.last()?.turn))
 }
 
 /// Returns what is written for a message.
 fn runs(messages: &Messages, index: usize) -> Result<Vec<Run<'_>>> {
     let message = &messages[index];
-    let mut runs = Vec::new();
-    let turn = match message.role() {
-        Role::System => Turn::System,
-        Role::User | Role::Tool => Turn::User,
-        Role::Assistant => Turn::Assistant,
+    let all = || all(index, message);
+    let mut runs = match message.role() {
+        Role::System => Vec::new(),
+        Role::Tool => {
+            let parts = all().into_iter().filter(Placed::is_result).collect();
+            vec![Run { turn: Turn::User, parts }]
+        }
+        Role::User if is_of_results(message) => vec![Run { turn: Turn::User, parts: all() }],
+        Role::User => {
+            // Nothing may stand between calls and their results.
+            let (mut parts, rest): (Vec<_>, Vec<_>) =
+                all().into_iter().partition(Placed::is_result);
+            let [after_results, _] = waiting(messages, index);
+            parts.extend(after_results.parts);
+            parts.extend(rest);
+            vec![Run { turn: Turn::User, parts }]
+        }
+        Role::Assistant => match all() {
+            nothing if nothing.is_empty() => Vec::new(),
+            parts => {
+                let [after_results, system] = waiting(messages, index);
+                vec![after_results, system, Run { turn: Turn::Assistant, parts }]
+            }
+        },
         _ => return Err(at(&format_args!("messages[{index}]"), unsupported("role"))),
     };
-    let mut left_over = match is_of_results(message) {
-        true => Vec::new(),
-        false => left_over(messages, index),
-    };
-    let mut parts: Vec<_>;
-    match turn {
-        Turn::User => {
-            // Nothing may stand between calls and their results.
-            parts = placed(index, message, is_result).collect();
-            if !is_of_results(message) {
-                parts.append(&mut left_over);
-                parts.extend(placed(index, message, |part| !is_result(part)));
-            }
-        }
-        Turn::Assistant => parts = placed(index, message, |_| true).collect(),
-        Turn::System if leading(messages).nth(index).is_some() => parts = Vec::new(),
-        Turn::System => {
-            let sent = system_parts(index, message);
-            let placed = |(number, part)| Placed { part, message: index, number };
-            parts = sent.map(|part| part.map(placed)).collect::<Result<_>>()?;
-        }
-    }
-    runs.push(Run { turn: Turn::User, parts: left_over, breakpoint: None });
-    runs.push(Run { turn, parts, breakpoint: breakpoint(message.provider()) });
     runs.retain(|run| !run.parts.is_empty());
     Ok(runs)
 }
 
-/// Returns the parts of the tool messages directly before a message that are not results. They
-/// follow the last result.
-fn left_over(messages: &Messages, before: usize) -> Vec<Placed<'_>> {
-    let first = (0..before).rev().take_while(|&at| is_of_results(&messages[at])).last();
-    let tools = (first.unwrap_or(before)..before).filter(|&at| messages[at].role() == Role::Tool);
-    tools.flat_map(|at| placed(at, &messages[at], |part| !is_result(part))).collect()
+/// Returns what stands before a message but is written after the results and the messages of the
+/// user that follow it: other parts of tool messages, and system messages, which the protocol
+/// accepts only directly before an answer.
+fn waiting(messages: &Messages, before: usize) -> [Run<'_>; 2] {
+    let mut after_results = Run { turn: Turn::User, parts: Vec::new() };
+    let mut system = Run { turn: Turn::System, parts: Vec::new() };
+    let mut is_user_since = false;
+    for index in (0..before).rev() {
+        let message = &messages[index];
+        match message.role() {
+            Role::System if leading(messages).nth(index).is_none() => {
+                system.parts.extend(all(index, message).into_iter().rev());
+            }
+            Role::Tool if !is_user_since => {
+                let rest = all(index, message).into_iter().filter(|placed| !placed.is_result());
+                after_results.parts.extend(rest.rev());
+            }
+            Role::User => is_user_since |= !is_of_results(message),
+            Role::Assistant if message.parts().iter().any(block::is_sent) => break,
+            _ => {}
+        }
+    }
+    after_results.parts.reverse();
+    system.parts.reverse();
+    [after_results, system]
 }
 
-/// Returns whether a message belongs to the results of a turn.
+/// Returns whether a message contains only results of a turn.
 fn is_of_results(message: &Message) -> bool {
-    let has_results_alone = || message.parts().iter().all(is_result) && !message.parts().is_empty();
-    message.role() == Role::Tool || message.role() == Role::User && has_results_alone()
+    let mut parts = message.parts().iter().filter(|part| block::is_sent(part)).peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-fn is_result(part: &Part) -> bool {
-    matches!(part, Part::ToolResult(_))
-}
-
-fn placed(
-    message: usize,
-    of: &Message,
-    takes: impl Fn(&Part) -> bool,
-) -> impl Iterator<Item = Placed<'_>> {
-    let parts = of.parts().iter().enumerate();
-    parts
-        .filter(move |(_, part)| block::is_sent(part) && takes(part))
-        .map(move |(number, part)| Placed { part, message, number })
+/// Returns all parts of a message that are sent.
+fn all(index: usize, message: &Message) -> Vec<Placed<'_>> {
+    let parts = message.parts().iter().enumerate().filter(|(_, part)| block::is_sent(part));
+    let placed = |(number, part)| Placed { part, message: index, number, breakpoint: None };
+    let mut all: Vec<_> = parts.map(placed).collect();
+    if let Some(last) = all.last_mut() {
+        last.breakpoint = breakpoint(message.provider());
+    }
+    all
 }

@@ -2,7 +2,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cache::{self, CacheControl};
-use super::data::{added, breakpoint, invalid};
+use super::data::{added, invalid};
 use super::thinking::Thinking;
 use super::{PROTOCOL, block, conversation};
 use crate::json::{self, Object};
@@ -72,16 +72,7 @@ fn system(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
         block::text(text, None, out)?;
         out.push(b',');
     }
-    for (index, message) in conversation::leading(request.messages()).enumerate() {
-        let parts: Vec<_> = conversation::system_parts(index, message).collect::<Result<_>>()?;
-        for (nth, (number, part)) in parts.iter().enumerate() {
-            let is_last = nth + 1 == parts.len();
-            let breakpoint = breakpoint(message.provider()).filter(|_| is_last);
-            let place = format_args!("messages[{index}].parts[{number}]");
-            block::write(part, &place, breakpoint, out)?;
-            out.push(b',');
-        }
-    }
+    conversation::write_leading(request.messages(), out)?;
     json::end_array(out);
     Ok(())
 }

@@ -52,8 +52,8 @@ fn a_full_conversation() {
         ] },
         { "role": "user", "content": [tool_result("a")] },
         { "role": "assistant", "content": [text_block("3")] },
-        { "role": "system", "content": [text_block("Be kind.")] },
         { "role": "user", "content": [text_block("Thanks.")] },
+        { "role": "system", "content": [text_block("Be kind.")] },
     ]);
     assert_eq!(sent["messages"], expected);
     assert_eq!(sent["model"], "claude-test");
@@ -92,6 +92,32 @@ fn other_content_of_tool_messages_follows_the_last_result() {
     let sent = messages(begin.into_iter().chain([Message::assistant("Done.")]));
     assert_eq!(sent[2]["content"], content);
     assert_eq!(sent[3]["content"], json!([text_block("Done.")]));
+}
+
+#[test]
+fn a_later_system_message_stands_directly_before_the_answer() {
+    let system = |text: &str| json!({ "role": "system", "content": [text_block(text)] });
+    let begin = [
+        Message::user("Go."),
+        asks(&["a"]),
+        Message::system("Be quick."),
+        answers("a"),
+        Message::system("Be kind."),
+        Message::assistant(""),
+        Message::user("And?"),
+    ];
+    let sent = messages(begin.clone());
+    assert_eq!(sent[2]["content"], json!([tool_result("a"), text_block("And?")]));
+    let both = json!([text_block("Be quick."), text_block("Be kind.")]);
+    assert_eq!(sent[3], json!({ "role": "system", "content": both }));
+    assert_eq!(sent.as_array().unwrap().len(), 4);
+    // It stays there, and the next one follows the next message of the user.
+    let more = [Message::assistant("Done."), Message::system("Be brief."), Message::user("Now?")];
+    let longer = messages(begin.into_iter().chain(more));
+    assert_eq!(longer.as_array().unwrap()[..4], sent.as_array().unwrap()[..]);
+    assert_eq!(longer[4]["role"], "assistant");
+    assert_eq!(longer[5]["content"], json!([text_block("Now?")]));
+    assert_eq!(longer[6], system("Be brief."));
 }
 
 #[test]
