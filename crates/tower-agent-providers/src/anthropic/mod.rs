@@ -48,8 +48,9 @@
 //!   reasoning budget.
 //! - Reasoning is described at [`Thinking`].
 //! - A JSON schema becomes `output_config.format`. Its name is not sent, and the answer always
-//!   matches: a schema that cannot be guaranteed is rejected by the server. There is no JSON without
-//!   a schema, and no `seed`; both are `InvalidRequest` errors.
+//!   matches: the server rejects a schema that it cannot guarantee. Limits that it rejects, such as
+//!   `minimum`, are moved into the description. There is no JSON without a schema, and no `seed`;
+//!   both are `InvalidRequest` errors.
 //! - `prompt_cache` becomes `cache_control` for the whole request: the prompt is cached up to its
 //!   last block, and the next call of the conversation reads it.
 //! - [`extra`](tower_agent::Settings::extra) is merged last: `top_k`, `metadata`, `service_tier`,
@@ -64,7 +65,7 @@
 //!   explicit breakpoint of the prompt cache. On a message it applies to its last block, such as a
 //!   tool result. More than four, that of `prompt_cache` included, are an `InvalidRequest` error.
 //! - `{"citations": {"enabled": true}}` on a document.
-//! - `{"strict": true}` on a tool guarantees that its arguments match. `{"type": ".."}` makes it a
+//! - `{"strict": true}` on a tool guarantees that its arguments match, with limits moved as above. `{"type": ".."}` makes it a
 //!   tool that Anthropic defines, such as `web_search_20250305`: only its name and this data are
 //!   sent.
 //!

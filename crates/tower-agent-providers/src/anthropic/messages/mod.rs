@@ -7,6 +7,7 @@ mod media;
 mod protocol;
 mod request;
 mod response;
+mod schema;
 mod thinking;
 
 pub use self::decoder::MessagesDecoder;

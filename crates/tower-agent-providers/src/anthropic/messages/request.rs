@@ -3,6 +3,7 @@ use serde_json::Value;
 
 use super::cache::{self, CacheControl};
 use super::data::{added, invalid};
+use super::schema::guaranteed;
 use super::thinking::Thinking;
 use super::{PROTOCOL, block, conversation};
 use crate::json::{self, Object};
@@ -91,7 +92,11 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
     // The schema of a tool that Anthropic defines is known, and must not be sent.
     if kind.is_none_or(|kind| kind == "custom") {
         json.optional("description", Some(tool.description()).filter(|text| !text.is_empty()))?;
-        json.field("input_schema", tool.parameters())?;
+        let is_strict = fields.and_then(|fields| fields.get("strict")) == Some(&Value::Bool(true));
+        match is_strict {
+            true => json.field("input_schema", guaranteed(tool.parameters()))?,
+            false => json.field("input_schema", tool.parameters())?,
+        }
     }
     json.end_with_nulls()
 }
@@ -126,7 +131,7 @@ struct OutputConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     effort: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    format: Option<Format<'a>>,
+    format: Option<Format>,
 }
 
 impl OutputConfig<'_> {
@@ -137,14 +142,16 @@ impl OutputConfig<'_> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Format<'a> {
-    JsonSchema { schema: &'a Value },
+enum Format {
+    JsonSchema { schema: Value },
 }
 
-fn format(format: Option<&ResponseFormat>) -> Result<Option<Format<'_>>> {
+fn format(format: Option<&ResponseFormat>) -> Result<Option<Format>> {
     match format {
         None | Some(ResponseFormat::Text) => Ok(None),
-        Some(ResponseFormat::JsonSchema { schema, .. }) => Ok(Some(Format::JsonSchema { schema })),
+        Some(ResponseFormat::JsonSchema { schema, .. }) => {
+            Ok(Some(Format::JsonSchema { schema: guaranteed(schema) }))
+        }
         Some(ResponseFormat::Json) => Err(invalid(
             "the protocol has no JSON without a schema: use `ResponseFormat::JsonSchema`",
         )),

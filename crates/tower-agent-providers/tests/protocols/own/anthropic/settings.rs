@@ -72,6 +72,59 @@ fn a_schema_is_the_format_of_the_output() {
     assert_eq!(format(ResponseFormat::Text), Value::Null);
 }
 
+#[test]
+fn limits_that_cannot_be_guaranteed_are_moved_into_the_description() {
+    let schema = json!({
+        "type": "object", "additionalProperties": false, "required": ["minimum", "tags", "at"],
+        "properties": {
+            "minimum": { "type": "integer", "minimum": 1, "maximum": 10, "description": "A number." },
+            "tags": { "type": "array", "minItems": 2, "items": { "type": "string", "maxLength": 3 } },
+            "at": { "oneOf": [{ "type": "string", "format": "date" },
+                              { "type": "string", "format": "odd" }, { "$ref": "#/$defs/A" }] },
+        },
+        "$defs": { "A": { "type": "array", "minItems": 1, "items": { "const": { "maximum": 1 } } } },
+    });
+    let expected = json!({
+        "type": "object", "additionalProperties": false, "required": ["minimum", "tags", "at"],
+        "properties": {
+            "minimum": { "type": "integer", "description": "A number.\n\n{maximum: 10, minimum: 1}" },
+            "tags": { "type": "array", "description": "{minItems: 2}",
+                      "items": { "type": "string", "description": "{maxLength: 3}" } },
+            "at": { "anyOf": [{ "type": "string", "format": "date" },
+                              { "type": "string", "description": "{format: \"odd\"}" },
+                              { "$ref": "#/$defs/A" }] },
+        },
+        "$defs": { "A": { "type": "array", "minItems": 1, "items": { "const": { "maximum": 1 } } } },
+    });
+    let format =
+        ResponseFormat::JsonSchema { name: "answer".into(), schema: schema.clone(), strict: true };
+    let sent = body(&request(|settings| settings.response_format = Some(format)));
+    assert_eq!(sent["output_config"]["format"]["schema"], expected);
+
+    let strict = |strict: bool| {
+        let mut tool = ToolDeclaration::new("add", "Adds.").with_parameters(schema.clone());
+        tool.provider_mut().set("anthropic", json!({ "strict": strict }));
+        with_tools(vec![tool], |_| {})["tools"][0]["input_schema"].take()
+    };
+    assert_eq!((strict(true), strict(false)), (expected, schema.clone()));
+}
+
+#[test]
+fn the_schema_of_a_type_is_accepted() {
+    #[derive(schemars::JsonSchema)]
+    #[allow(dead_code)]
+    struct Count {
+        items: u32,
+        names: Option<[String; 2]>,
+    }
+    let format = ResponseFormat::of::<Count>();
+    let sent = body(&request(|settings| settings.response_format = Some(format))).to_string();
+    for keyword in ["\"minimum\"", "\"maxItems\"", "\"format\":\"uint32\""] {
+        assert!(!sent.contains(keyword), "{sent}");
+    }
+    assert!(sent.contains("{minimum: 0}"), "{sent}");
+}
+
 fn with_tools(tools: Vec<ToolDeclaration>, set: impl FnOnce(&mut Settings)) -> Value {
     let mut request = request(set);
     request.tools_mut().extend(tools.into_iter().map(Into::into));

@@ -1,0 +1,64 @@
+use serde_json::{Map, Value};
+
+/// Keywords that are rejected where a schema is guaranteed.
+const REJECTED: [&str; 12] = [
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "patternProperties",
+    "uniqueItems",
+];
+
+/// The formats that are accepted.
+const FORMATS: [&str; 10] =
+    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
+
+/// Returns a schema that can be guaranteed. What is rejected is moved into the description, where
+/// the model reads it.
+pub(super) fn guaranteed(schema: &Value) -> Value {
+    let Value::Object(fields) = schema else { return schema.clone() };
+    let mut kept = Map::new();
+    let mut moved = Vec::new();
+    for (name, value) in fields {
+        let is_moved = match &**name {
+            "format" => !FORMATS.iter().any(|known| value == known),
+            "minItems" => value.as_u64().is_none_or(|count| count > 1),
+            other => REJECTED.contains(&other),
+        };
+        if is_moved {
+            moved.push(format!("{name}: {value}"));
+            continue;
+        }
+        let (name, value) = match (&**name, value) {
+            ("properties" | "$defs" | "definitions", Value::Object(all)) => {
+                let all = all.iter().map(|(name, value)| (name.clone(), guaranteed(value)));
+                (&**name, Value::Object(all.collect()))
+            }
+            ("oneOf", Value::Array(all)) if !fields.contains_key("anyOf") => {
+                ("anyOf", all.iter().map(guaranteed).collect())
+            }
+            ("anyOf" | "allOf" | "oneOf", Value::Array(all)) => {
+                (&**name, all.iter().map(guaranteed).collect())
+            }
+            ("items" | "additionalProperties", value) => (&**name, guaranteed(value)),
+            (name, value) => (name, value.clone()),
+        };
+        kept.insert(name.to_owned(), value);
+    }
+    if !moved.is_empty() {
+        let moved = format!("{{{}}}", moved.join(", "));
+        let description = match kept.get("description").and_then(Value::as_str) {
+            Some(text) => format!("{text}\n\n{moved}"),
+            None => moved,
+        };
+        kept.insert("description".into(), description.into());
+    }
+    Value::Object(kept)
+}
