@@ -10,7 +10,7 @@ use tower::Service;
 
 use super::named_tools::KnownTools;
 use super::options;
-use super::outline::Outline;
+use super::outline::{Body, Outline};
 use super::{Explanation, RunStream};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{Bundle, LayerInner, Tree};
@@ -216,7 +216,9 @@ impl AgentInner {
         let context = context.told_to(caller, request.takes_turn());
         let semantics = Tree::of(&context).map(|tree| tree.run).unwrap_or_default();
         let after_says_all = semantics.after_agent_respond == AfterAgentRespond::Transform;
-        (request.entered(context).with_after_says_all(after_says_all), open)
+        let is_team = matches!(outline.body, Body::Team { .. });
+        let request = request.entered(context).for_team(is_team);
+        (request.with_after_says_all(after_says_all), open)
     }
 }
 

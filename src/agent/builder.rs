@@ -17,8 +17,9 @@ use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::call::Request;
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Registered, StackBuilder, noting};
+use crate::callback::{
+    Bundle, Callback, Callbacks, InBundle, LayerInner, Registered, StackBuilder, noting,
+};
 use crate::context::Inherited;
 use crate::model::fallback::ModelName;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
@@ -64,10 +65,11 @@ pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Returns what is around a call, global callbacks included.
-fn outermost_first<R: Request>(global: &Callbacks<R>, mut own: Vec<Registered>) -> Vec<Registered> {
+/// Returns what is around a call, what is global included.
+fn outermost_first<R: InBundle>(global: &Bundle, mut own: Vec<Registered>) -> Vec<Registered> {
     own.reverse();
-    global.registered().chain(own).collect()
+    let layers = global.layers::<R>().registered();
+    layers.chain(R::around(global).registered()).chain(own).collect()
 }
 
 /// Checks that no two of these agents have the same name.
@@ -330,9 +332,12 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds a bundle: its callbacks for each call, after those registered before.
+    /// Adds a bundle: its layers and callbacks for each call, after what was registered before.
     pub fn callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
+        self.agent_stack.layers(bundle.layers());
+        self.model_stack.layers(bundle.layers());
+        self.tool_stack.layers(bundle.layers());
         self.agent_stack.callbacks(bundle.agent());
         self.model_stack.callbacks(bundle.model());
         self.tool_stack.callbacks(bundle.tool());
@@ -394,8 +399,8 @@ impl AgentBuilder {
         let (tools, of_tools) = noting(|| self.tool_stack.in_agent(leaf, inmost, band));
         named.extend(of_tools.tools);
         named_tools::check(named.iter().cloned(), &own)?;
-        let of_model = outermost_first(self.global.model(), of_model.registered);
-        let of_tools = outermost_first(self.global.tool(), of_tools.registered);
+        let of_model = outermost_first::<ModelRequest>(&self.global, of_model.registered);
+        let of_tools = outermost_first::<ToolRequest>(&self.global, of_tools.registered);
         let has_fallback = matches!(self.model_name, ModelName::Fallback(_));
         lint::check_model(&self.name, of_model, has_fallback);
         lint::check_tools(&self.name, &of_tools);

@@ -47,21 +47,20 @@ impl<R: Request> From<&StackBuilder<R>> for Parts {
 }
 
 impl Parts {
-    /// The names, with those of the callbacks that the tree has for this call.
+    /// The names, with those of the layers and callbacks that the tree has for this call.
     fn in_tree<R: InBundle>(&self, tree: &Tree) -> Vec<Vec<String>> {
         let (mut names, semantics) = (self.names.clone(), tree.band);
+        let layers = R::layers(&tree.global).names();
         let tree = R::around(&tree.global);
-        if tree.is_empty() {
-            return names;
-        }
         let of_tree = tree.names().map(String::from);
         match names.first_mut() {
+            _ if tree.is_empty() => {}
             Some(own) if self.begins_with_band && tree.shares_band_of(semantics) => {
                 *own = of_tree.chain(std::mem::take(own)).collect();
             }
             _ => names.insert(0, of_tree.collect()),
         }
-        names
+        layers.chain(names).collect()
     }
 }
 

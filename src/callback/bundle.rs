@@ -1,10 +1,13 @@
+use tower_layer::Layer;
+
+use super::layers::Layers;
 use super::{Callback, CallbackSemantics, Callbacks, NamedTool};
 use crate::call::Request;
-use crate::model::ModelRequest;
-use crate::run::AgentRequest;
-use crate::tool::ToolRequest;
+use crate::model::{BoxModel, ModelRequest, ModelService};
+use crate::run::{AgentRequest, AgentService, BoxAgent};
+use crate::tool::{BoxTool, ToolRequest, ToolService};
 
-/// Callbacks for every call of an agent, registered together.
+/// Callbacks and layers for every call of an agent, registered together.
 ///
 /// Register it with [`callbacks`](crate::AgentBuilder::callbacks) for one agent, with
 /// [`global_callbacks`](crate::AgentBuilder::global_callbacks) for the agent and all its sub-agents, or with
@@ -28,6 +31,14 @@ pub struct Bundle {
     tool: Callbacks<ToolRequest>,
     innermost_model: Callbacks<ModelRequest>,
     innermost_tool: Callbacks<ToolRequest>,
+    layers: BundleLayers,
+}
+
+#[derive(Clone, Debug, Default)]
+struct BundleLayers {
+    agent: Layers<AgentRequest>,
+    model: Layers<ModelRequest>,
+    tool: Layers<ToolRequest>,
 }
 
 impl Bundle {
@@ -75,7 +86,53 @@ impl Bundle {
         self
     }
 
-    /// Appends the callbacks of another bundle. For calls that this bundle has callbacks for, its
+    /// Adds a layer for agent calls. See [`model_layer`](Self::model_layer).
+    #[must_use]
+    pub fn agent_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<BoxAgent, Service: AgentService> + Send + Sync + 'static,
+    {
+        self.layers.agent.push(layer);
+        self
+    }
+
+    /// Adds a layer for model calls. The layers of a bundle are outside its callbacks, the first
+    /// registered outermost.
+    ///
+    /// In a bundle for a whole tree or for one run, a layer is also outside everything of each
+    /// agent's own, and is applied anew in every call: state that calls share belongs into the
+    /// layer, behind an `Arc`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower::timeout::TimeoutLayer;
+    /// use tower_agent::callback::Bundle;
+    ///
+    /// let limits = Bundle::new()
+    ///     .model_layer(TimeoutLayer::new(Duration::from_secs(60)))
+    ///     .tool_layer(TimeoutLayer::new(Duration::from_secs(10)));
+    /// # drop(limits);
+    /// ```
+    #[must_use]
+    pub fn model_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<BoxModel, Service: ModelService> + Send + Sync + 'static,
+    {
+        self.layers.model.push(layer);
+        self
+    }
+
+    /// Adds a layer for tool calls. See [`model_layer`](Self::model_layer).
+    #[must_use]
+    pub fn tool_layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
+    {
+        self.layers.tool.push(layer);
+        self
+    }
+
+    /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks for, its
     /// semantics are kept; for the others, those of `other` are used.
     #[must_use]
     pub fn and(self, other: impl Into<Self>) -> Self {
@@ -86,6 +143,11 @@ impl Bundle {
             tool: self.tool.and(other.tool),
             innermost_model: self.innermost_model.and(other.innermost_model),
             innermost_tool: self.innermost_tool.and(other.innermost_tool),
+            layers: BundleLayers {
+                agent: self.layers.agent.and(&other.layers.agent),
+                model: self.layers.model.and(&other.layers.model),
+                tool: self.layers.tool.and(&other.layers.tool),
+            },
         }
     }
 
@@ -129,13 +191,15 @@ impl Bundle {
         &self.tool
     }
 
-    /// Returns the tools that the callbacks name.
+    /// Returns the tools that the callbacks and layers name.
     pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
         let (agent, model) = (self.agent.named_tools(), self.model.named_tools());
         let mut named: Vec<_> = agent.chain(model).chain(self.tool.named_tools()).collect();
         // A type with hooks for every call returns the tools once for each of them.
         named.extend(self.innermost_model.named_tools());
         named.extend(self.innermost_tool.named_tools());
+        let BundleLayers { agent, model, tool } = &self.layers;
+        named.extend(agent.named_tools().chain(model.named_tools()).chain(tool.named_tools()));
         named.dedup();
         named
     }
@@ -150,6 +214,11 @@ impl Bundle {
         &self.innermost_tool
     }
 
+    /// Returns the layers for a call.
+    pub(crate) fn layers<R: InBundle>(&self) -> &Layers<R> {
+        R::layers(self)
+    }
+
     /// Returns whether the bundle is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.agent.is_empty()
@@ -157,14 +226,20 @@ impl Bundle {
             && self.tool.is_empty()
             && self.innermost_model.is_empty()
             && self.innermost_tool.is_empty()
+            && self.layers.agent.is_empty()
+            && self.layers.model.is_empty()
+            && self.layers.tool.is_empty()
     }
 
-    /// Appends another bundle's callbacks for the calls, and those directly around the targets to
+    /// Appends another bundle's callbacks and layers for the calls, and those directly around the targets to
     /// `inmost`. Of lists that have callbacks, the first one's semantics are kept.
     pub(super) fn extend(&mut self, other: Self, inmost: &mut Self) {
         extend(&mut self.agent, other.agent);
         extend(&mut self.model, other.model);
         extend(&mut self.tool, other.tool);
+        self.layers.agent.append(&other.layers.agent);
+        self.layers.model.append(&other.layers.model);
+        self.layers.tool.append(&other.layers.tool);
         extend(&mut inmost.innermost_model, other.innermost_model.inmost());
         extend(&mut inmost.innermost_tool, other.innermost_tool.inmost());
     }
@@ -185,6 +260,9 @@ pub(crate) trait InBundle: Request {
 
     /// The callbacks directly around its target.
     fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>>;
+
+    /// The layers around the call.
+    fn layers(bundle: &Bundle) -> &Layers<Self>;
 }
 
 impl InBundle for AgentRequest {
@@ -194,6 +272,10 @@ impl InBundle for AgentRequest {
 
     fn inmost(_: &Bundle) -> Option<&Callbacks<Self>> {
         None
+    }
+
+    fn layers(bundle: &Bundle) -> &Layers<Self> {
+        &bundle.layers.agent
     }
 }
 
@@ -205,6 +287,10 @@ impl InBundle for ModelRequest {
     fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>> {
         Some(&bundle.innermost_model)
     }
+
+    fn layers(bundle: &Bundle) -> &Layers<Self> {
+        &bundle.layers.model
+    }
 }
 
 impl InBundle for ToolRequest {
@@ -214,5 +300,9 @@ impl InBundle for ToolRequest {
 
     fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>> {
         Some(&bundle.innermost_tool)
+    }
+
+    fn layers(bundle: &Bundle) -> &Layers<Self> {
+        &bundle.layers.tool
     }
 }

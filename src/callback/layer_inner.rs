@@ -7,6 +7,7 @@ use std::vec;
 use tower::Service;
 
 use super::bundle::InBundle;
+use super::layers::Layers;
 use super::{Bundle, Callbacks, Tree, band};
 use crate::call::{BoxCallFuture, BoxCallService, Request};
 use crate::context::RunContext;
@@ -18,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// It is ready when the service inside it is. A call passes through, from the outside in:
 ///
 /// ```text
+/// before all   layers of bundles    global, then given with the request
 /// the first    global callbacks     of the agents around, and of this one
 ///  |           own callbacks        up to the first layer
 ///  |     [layer]                    and again: callbacks, layer
@@ -51,10 +53,11 @@ impl<R: Request> Clone for Place<R> {
     }
 }
 
-/// The callbacks of bundles for a call, and those directly around its target.
+/// The callbacks of bundles for a call, those directly around its target, and its layers.
 pub(super) struct Bundles<R: Request> {
     around: fn(&Bundle) -> &Callbacks<R>,
     inmost: fn(&Bundle) -> Option<&Callbacks<R>>,
+    layers: fn(&Bundle) -> &Layers<R>,
 }
 
 impl<R: Request> Clone for Bundles<R> {
@@ -66,7 +69,7 @@ impl<R: Request> Clone for Bundles<R> {
 impl<R: Request> Copy for Bundles<R> {}
 
 impl<R: InBundle> Bundles<R> {
-    pub(super) const NEW: Self = Self { around: R::around, inmost: R::inmost };
+    pub(super) const NEW: Self = Self { around: R::around, inmost: R::inmost, layers: R::layers };
 }
 
 impl<R: Request> LayerInner<R> {
@@ -76,6 +79,26 @@ impl<R: Request> LayerInner<R> {
 
     /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        match self.layered(request.context()) {
+            Some(layered) => layered.make(request),
+            None => self.make_inside(request),
+        }
+    }
+
+    /// Returns this in the layers of the run's bundles, if there are any.
+    fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
+        let bundles = self.place.bundles.filter(|_| self.place.is_first)?;
+        let tree = Tree::of(context)?;
+        let (global, of_run) = ((bundles.layers)(&tree.global), (bundles.layers)(&tree.of_run));
+        if global.is_empty() && of_run.is_empty() {
+            return None;
+        }
+        let inside = self.clone();
+        let inside = BoxCallService::internal(move |request| inside.make_inside(request));
+        Some(global.around(of_run.around(inside)))
+    }
+
+    fn make_inside(&self, request: R) -> BoxCallFuture<R> {
         let Bands { first, rest } = match self.bands(request.context()) {
             Ok(bands) => bands,
             Err(error) => return BoxCallFuture::failed(error),

@@ -54,6 +54,7 @@ mod function;
 mod hook;
 pub(crate) mod hook_set;
 mod layer_inner;
+mod layers;
 mod list;
 mod members;
 mod noted;

@@ -5,6 +5,7 @@ use tower_layer::Layer;
 
 use super::bundle::InBundle;
 use super::layer_inner::{Bundles, Place};
+use super::layers::Layers;
 use super::noted::applying;
 use super::{Callback, CallbackSemantics, Callbacks, LayerInner, Wrap};
 use crate::call::{BoxCallService, CallService, Request};
@@ -84,6 +85,14 @@ impl<R: Request> StackBuilder<R> {
         let names = names_of::<R>(&layer, type_name);
         let apply = Box::new(move |inner| BoxCallService::layer(layer.layer(inner)));
         self.0.push(Part::Layer { type_name, names, apply });
+    }
+
+    /// Adds the layers of a bundle.
+    pub(crate) fn layers(&mut self, layers: &Layers<R>) {
+        for (type_name, names, layer) in layers.each() {
+            let apply = Box::new(move |inner| layer.around(BoxCallService::new(inner)));
+            self.0.push(Part::Layer { type_name, names, apply });
+        }
     }
 
     /// Returns what was registered, outermost first: the names of a band's callbacks, or a layer's:

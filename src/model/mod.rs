@@ -12,6 +12,7 @@ mod request;
 mod response;
 mod service;
 mod settings;
+mod target;
 mod written;
 
 pub use self::prompt_cache::{CacheRetention, PromptCache};
@@ -20,4 +21,5 @@ pub use self::response::{FinishReason, ModelResponse};
 pub use self::service::{BoxModel, ModelService};
 pub(crate) use self::settings::format_name;
 pub use self::settings::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
+pub use self::target::ModelTarget;
 pub(crate) use self::written::Written;

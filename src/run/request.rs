@@ -58,6 +58,7 @@ pub struct AgentRequest {
     /// Whether a response from `after_agent` replaces all messages of the agent.
     after_says_all: bool,
     takes_turn: bool,
+    is_for_team: bool,
     answer_format: Option<AnswerFormat>,
 }
 
@@ -268,6 +269,18 @@ impl AgentRequest {
     /// another agent.
     pub(crate) fn takes_turn(&self) -> bool {
         self.takes_turn
+    }
+
+    pub(crate) fn for_team(mut self, is_for_team: bool) -> Self {
+        self.is_for_team = is_for_team;
+        self
+    }
+
+    /// Returns whether the called agent is a [team](crate::agent::TeamBuilder). `false` before the
+    /// agent has received the request.
+    #[must_use]
+    pub fn is_for_team(&self) -> bool {
+        self.is_for_team
     }
 
     /// Returns the conversation so far.

@@ -473,3 +473,19 @@ agent `fan`
 "
     );
 }
+
+#[tokio::test]
+async fn a_layer_can_tell_a_team_from_its_members() {
+    let trace = Trace::default();
+    let seen = trace.clone();
+    let member = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).name("member");
+    let team = Agent::sequential("team")
+        .agent(member.build().unwrap())
+        .global_callbacks(Bundle::new().on_agent(before_agent(move |request| {
+            seen.push(format!("{}: {}", request.context().agent(), request.is_for_team()));
+        })))
+        .build()
+        .unwrap();
+    team.run("?").await.unwrap();
+    assert_eq!(trace.take(), "team: true member: false");
+}

@@ -2,6 +2,7 @@
 //! places; and where those of an agent, its tree and a run stand.
 
 mod hooks;
+mod layers;
 mod lists;
 mod order;
 

@@ -19,7 +19,7 @@ use super::head::Head;
 use super::read;
 use crate::protocol::{Call, Framing, Protocol};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result};
-use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::model::{ModelRequest, ModelResponse, ModelTarget};
 
 /// A model reached by a protocol `P` over an HTTP service `S`.
 ///
@@ -106,6 +106,9 @@ where
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         let call = call_of(&request, self.model.as_deref(), &self.config);
+        if let Some(target) = request.extensions().get::<ModelTarget>() {
+            target.set(P::PROVIDER, call.model());
+        }
         let http = match self.http_request(&call) {
             // Called at once, so that the service that was polled ready is the one called.
             Ok(http) => self.http.call(http),

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tower::{ServiceExt, service_fn};
+use tower_agent::model::ModelTarget;
 use tower_agent::stream::channel;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest};
 use tower_agent_providers::openai::OpenAi;
@@ -217,4 +218,15 @@ async fn a_server_that_stays_after_its_answer_does_not_hold_it_up() {
     let (response, _) = stream(model, ModelRequest::default()).await;
     assert_eq!(response.unwrap().message().text(), "hi");
     server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_layer_learns_which_model_was_called_even_if_nobody_answers() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let model = OpenAi::builder().base_url(format!("http://{address}/v1")).api_key("").model("m");
+    let target = ModelTarget::default();
+    let mut request = ModelRequest::default();
+    request.extensions_mut().insert(target.clone());
+    call(model.build().unwrap(), request).await.unwrap_err();
+    assert_eq!((target.provider(), target.model().as_deref()), (Some("openai"), Some("m")));
 }
