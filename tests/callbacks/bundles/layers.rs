@@ -88,9 +88,7 @@ async fn an_agents_own_bundle_has_its_layers_where_it_is_registered() {
     let agent = Agent::builder(model())
         .tool(echo())
         .callbacks(logs("first", &trace))
-        .callbacks(Bundle::new().on_tool(logger(&trace)).tool_layer(around!(
-            wrap_tool, "A", trace
-        )))
+        .callbacks(Bundle::new().on_tool(logger(&trace)).tool_layer(around!(wrap_tool, "A", trace)))
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
@@ -126,10 +124,8 @@ fn a_tool_that_a_layer_of_a_bundle_names_has_to_exist() {
         .global_callbacks(Bundle::new().tool_layer(limits()))
         .build();
     assert!(of_tree.unwrap_err().to_string().contains("ehco"));
-    let own = Agent::builder(model())
-        .tool(echo())
-        .callbacks(Bundle::new().tool_layer(limits()))
-        .build();
+    let own =
+        Agent::builder(model()).tool(echo()).callbacks(Bundle::new().tool_layer(limits())).build();
     assert!(own.unwrap_err().to_string().contains("ehco"));
 }
 
