@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
+use super::names::names_of;
 use super::noted::{applying, noting};
-use super::stack_builder::names_of;
 use super::{NamedTool, Registered};
 use crate::call::{BoxCallFuture, BoxCallService, CallService, Request};
 use crate::error::{Error, ErrorKind};
@@ -70,8 +70,12 @@ impl<R: Request> Layers<R> {
         self.as_slice().iter().map(|layer| layer.names.clone())
     }
 
+    /// Returns the layers with a known purpose: of others nothing is known that depends on a place
+    /// that they always have.
     pub(crate) fn registered(&self) -> impl Iterator<Item = Registered> {
-        self.as_slice().iter().flat_map(|layer| layer.registered.iter().rev().cloned())
+        let registered =
+            self.as_slice().iter().flat_map(|layer| layer.registered.iter().rev().cloned());
+        registered.filter(|it| it.purpose.is_some())
     }
 
     pub(super) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {

@@ -57,6 +57,7 @@ mod layer_inner;
 mod layers;
 mod list;
 mod members;
+mod names;
 mod noted;
 pub(crate) mod options;
 mod purpose;
@@ -81,13 +82,13 @@ pub use self::function::{
 };
 pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
+pub(crate) use self::names::names_of;
 pub use self::noted::layer_names_tools;
 pub(crate) use self::noted::{NamedTool, Notes, Registered, layer_has_purpose, noting};
 pub(crate) use self::options::{CallbackSemantics, Globals};
 pub(crate) use self::purpose::Purpose;
 pub use self::service::CallbackService;
 pub use self::stack_builder::StackBuilder;
-pub(crate) use self::stack_builder::names_of;
 pub(crate) use self::tree::Tree;
 pub use self::wrap::{Next, Wrap, WrapService};
 

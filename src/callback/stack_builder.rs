@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::fmt;
 
 use tower_layer::Layer;
@@ -6,10 +5,10 @@ use tower_layer::Layer;
 use super::bundle::InBundle;
 use super::layer_inner::{Bundles, Place};
 use super::layers::Layers;
+use super::names::names_of;
 use super::noted::applying;
-use super::{Callback, CallbackSemantics, Callbacks, LayerInner, Wrap};
+use super::{Callback, CallbackSemantics, Callbacks, LayerInner};
 use crate::call::{BoxCallService, CallService, Request};
-use crate::type_name::without_paths;
 
 /// Builds a stack of callbacks and layers for one call, outermost first.
 ///
@@ -167,17 +166,6 @@ impl<R: Request> StackBuilder<R> {
         }
         LayerInner::new(band, place, service)
     }
-}
-
-/// Returns the names in a layer, for people.
-pub(crate) fn names_of<R: Request>(layer: &dyn Any, type_name: &str) -> Vec<String> {
-    if let Some(band) = layer.downcast_ref::<Callbacks<R>>() {
-        return band.names().map(String::from).collect();
-    }
-    vec![match layer.downcast_ref::<Wrap<R>>() {
-        Some(wrap) => format!("[{}]", wrap.name()),
-        None => format!("[{}]", without_paths(type_name)),
-    }]
 }
 
 impl<R: Request> Default for StackBuilder<R> {

@@ -1,0 +1,16 @@
+use std::any::Any;
+
+use super::{Callbacks, Wrap};
+use crate::call::Request;
+use crate::type_name::without_paths;
+
+/// Returns the names in a layer, for people.
+pub(crate) fn names_of<R: Request>(layer: &dyn Any, type_name: &str) -> Vec<String> {
+    if let Some(band) = layer.downcast_ref::<Callbacks<R>>() {
+        return band.names().map(String::from).collect();
+    }
+    vec![match layer.downcast_ref::<Wrap<R>>() {
+        Some(wrap) => format!("[{}]", wrap.name()),
+        None => format!("[{}]", without_paths(type_name)),
+    }]
+}
