@@ -185,10 +185,10 @@ fn waiting(messages: &Messages, before: usize) -> [Run<'_>; 2] {
     [after_results, system]
 }
 
-/// Returns whether a message contains only results of a turn.
+/// Returns whether a message contains only results of a turn, or nothing.
 fn is_of_results(message: &Message) -> bool {
-    let mut parts = message.parts().iter().filter(|part| block::is_sent(part)).peekable();
-    parts.peek().is_some() && parts.all(|part| matches!(part, Part::ToolResult(_)))
+    let mut parts = message.parts().iter().filter(|part| block::is_sent(part));
+    parts.all(|part| matches!(part, Part::ToolResult(_)))
 }
 
 /// Returns all parts of a message that are sent.

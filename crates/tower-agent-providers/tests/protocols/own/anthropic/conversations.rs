@@ -1,6 +1,10 @@
 //! How a conversation is sent.
 
+use proptest::collection::vec;
+use proptest::test_runner::TestRunner;
+use proptest::{prop_assert, prop_assert_eq, prop_assert_ne, strategy::Strategy};
 use serde_json::{Value, json};
+use test_support::property::cases;
 use tower_agent::message::{ProviderData, Reasoning, ToolCall, ToolResult};
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 use tower_agent_providers::anthropic::Messages;
@@ -92,6 +96,22 @@ fn other_content_of_tool_messages_follows_the_last_result() {
     let sent = messages(begin.into_iter().chain([Message::assistant("Done.")]));
     assert_eq!(sent[2]["content"], content);
     assert_eq!(sent[3]["content"], json!([text_block("Done.")]));
+}
+
+#[test]
+fn a_blank_message_between_results_parts_nothing() {
+    let words = Message::new(Role::Tool, [Part::from_text("Late: 4")]);
+    let blank = Message::user(" ");
+    let sent = messages([
+        Message::user("Go."),
+        asks(&["a", "b"]),
+        words,
+        answers("a"),
+        blank,
+        answers("b"),
+    ]);
+    let content = json!([tool_result("a"), tool_result("b"), text_block("Late: 4")]);
+    assert_eq!(sent[2]["content"], content);
 }
 
 #[test]
@@ -265,4 +285,93 @@ fn data_of_this_provider_is_added_and_that_of_others_is_not() {
         ] },
     ]);
     assert_eq!(sent, expected);
+}
+
+/// What happens between two answers: messages before the question, calls of the answer before,
+/// and what stands between their results.
+#[derive(Clone, Debug)]
+struct Exchange {
+    before: Vec<u8>,
+    calls: u8,
+    between: Vec<u8>,
+}
+
+fn exchange() -> impl Strategy<Value = Exchange> {
+    let few = || vec(0..6_u8, 0..4);
+    (few(), 0..4_u8, few()).prop_map(|(before, calls, between)| Exchange { before, calls, between })
+}
+
+/// A message of a kind that says `text`, if it says anything.
+fn odd(kind: u8, text: String, role: Role) -> Message {
+    match kind {
+        0 => Message::user(" "),
+        1 => Message::new(Role::Assistant, []),
+        2 => Message::system("\n"),
+        3 => Message::system(text),
+        4 => Message::new(Role::Assistant, [Part::reasoning("of another provider")]),
+        _ => Message::new(role, [Part::from_text(text)]),
+    }
+}
+
+/// The messages, and how many texts they say.
+fn conversation(exchanges: &[Exchange]) -> (Vec<Message>, usize) {
+    let mut messages = vec![Message::user("start")];
+    let mut said = 0;
+    for (turn, exchange) in exchanges.iter().enumerate() {
+        let mut odd = |kind: u8, role: Role, messages: &mut Vec<Message>| {
+            messages.push(odd(kind, format!("<{said}>"), role));
+            said += usize::from(kind == 3 || kind > 4);
+        };
+        for &kind in &exchange.before {
+            odd(kind, Role::User, &mut messages);
+        }
+        let ids: Vec<_> = (0..exchange.calls).map(|call| format!("call_{turn}_{call}")).collect();
+        messages.push(asks(&ids.iter().map(|id| &**id).collect::<Vec<_>>()));
+        let mut between = exchange.between.iter();
+        for id in &ids {
+            if let Some(&kind) = between.next() {
+                odd(kind, Role::Tool, &mut messages);
+            }
+            messages.push(answers(id));
+        }
+        if ids.is_empty() {
+            messages.push(Message::user("next"));
+        }
+    }
+    (messages, said)
+}
+
+#[test]
+fn whatever_is_said_is_accepted() {
+    let mut runner = TestRunner::new(cases(300));
+    let result = runner.run(&vec(exchange(), 0..5), |exchanges| {
+        let (conversation, said) = conversation(&exchanges);
+        let sent = messages(conversation);
+        let sent = sent.as_array().unwrap();
+        let role = |at: usize| sent.get(at).map(|message| message["role"].as_str().unwrap());
+        let blocks = |at: usize| sent[at]["content"].as_array().unwrap();
+        prop_assert_eq!(role(0), Some("user"));
+        for at in 0..sent.len() {
+            prop_assert!(!blocks(at).is_empty());
+            prop_assert_ne!(role(at), role(at + 1));
+            if role(at) == Some("system") {
+                prop_assert_eq!(role(at - 1), Some("user"));
+                prop_assert_ne!(role(at + 1), Some("user"));
+            }
+            let of = |at: usize, kind: &str, field: &str| -> Vec<_> {
+                let of_kind = blocks(at).iter().take_while(|block| block["type"] == kind);
+                of_kind.map(|block| block[field].clone()).collect()
+            };
+            let calls = of(at, "tool_use", "id");
+            if !calls.is_empty() {
+                prop_assert_eq!(calls, of(at + 1, "tool_result", "tool_use_id"));
+            }
+        }
+        let text = Value::from(sent.clone()).to_string();
+        for number in 0..said {
+            prop_assert_eq!(text.matches(&format!("<{number}>")).count(), 1);
+        }
+        Ok(())
+    });
+    result.unwrap();
 }
