@@ -94,8 +94,9 @@ impl Decoder for GenerateContentDecoder {
         }
         let reason = match self.finish_reason.as_deref() {
             _ if self.is_prompt_blocked => FinishReason::ContentFilter,
-            // `STOP` beside function calls as well: the message itself decides.
-            None | Some("STOP") => return response,
+            // `STOP` beside function calls as well, except from some servers that imitate the
+            // protocol: the message itself decides.
+            None | Some("STOP" | "FUNCTION_CALL") => return response,
             Some("MAX_TOKENS") => FinishReason::Length,
             Some(word) if is_filter(word) => FinishReason::ContentFilter,
             Some(word) => FinishReason::Other(word.to_owned().into()),

@@ -5,6 +5,7 @@ mod building;
 mod contents;
 mod conversations;
 mod faults;
+mod properties;
 mod settings;
 mod streams;
 
