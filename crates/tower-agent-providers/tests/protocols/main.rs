@@ -29,6 +29,7 @@ macro_rules! column {
             reasoning_goes_back_beside_its_call,
             two_reasoning_parts_stay_apart,
             the_data_of_another_provider_is_left_out,
+            a_conversation_that_another_protocol_began,
             a_refusal,
             why_the_model_stopped,
             an_unknown_event_is_ignored,

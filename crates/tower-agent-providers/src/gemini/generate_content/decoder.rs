@@ -186,7 +186,7 @@ impl GenerateContentDecoder {
                 self.words(text, part.thought, data, out);
                 return Ok(());
             }
-            None if is_signature_alone(json) => {
+            None if part.inline_data.is_none() && is_signature_alone(json) => {
                 self.words(String::new(), part.thought, data, out);
                 return Ok(());
             }

@@ -3,9 +3,11 @@
 use serde_json::json;
 use tower_agent::message::{ProviderData, Reasoning, Text, ToolCall, ToolResult};
 use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Role, Tool};
+use tower_agent_providers::Protocol;
 
 use crate::answer::{Answer, Bit, call, reasoning, text};
 use crate::column::{Column, Sent, model, streamed};
+use crate::columns::{anthropic, chat, gemini, ollama, responses};
 use crate::server::{Server, json as reply};
 use test_support::stream;
 
@@ -120,6 +122,52 @@ pub(crate) async fn the_data_of_another_provider_is_left_out<C: Column>() {
     let sent = C::sent_back(&seen.body);
     assert_eq!(sent.first(), Some(&Sent::Text("I look.".into())));
     assert_eq!(sent.len(), 3, "{sent:?}");
+}
+
+/// What one protocol said, with all that it wants back, is sent by another.
+async fn begun_by<A: Column, C: Column>() {
+    const THOUGHT: &str = "A thought of another.";
+    const SECRET: &str = "data-of-another";
+    if A::Protocol::PROVIDER == C::Protocol::PROVIDER {
+        return;
+    }
+    let answer = Answer::new([
+        reasoning(&[THOUGHT], SECRET),
+        text(&["I look."]),
+        call("call_1", "look", &["{\"at\": \"it\"}"]),
+        call("call_2", "look", &["{}"]),
+    ]);
+    let first = Server::start([reply(200, &A::body(&answer))]).await;
+    let request = ModelRequest::new([Message::user("Look.")]);
+    let said = test_support::call(model::<A>(&first), request).await.unwrap();
+    let calls: Vec<_> = said.message().tool_calls().cloned().collect();
+    let mut conversation = vec![Message::user("Look."), said.message().clone()];
+    conversation.extend(
+        calls.iter().map(|call| Message::tool(ToolResult::new(call, [Part::from_text("a cat")]))),
+    );
+
+    let last = Answer::new([text(&["Done."])]);
+    let second = Server::start([reply(200, &C::body(&last))]).await;
+    test_support::call(model::<C>(&second), ModelRequest::new(conversation)).await.unwrap();
+    let seen = second.only();
+    let between = format!("{} to {}", A::Protocol::PROVIDER, C::Protocol::PROVIDER);
+    assert!(!seen.text.contains(THOUGHT), "{between}: {}", seen.text);
+    assert!(!seen.text.contains(SECRET), "{between}: {}", seen.text);
+    let ids = calls.iter().map(|call| call.id.to_string());
+    let expected: Vec<_> = [Sent::Text("I look.".into())]
+        .into_iter()
+        .chain(ids.clone().map(Sent::Call))
+        .chain(ids.map(Sent::Result))
+        .collect();
+    assert_eq!(C::sent_back(&seen.body), expected, "{between}");
+}
+
+pub(crate) async fn a_conversation_that_another_protocol_began<C: Column>() {
+    begun_by::<anthropic::AnthropicColumn, C>().await;
+    begun_by::<chat::ChatColumn, C>().await;
+    begun_by::<gemini::GeminiColumn, C>().await;
+    begun_by::<ollama::OllamaColumn, C>().await;
+    begun_by::<responses::ResponsesColumn, C>().await;
 }
 
 /// The body, up to the end of its conversation.
