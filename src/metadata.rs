@@ -1,15 +1,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The provider's metadata about a response. Cloning is O(1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Option<Arc<Fields>>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Fields {
+    #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     rate_limits: BTreeMap<String, String>,
 }
 
@@ -64,8 +71,30 @@ impl Metadata {
         })
     }
 
+    /// Returns whether there is no data.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|fields| **fields == Fields::default())
+    }
+
     fn update(mut self, change: impl FnOnce(&mut Fields)) -> Self {
         change(Arc::make_mut(self.0.get_or_insert_default()));
         self
+    }
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(fields) => fields.serialize(serializer),
+            None => Fields::default().serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Fields::deserialize(deserializer)?;
+        Ok(Self((fields != Fields::default()).then(|| Arc::new(fields))))
     }
 }

@@ -1,7 +1,13 @@
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The kind of an [`Error`](crate::Error), for programs to match on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// It serialises as its [`code`](Self::code); a code that is not known is read as
+/// [`Other`](Self::Other).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// A callback, tool or model ended the whole run with [`Error::abort`](crate::Error::abort).
@@ -49,6 +55,8 @@ pub enum ErrorKind {
     /// A callback or a wrap failed or panicked.
     Callback,
     /// Anything else; [`downcast_ref`](crate::Error::downcast_ref) finds the original.
+    #[default]
+    #[serde(other)]
     Other,
 }
 

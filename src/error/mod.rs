@@ -1,6 +1,7 @@
 //! The error type of every call.
 
 mod convert;
+mod data;
 mod interrupt;
 mod kind;
 mod model_message;
@@ -45,6 +46,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.kind(), ErrorKind::Aborted);
 /// assert!(!error.is_retryable());
 /// ```
+///
+/// It serialises as data: without its source, its checkpoint and the kind of a call that is defined
+/// outside this crate.
 ///
 /// In a hook, `?` converts common errors of the standard library directly, and any other error once
 /// it is boxed: `load().map_err(BoxError::from)?`.

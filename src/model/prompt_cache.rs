@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 /// How a provider should cache the start of a prompt, which the next calls repeat.
 ///
 /// It never changes the answer, only its price and delay. Without it, a provider does what it does
@@ -16,18 +18,22 @@
 /// let mut settings = Settings::default();
 /// settings.prompt_cache = Some(PromptCache::new().with_retention(CacheRetention::Long));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct PromptCache {
     /// A name shared by requests that start with the same prompt. A provider routes them to the
     /// same cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// How long to keep what was cached.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retention: Option<CacheRetention>,
 }
 
 /// How long a provider keeps what it has cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CacheRetention {
     /// Some minutes.

@@ -1,11 +1,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::call::Origin;
 use crate::message::{Message, Metadata, Part, Role, ToolCall, Usage};
 use crate::stream::Streamed;
 
 /// The response of a model call. Cloning is O(1).
+///
+/// It serialises, without the number of its [attempt](Self::attempt), which counts in one process.
 ///
 /// ```
 /// use tower_agent::{Message, ModelResponse, Usage};
@@ -15,18 +19,25 @@ use crate::stream::Streamed;
 /// assert_eq!(response.finish_reason(), &FinishReason::Stop);
 /// assert_eq!(response.usage().total(), 13);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelResponse {
     message: Message,
+    #[serde(default)]
     finish_reason: FinishReason,
+    #[serde(default)]
     usage: Usage,
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     metadata: Metadata,
+    #[serde(skip)]
     attempt: Option<u32>,
+    #[serde(default)]
     origin: Origin,
     /// A callback returned it, or the response it replaces, instead of the model.
+    #[serde(default)]
     is_given: bool,
     /// Created by a constructor and not yet used as a replacement: it says nothing about the tool
-    /// calls of the response it replaces.
+    /// calls of the response it replaces. A response that was stored is complete.
+    #[serde(skip)]
     is_bare: bool,
 }
 
@@ -272,10 +283,12 @@ impl From<Streamed> for ModelResponse {
 }
 
 /// Why a model stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishReason {
     /// The response is complete, or a stop text was reached.
+    #[default]
     Stop,
     /// The model called tools.
     ToolCalls,

@@ -1,12 +1,14 @@
 use std::borrow::Cow;
 
 use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::PromptCache;
 use crate::tool;
 
-/// Settings of a model call. The provider decides about unset fields.
+/// Settings of a model call. The provider decides about unset fields. They serialise without the
+/// unset fields.
 ///
 /// ```
 /// use tower_agent::Settings;
@@ -17,32 +19,45 @@ use crate::tool;
 /// settings.tool_choice = Some(ToolChoice::Required);
 /// settings.extra.insert("logit_bias".into(), serde_json::json!({ "50256": -100 }));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Settings {
     /// The model's name, for providers that serve several.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The sampling temperature; 0 picks the most likely tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// Nucleus sampling: draw from the most likely tokens that together have this probability.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
     /// Maximum number of output tokens, reasoning included.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
     /// Texts that end the response.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
     /// Seed for reproducible sampling, where the provider supports it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Which tools the model may or must call.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
     /// Whether one response may contain several tool calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
     /// How much a reasoning model should reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// The format of the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<ResponseFormat>,
     /// How the provider should cache the start of the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PromptCache>,
     /// Fields specific to the provider, sent as they are. They override the fields above.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
 
@@ -70,7 +85,8 @@ impl Settings {
 }
 
 /// Which tools the model may or must call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolChoice {
     /// The model decides.
@@ -84,7 +100,8 @@ pub enum ToolChoice {
 }
 
 /// How much a reasoning model should reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ReasoningEffort {
     /// No reasoning.
@@ -102,7 +119,8 @@ pub enum ReasoningEffort {
 }
 
 /// The format of a response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ResponseFormat {
     /// Plain text.

@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// A piece of a streamed response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Delta {
     /// A piece of text.

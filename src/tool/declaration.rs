@@ -28,13 +28,20 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDeclaration {
     name: Arc<str>,
+    #[serde(default)]
     description: String,
+    #[serde(default = "no_parameters")]
     parameters: Value,
+    #[serde(default)]
     effect: Effect,
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     provider: ProviderData,
     #[serde(skip)]
     check: Check,
+}
+
+fn no_parameters() -> Value {
+    serde_json::json!({ "type": "object", "properties": {} })
 }
 
 /// Parses the arguments as the tool does, if the tool is a typed function.
@@ -63,7 +70,7 @@ impl ToolDeclaration {
         Self {
             name: name.into(),
             description: description.into(),
-            parameters: serde_json::json!({ "type": "object", "properties": {} }),
+            parameters: no_parameters(),
             effect: Effect::default(),
             provider: ProviderData::default(),
             check: Check::default(),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::call::Origin;
@@ -10,7 +10,7 @@ use crate::message::Part;
 /// The response of a tool call. Cloning is O(1).
 ///
 /// It has a [`value`](Self::value), which callbacks see and change, and [`parts`](Self::parts),
-/// which the model receives. By default the model receives the value.
+/// which the model receives. By default the model receives the value. It serialises.
 ///
 /// ```
 /// use serde_json::json;
@@ -21,13 +21,18 @@ use crate::message::Part;
 /// assert_eq!(response.value()["station"], 4711);
 /// assert_eq!(response.parts(), [Part::from_text("21.5 °C")]);
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolResponse {
+    #[serde(default)]
     value: Arc<Value>,
+    #[serde(default, rename = "parts", skip_serializing_if = "Option::is_none")]
     shown: Option<Arc<[Part]>>,
+    #[serde(default)]
     is_error: bool,
+    #[serde(default)]
     origin: Origin,
     /// The arguments that the tool received, if a callback had changed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     arguments: Option<Arc<Value>>,
 }
 

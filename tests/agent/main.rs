@@ -10,6 +10,7 @@ mod own_calls;
 mod semantics;
 mod stable_prefix;
 mod stack;
+mod stored;
 mod streams;
 mod team_endings;
 mod teams;
