@@ -118,6 +118,7 @@ impl Providers {
     /// | `gemini` | Gemini `generateContent` | `GEMINI_API_KEY` or `GOOGLE_API_KEY`, `GEMINI_BASE_URL` |
     /// | `ollama` | Ollama `/api/chat` | `OLLAMA_HOST`, `OLLAMA_API_KEY` |
     /// | `openai` | OpenAI chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
+    /// | `openai-responses` | OpenAI Responses | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
     ///
     /// The variables are read when a model is [chosen](Self::model).
     #[must_use]
@@ -130,7 +131,9 @@ impl Providers {
         #[cfg(feature = "ollama")]
         let providers = providers.with_protocol::<crate::ollama::Chat>("ollama");
         #[cfg(feature = "openai")]
-        let providers = providers.with_protocol::<crate::openai::Chat>("openai");
+        let providers = providers
+            .with_protocol::<crate::openai::Chat>("openai")
+            .with_protocol::<crate::openai::Responses>("openai-responses");
         providers
     }
 
