@@ -17,6 +17,7 @@ use serde::Deserialize;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
+use tower_agent_providers::anthropic::Messages;
 use tower_agent_providers::openai::{Chat, Responses};
 
 use self::by_hand::Loop;
@@ -48,8 +49,10 @@ pub const ROWS: &[Row] = &[
     delta("delta of a run, not translated", || streamed(0)),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
+    message("message to Anthropic", protocols::encoded::<Messages>),
     message("message to chat completions", protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
+    word("delta from Anthropic", || protocols::decoded::<Messages>(protocols::ANTHROPIC)),
     word("delta from chat completions", || protocols::decoded::<Chat>(protocols::CHAT)),
     word("delta from Responses", || protocols::decoded::<Responses>(protocols::RESPONSES)),
 ];

@@ -89,3 +89,13 @@ pub const RESPONSES: [&str; 3] = [
     r#"{"type":"response.output_text.delta","sequence_number":3,"item_id":"msg_1","output_index":0,"content_index":0,"delta":"a word ","logprobs":[],"obfuscation":"x8"}"#,
     r#"{"type":"response.completed","sequence_number":4,"response":{"id":"resp_1","object":"response","status":"completed","model":"a-model","output":[],"usage":{"input_tokens":20,"output_tokens":10}}}"#,
 ];
+
+/// A response of Anthropic Messages.
+pub const ANTHROPIC: [&str; 3] = [
+    r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"a-model","content":[],"stop_reason":null,"usage":{"input_tokens":20,"output_tokens":1}}}
+{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+    r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a word "}}"#,
+    r#"{"type":"content_block_stop","index":0}
+{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":10}}
+{"type":"message_stop"}"#,
+];

@@ -1,4 +1,4 @@
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::protocol::Fault;
@@ -11,7 +11,7 @@ use crate::protocol::Fault;
 /// # Errors
 ///
 /// Fails if it is not the JSON object of a `T`.
-pub fn read<T: DeserializeOwned>(json: &[u8], what: &str) -> Result<T, Fault> {
+pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8], what: &str) -> Result<T, Fault> {
     let found = match serde_json::from_slice(json) {
         // serde would accept an array of the fields in order.
         Ok(object) if json.trim_ascii_start().starts_with(b"{") => return Ok(object),

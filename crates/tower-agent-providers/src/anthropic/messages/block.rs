@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::PROVIDER;
@@ -111,8 +112,14 @@ fn input(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
         text: &'a str,
     }
 
-    if arguments.value().is_object() {
-        out.extend_from_slice(arguments.as_str().trim().as_bytes());
+    let text = arguments.as_str().trim();
+    let is_object = match text.contains("\\u") {
+        // An escape may be half a character.
+        true => arguments.value().is_object(),
+        false => text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok(),
+    };
+    if is_object {
+        out.extend_from_slice(text.as_bytes());
         return Ok(());
     }
     json::write(out, Invalid { text: arguments.as_str() })

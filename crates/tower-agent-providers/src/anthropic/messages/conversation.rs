@@ -4,7 +4,7 @@
 //! written for a message begins by closing the array before it, if it must, and leaves its own
 //! open. Nothing that was written for earlier messages changes.
 
-use serde_json::Value;
+use std::ops::Range;
 
 use super::data::{at, breakpoint, invalid};
 use super::{PROTOCOL, block};
@@ -13,42 +13,16 @@ use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Role};
 use tower_agent::model::ModelRequest;
 
-/// A role in the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    System,
-    User,
-    Assistant,
-}
-
-/// Blocks of one role.
-struct Run<'a> {
-    turn: Turn,
-    parts: Vec<Placed<'a>>,
-}
-
-/// A part, and the numbers of its message and in its message.
-struct Placed<'a> {
-    part: &'a Part,
-    message: usize,
-    number: usize,
-    /// The breakpoint of the message, if this is its last part.
-    breakpoint: Option<&'a Value>,
-}
-
 /// Writes the messages as an array.
 pub(super) fn write(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     let messages = request.messages();
     out.push(b'[');
     request.write_messages(PROTOCOL, out, |index, out| {
-        let mut open = turn_before(messages, index);
-        runs(messages, index)?.iter().try_for_each(|run| run.write(&mut open, out))
+        Writer { messages, open: turn_before(messages, index), out }.message(index)
     })?;
-    let mut open = turn_before(messages, messages.len());
-    for run in waiting(messages, messages.len()) {
-        run.write(&mut open, out)?;
-    }
-    if open.is_some() {
+    let mut writer = Writer { messages, open: turn_before(messages, messages.len()), out };
+    writer.waiting(messages.len())?;
+    if writer.open.is_some() {
         out.extend_from_slice(b"]}");
     }
     out.push(b']');
@@ -57,10 +31,12 @@ pub(super) fn write(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
 
 /// Writes the blocks of the system messages before all others, each with a comma.
 pub(super) fn write_leading(messages: &Messages, out: &mut Vec<u8>) -> Result<()> {
-    for (index, message) in leading(messages).enumerate() {
-        for placed in all(index, message) {
-            placed.write(Turn::System, out)?;
-            out.push(b',');
+    for index in 0..leading(messages).count() {
+        for number in 0..messages[index].parts().len() {
+            if block::is_sent(&messages[index].parts()[number]) {
+                part(messages, Turn::System, index, number, out)?;
+                out.push(b',');
+            }
         }
     }
     Ok(())
@@ -71,133 +47,160 @@ pub(super) fn leading(messages: &Messages) -> impl Iterator<Item = &Message> {
     messages.iter().take_while(|message| message.role() == Role::System)
 }
 
-impl Run<'_> {
-    fn write(&self, open: &mut Option<Turn>, out: &mut Vec<u8>) -> Result<()> {
-        if self.parts.is_empty() {
+/// A role in the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    System,
+    User,
+    Assistant,
+}
+
+struct Writer<'a> {
+    messages: &'a Messages,
+    /// The role whose array is open.
+    open: Option<Turn>,
+    out: &'a mut Vec<u8>,
+}
+
+impl Writer<'_> {
+    /// Writes what a message adds.
+    fn message(&mut self, index: usize) -> Result<()> {
+        let message = &self.messages[index];
+        match message.role() {
+            // It waits.
+            Role::System => Ok(()),
+            Role::Tool => self.parts(Turn::User, index, is_result),
+            Role::User if is_of_results(message) => self.parts(Turn::User, index, is_result),
+            Role::User => {
+                // Nothing may stand between calls and their results.
+                self.parts(Turn::User, index, is_result)?;
+                self.after_results(index)?;
+                self.parts(Turn::User, index, |part| !is_result(part))
+            }
+            Role::Assistant if is_blank(message) => Ok(()),
+            Role::Assistant => {
+                self.waiting(index)?;
+                self.parts(Turn::Assistant, index, |_| true)
+            }
+            _ => Err(at(&format_args!("messages[{index}]"), unsupported("role"))),
+        }
+    }
+
+    /// Writes what stands before a message but follows the results and the messages of the user:
+    /// other parts of tool messages, and system messages, which the protocol accepts only directly
+    /// before an answer.
+    fn waiting(&mut self, before: usize) -> Result<()> {
+        self.after_results(before)?;
+        let messages = self.messages;
+        for index in since(messages, before, is_answer) {
+            let is_system = messages[index].role() == Role::System;
+            if is_system && leading(messages).nth(index).is_none() {
+                self.parts(Turn::System, index, |_| true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what tool messages directly before a message contain beside results.
+    fn after_results(&mut self, before: usize) -> Result<()> {
+        let messages = self.messages;
+        let ends = |message: &Message| {
+            is_answer(message) || message.role() == Role::User && !is_of_results(message)
+        };
+        for index in since(messages, before, ends) {
+            if messages[index].role() == Role::Tool {
+                self.parts(Turn::User, index, |part| !is_result(part))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes some parts of a message.
+    fn parts(&mut self, turn: Turn, index: usize, takes: impl Fn(&Part) -> bool) -> Result<()> {
+        for (number, it) in self.messages[index].parts().iter().enumerate() {
+            if block::is_sent(it) && takes(it) {
+                self.separate(turn)?;
+                part(self.messages, turn, index, number, self.out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what stands between the last block and the next one.
+    fn separate(&mut self, turn: Turn) -> Result<()> {
+        let before = self.open.replace(turn);
+        if before == Some(turn) {
+            self.out.push(b',');
             return Ok(());
         }
-        match *open {
-            Some(turn) if turn == self.turn => out.push(b','),
-            before => {
-                let begin = match self.turn {
-                    Turn::System => br#"{"role":"system","content":["#.as_slice(),
-                    Turn::User => br#"{"role":"user","content":["#,
-                    Turn::Assistant if before.is_none() => {
-                        return Err(invalid("the protocol requires a first message of the user"));
-                    }
-                    Turn::Assistant => br#"{"role":"assistant","content":["#,
-                };
-                if before.is_some() {
-                    out.extend_from_slice(b"]},");
-                }
-                out.extend_from_slice(begin);
+        let begin = match turn {
+            Turn::System => br#"{"role":"system","content":["#.as_slice(),
+            Turn::User => br#"{"role":"user","content":["#,
+            Turn::Assistant if before.is_none() => {
+                return Err(invalid("the protocol requires a first message of the user"));
             }
+            Turn::Assistant => br#"{"role":"assistant","content":["#,
+        };
+        if before.is_some() {
+            self.out.extend_from_slice(b"]},");
         }
-        *open = Some(self.turn);
-        for (index, placed) in self.parts.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            placed.write(self.turn, out)?;
-        }
+        self.out.extend_from_slice(begin);
         Ok(())
     }
 }
 
-impl Placed<'_> {
-    fn write(&self, turn: Turn, out: &mut Vec<u8>) -> Result<()> {
-        let Self { part, message, number, breakpoint } = self;
-        let place = format_args!("messages[{message}].parts[{number}]");
-        if turn == Turn::System && !matches!(part, Part::Text(_) | Part::Provider(_)) {
-            return Err(at(&place, invalid("a system message contains only text")));
-        }
-        block::write(part, &place, *breakpoint, out)
-    }
-
-    fn is_result(&self) -> bool {
-        matches!(self.part, Part::ToolResult(_))
-    }
-}
-
-/// Returns the role of the last blocks before a message.
-fn turn_before(messages: &Messages, before: usize) -> Option<Turn> {
-    let mut before = (0..before).rev();
-    before.find_map(|index| Some(runs(messages, index).ok()?.last()?.turn))
-}
-
-/// Returns what is written for a message.
-fn runs(messages: &Messages, index: usize) -> Result<Vec<Run<'_>>> {
+/// Writes a part as a block.
+fn part(
+    messages: &Messages,
+    turn: Turn,
+    index: usize,
+    number: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let message = &messages[index];
-    let all = || all(index, message);
-    let mut runs = match message.role() {
-        Role::System => Vec::new(),
-        Role::Tool => {
-            let parts = all().into_iter().filter(Placed::is_result).collect();
-            vec![Run { turn: Turn::User, parts }]
-        }
-        Role::User if is_of_results(message) => vec![Run { turn: Turn::User, parts: all() }],
-        Role::User => {
-            // Nothing may stand between calls and their results.
-            let (mut parts, rest): (Vec<_>, Vec<_>) =
-                all().into_iter().partition(Placed::is_result);
-            let [after_results, _] = waiting(messages, index);
-            parts.extend(after_results.parts);
-            parts.extend(rest);
-            vec![Run { turn: Turn::User, parts }]
-        }
-        Role::Assistant => match all() {
-            nothing if nothing.is_empty() => Vec::new(),
-            parts => {
-                let [after_results, system] = waiting(messages, index);
-                vec![after_results, system, Run { turn: Turn::Assistant, parts }]
-            }
-        },
-        _ => return Err(at(&format_args!("messages[{index}]"), unsupported("role"))),
-    };
-    runs.retain(|run| !run.parts.is_empty());
-    Ok(runs)
+    let part = &message.parts()[number];
+    let place = format_args!("messages[{index}].parts[{number}]");
+    if turn == Turn::System && !matches!(part, Part::Text(_) | Part::Provider(_)) {
+        return Err(at(&place, invalid("a system message contains only text")));
+    }
+    let breakpoint = breakpoint(message.provider());
+    let is_last = || !message.parts()[number + 1..].iter().any(block::is_sent);
+    block::write(part, &place, breakpoint.filter(|_| is_last()), out)
 }
 
-/// Returns what stands before a message but is written after the results and the messages of the
-/// user that follow it: other parts of tool messages, and system messages, which the protocol
-/// accepts only directly before an answer.
-fn waiting(messages: &Messages, before: usize) -> [Run<'_>; 2] {
-    let mut after_results = Run { turn: Turn::User, parts: Vec::new() };
-    let mut system = Run { turn: Turn::System, parts: Vec::new() };
-    let mut is_user_since = false;
-    for index in (0..before).rev() {
+/// Returns the role of the last block before a message.
+fn turn_before(messages: &Messages, before: usize) -> Option<Turn> {
+    (0..before).rev().find_map(|index| {
         let message = &messages[index];
         match message.role() {
-            Role::System if leading(messages).nth(index).is_none() => {
-                system.parts.extend(all(index, message).into_iter().rev());
-            }
-            Role::Tool if !is_user_since => {
-                let rest = all(index, message).into_iter().filter(|placed| !placed.is_result());
-                after_results.parts.extend(rest.rev());
-            }
-            Role::User => is_user_since |= !is_of_results(message),
-            Role::Assistant if message.parts().iter().any(block::is_sent) => break,
-            _ => {}
+            Role::User if !is_blank(message) => Some(Turn::User),
+            Role::Tool if message.parts().iter().any(is_result) => Some(Turn::User),
+            Role::Assistant if !is_blank(message) => Some(Turn::Assistant),
+            _ => None,
         }
-    }
-    after_results.parts.reverse();
-    system.parts.reverse();
-    [after_results, system]
+    })
+}
+
+/// Returns the messages before one, back to the last that is an `end`.
+fn since(messages: &Messages, before: usize, ends: impl Fn(&Message) -> bool) -> Range<usize> {
+    let end = (0..before).rev().find(|&index| ends(&messages[index]));
+    end.map_or(0, |end| end + 1)..before
+}
+
+fn is_answer(message: &Message) -> bool {
+    message.role() == Role::Assistant && !is_blank(message)
+}
+
+fn is_blank(message: &Message) -> bool {
+    !message.parts().iter().any(block::is_sent)
 }
 
 /// Returns whether a message contains only results of a turn, or nothing.
 fn is_of_results(message: &Message) -> bool {
     let mut parts = message.parts().iter().filter(|part| block::is_sent(part));
-    parts.all(|part| matches!(part, Part::ToolResult(_)))
+    parts.all(is_result)
 }
 
-/// Returns all parts of a message that are sent.
-fn all(index: usize, message: &Message) -> Vec<Placed<'_>> {
-    let parts = message.parts().iter().enumerate().filter(|(_, part)| block::is_sent(part));
-    let placed = |(number, part)| Placed { part, message: index, number, breakpoint: None };
-    let mut all: Vec<_> = parts.map(placed).collect();
-    if let Some(last) = all.last_mut() {
-        last.breakpoint = breakpoint(message.provider());
-    }
-    all
+fn is_result(part: &Part) -> bool {
+    matches!(part, Part::ToolResult(_))
 }

@@ -77,7 +77,7 @@ impl MessagesDecoder {
 
 impl Decoder for MessagesDecoder {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
-        let said: Said = match event.name {
+        let said: Said<'_> = match event.name {
             Some("error") => return Err(reported(event.data)),
             _ => json::read(event.data.as_bytes(), "an event of the response")?,
         };
@@ -93,18 +93,18 @@ impl Decoder for MessagesDecoder {
             }
             Some("content_block_start") => {
                 if let Some(block) = said.content_block {
-                    self.start(said.index, &block, out)?;
+                    self.start(said.index, block, out)?;
                 }
             }
             Some("content_block_delta") => {
                 if let Some(delta) = said.delta {
-                    self.delta(said.index, &delta, out)?;
+                    self.delta(said.index, delta, out)?;
                 }
             }
             Some("content_block_stop") => self.stop(out),
             Some("message_delta") => {
                 self.stop(out);
-                let ending = said.delta.map(|delta| read(&delta, "the end of the message"));
+                let ending = said.delta.map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
                 self.usage.update(said.usage);
             }
@@ -272,7 +272,7 @@ impl MessagesDecoder {
             return Ok(());
         }
         let delta: Delta = read(raw, "a piece of the response")?;
-        match &*delta.r#type {
+        match delta.r#type.as_deref().unwrap_or_default() {
             "text_delta" => push_text(delta.text, out),
             "thinking_delta" => push_thinking(delta.thinking, out),
             "signature_delta" if !delta.signature.is_empty() => {

@@ -11,14 +11,15 @@ use tower_agent::message;
 /// One event of a streamed response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
-    #[serde(deserialize_with = "or_default")]
+pub(super) struct Said<'a> {
     pub(super) r#type: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) index: Option<u64>,
     pub(super) message: Option<Answer>,
-    pub(super) content_block: Option<Box<RawValue>>,
-    pub(super) delta: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    pub(super) content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) delta: Option<&'a RawValue>,
     #[serde(deserialize_with = "or_default")]
     pub(super) usage: Usage,
     pub(super) error: Option<Value>,
@@ -54,8 +55,7 @@ pub(super) struct Ending {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) r#type: String,
+    pub(super) r#type: Option<String>,
     #[serde(deserialize_with = "text")]
     pub(super) text: String,
     #[serde(deserialize_with = "text")]
