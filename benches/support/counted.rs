@@ -18,6 +18,8 @@ use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
 use tower_agent_providers::anthropic::Messages;
+use tower_agent_providers::gemini::GenerateContent;
+use tower_agent_providers::ollama;
 use tower_agent_providers::openai::{Chat, Responses};
 
 use self::by_hand::Loop;
@@ -52,9 +54,13 @@ pub const ROWS: &[Row] = &[
     message("message to Anthropic", protocols::encoded::<Messages>),
     message("message to chat completions", protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
+    message("message to Gemini", protocols::encoded::<GenerateContent>),
+    message("message to Ollama", protocols::encoded::<ollama::Chat>),
     word("delta from Anthropic", || protocols::decoded::<Messages>(protocols::ANTHROPIC)),
     word("delta from chat completions", || protocols::decoded::<Chat>(protocols::CHAT)),
     word("delta from Responses", || protocols::decoded::<Responses>(protocols::RESPONSES)),
+    word("delta from Gemini", || protocols::decoded::<GenerateContent>(protocols::GEMINI)),
+    word("delta from Ollama", || protocols::decoded::<ollama::Chat>(protocols::OLLAMA)),
 ];
 
 /// The rows whose difference is the cost of 20 closures around each of 39 calls.

@@ -99,3 +99,17 @@ pub const ANTHROPIC: [&str; 3] = [
 {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":10}}
 {"type":"message_stop"}"#,
 ];
+
+/// A response of Gemini, which counts the tokens in each chunk.
+pub const GEMINI: [&str; 3] = [
+    "",
+    r#"{"candidates":[{"content":{"parts":[{"text":"a word "}],"role":"model"},"index":0}],"usageMetadata":{"promptTokenCount":20,"candidatesTokenCount":3,"totalTokenCount":30,"promptTokensDetails":[{"modality":"TEXT","tokenCount":20}],"thoughtsTokenCount":7},"modelVersion":"a-model","responseId":"resp_1"}"#,
+    r#"{"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":20,"candidatesTokenCount":3,"totalTokenCount":30},"modelVersion":"a-model","responseId":"resp_1"}"#,
+];
+
+/// A response of Ollama.
+pub const OLLAMA: [&str; 3] = [
+    "",
+    r#"{"model":"a-model","created_at":"2026-11-22T08:00:00.123456Z","message":{"role":"assistant","content":"a word "},"done":false}"#,
+    r#"{"model":"a-model","created_at":"2026-11-22T08:00:01.123456Z","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":4883583458,"load_duration":1334875,"prompt_eval_count":20,"prompt_eval_duration":342546000,"eval_count":10,"eval_duration":4535599000}"#,
+];

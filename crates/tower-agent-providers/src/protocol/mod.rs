@@ -105,6 +105,8 @@ mod decoder;
 mod event;
 mod fault;
 mod framing;
+#[cfg(any(feature = "gemini", feature = "ollama"))]
+mod joined;
 mod provider_fields;
 mod unsupported;
 
@@ -118,6 +120,8 @@ pub use self::decoder::{Decoder, Progress};
 pub use self::event::Event;
 pub use self::fault::Fault;
 pub use self::framing::Framing;
+#[cfg(any(feature = "gemini", feature = "ollama"))]
+pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
 pub use self::unsupported::unsupported;
 use tower_agent::error::Result;

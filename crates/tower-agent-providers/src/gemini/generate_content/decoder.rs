@@ -116,7 +116,7 @@ impl Decoder for GenerateContentDecoder {
 impl GenerateContentDecoder {
     /// Reads a chunk. A stream without `alt=sse`, which a proxy may drop, is an array of them.
     fn read(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let chunks: Vec<Box<RawValue>> = match json.trim_ascii_start().starts_with(b"[") {
+        let chunks: Vec<&RawValue> = match json.trim_ascii_start().starts_with(b"[") {
             true => serde_json::from_slice(json).unwrap_or_default(),
             false => Vec::new(),
         };
@@ -127,13 +127,13 @@ impl GenerateContentDecoder {
     }
 
     fn chunk(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let answer: Answer = json::read(json, what)?;
+        let answer: Answer<'_> = json::read(json, what)?;
         self.id = answer.response_id.or(self.id.take());
         self.model = answer.model_version.or(self.model.take());
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
             return Err(fault::read(json).unwrap_or_else(|| Fault::of(&error, &Value::Null)));
         }
-        self.usage.set(answer.usage_metadata);
+        self.usage.set(answer.usage_metadata.unwrap_or_default());
         if let Some(feedback) = answer.prompt_feedback {
             self.is_prompt_blocked |=
                 feedback.get("blockReason").is_some_and(|reason| is_reason(reason.as_str()));
@@ -145,7 +145,7 @@ impl GenerateContentDecoder {
         candidate.map_or(Ok(()), |candidate| self.candidate(candidate, out))
     }
 
-    fn candidate(&mut self, candidate: Candidate, out: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn candidate(&mut self, candidate: Candidate<'_>, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.has_candidate = true;
         for part in &candidate.content.parts {
             self.part(part, out)?;

@@ -1,12 +1,10 @@
 use serde::Serialize;
 
-use super::added;
+use super::{PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::unsupported;
+use crate::protocol::{joined, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{MediaSource, Part, ProviderData, ToolCall, ToolResult};
-
-use super::PROVIDER;
 
 /// What Google documents for a call that no Gemini model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
@@ -65,7 +63,6 @@ fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
 
 /// Writes a result without its media.
 pub(super) fn write_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
-    let texts: Vec<_> = result.parts.iter().filter_map(Part::as_text).collect();
     let mut json = Object::new(out);
     json.field_with("functionResponse", |out| {
         let mut json = Object::new(out);
@@ -73,7 +70,8 @@ pub(super) fn write_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<()>
         json.field("name", &*result.name)?;
         json.field_with("response", |out| {
             let mut json = Object::new(out);
-            json.field(if result.is_error { "error" } else { "output" }, texts.join("\n"))?;
+            let name = if result.is_error { "error" } else { "output" };
+            json.field(name, joined(&result.parts, "\n"))?;
             json.end()
         })?;
         json.end()

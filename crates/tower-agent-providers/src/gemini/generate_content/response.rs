@@ -2,19 +2,19 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{exact_json_text, null_default, or_default};
+use crate::json::lenient::{exact_json_text, null_default, object, or_default};
 use tower_agent::message;
 
 /// A response, or one chunk of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Answer {
-    #[serde(deserialize_with = "null_default")]
-    pub(super) candidates: Vec<Candidate>,
-    #[serde(deserialize_with = "or_default")]
+pub(super) struct Answer<'a> {
+    #[serde(borrow, deserialize_with = "null_default")]
+    pub(super) candidates: Vec<Candidate<'a>>,
+    #[serde(deserialize_with = "object")]
     pub(super) prompt_feedback: Option<Map<String, Value>>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) usage_metadata: Usage,
+    #[serde(deserialize_with = "object")]
+    pub(super) usage_metadata: Option<Usage>,
     #[serde(deserialize_with = "or_default")]
     pub(super) response_id: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -24,11 +24,11 @@ pub(super) struct Answer {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Candidate {
+pub(super) struct Candidate<'a> {
     #[serde(deserialize_with = "or_default")]
     pub(super) index: u64,
-    #[serde(deserialize_with = "null_default")]
-    pub(super) content: Content,
+    #[serde(borrow, deserialize_with = "null_default")]
+    pub(super) content: Content<'a>,
     #[serde(deserialize_with = "or_default")]
     pub(super) finish_reason: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -40,10 +40,10 @@ pub(super) struct Candidate {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Content {
+pub(super) struct Content<'a> {
     /// As text: a part of an unknown kind is kept whole.
-    #[serde(deserialize_with = "null_default")]
-    pub(super) parts: Vec<Box<RawValue>>,
+    #[serde(borrow, deserialize_with = "null_default")]
+    pub(super) parts: Vec<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,7 +56,7 @@ pub(super) struct ReadPart {
     #[serde(deserialize_with = "or_default")]
     pub(super) thought_signature: Option<String>,
     pub(super) function_call: Option<FunctionCall>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object")]
     pub(super) inline_data: Option<Blob>,
 }
 
@@ -77,7 +77,9 @@ pub(super) struct FunctionCall {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Blob {
+    #[serde(deserialize_with = "or_default")]
     pub(super) mime_type: String,
+    #[serde(deserialize_with = "or_default")]
     pub(super) data: String,
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
-use super::PROVIDER;
 use super::response::{Answer, Called, Said};
+use super::{PROVIDER, fault};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData, ToolCall, Usage};
@@ -81,7 +81,7 @@ impl ChatDecoder {
     ) -> Result<Option<bool>, Fault> {
         let answer: Answer = json::read(json, what)?;
         if let Some(error) = answer.error.filter(is_error) {
-            return Err(Fault::of(&error, &Value::Null));
+            return Err(fault::explained(Fault::of(&error, &Value::Null)));
         }
         self.model = answer.model.or(self.model.take());
         if let Some(tokens) = answer.prompt_eval_count {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::unsupported;
+use crate::protocol::{joined, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{MediaSource, Message, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -55,7 +55,7 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     let more = merged(data.chain([message.provider()]));
     let mut json = Object::with_extra(out, more.as_deref());
     json.field("role", role)?;
-    json.field("content", texts(parts).join(between))?;
+    json.field("content", joined(parts, between))?;
     json.optional("thinking", Some(thoughts.join("\n")).filter(|thought| !thought.is_empty()))?;
     images(parts, &mut json)?;
     if message.tool_calls().next().is_some() {
@@ -69,7 +69,7 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
 fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::new(out);
     json.field("role", "tool")?;
-    json.field("content", texts(&result.parts).join("\n"))?;
+    json.field("content", joined(&result.parts, "\n"))?;
     json.field("tool_name", &*result.name)?;
     json.field("tool_call_id", &*result.call_id)?;
     images(&result.parts, &mut json)?;
@@ -88,10 +88,6 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
         json.end()
     })?;
     json.end_with_nulls()
-}
-
-fn texts(parts: &[Part]) -> Vec<&str> {
-    parts.iter().filter_map(Part::as_text).filter(|text| !text.is_empty()).collect()
 }
 
 fn own_thought(part: &Part) -> Option<&str> {

@@ -1,4 +1,5 @@
 mod decoder;
+mod fault;
 mod host;
 mod messages;
 mod options;

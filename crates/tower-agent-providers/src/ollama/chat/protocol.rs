@@ -1,9 +1,9 @@
 use std::borrow::Cow;
 
 use super::decoder::ChatDecoder;
-use super::{host, request};
+use super::{fault, host, request};
 use crate::HttpModelBuilder;
-use crate::protocol::{Call, Framing, Protocol};
+use crate::protocol::{Call, Fault, Framing, Protocol};
 use tower_agent::error::Result;
 
 /// The protocol of Ollama's `/api/chat`.
@@ -47,5 +47,9 @@ impl Protocol for Chat {
 
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
         ChatDecoder::new(call.request())
+    }
+
+    fn fault(&self, body: &[u8]) -> Option<Fault> {
+        Fault::from_json(body).map(fault::explained)
     }
 }

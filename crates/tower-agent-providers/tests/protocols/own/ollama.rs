@@ -445,9 +445,9 @@ async fn errors_are_texts() {
 async fn an_error_in_the_middle_of_a_stream() {
     for (message, kind) in [
         ("an error was encountered while running the model: EOF", ErrorKind::Provider),
-        ("the input length exceeds the context length", ErrorKind::ContextLength),
+        ("the input length exceeds the context length; raise `num_ctx`", ErrorKind::ContextLength),
     ] {
-        let error = json!({ "error": message });
+        let error = json!({ "error": message.split(';').next() });
         let first = piece(json!({ "role": "assistant", "content": "Hel" }));
         let server = Server::start([lines(&[first, error.clone()]), lines(&[error])]).await;
         let (response, events) = stream(model(&server), ModelRequest::default()).await;
