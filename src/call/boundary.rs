@@ -75,6 +75,33 @@ impl<R: Request> BoxCallService<R> {
         Self::user(service, Role::Handle { catches: true })
     }
 
+    /// Erases the type of a model or a tool that code calls within a run, as an agent calls its own:
+    /// the tokens that it uses count in the run of the request, a run that has ended refuses the
+    /// call, and a panic is an error of the call.
+    ///
+    /// ```
+    /// use tower::ServiceExt;
+    /// use tower_agent::model::BoxModel;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{ModelRequest, ModelResponse, RunContext, Usage};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tower_agent::Result<()> {
+    /// let mut usage = Usage::default();
+    /// usage.output_tokens = 7;
+    /// let response = ModelResponse::from_text("Oslo").with_usage(usage);
+    /// let model = BoxModel::within_runs(ScriptedModel::always(Turn::response(response)));
+    ///
+    /// let run = RunContext::default();
+    /// model.oneshot(ModelRequest::default().with_context(run.clone())).await?;
+    /// assert_eq!(run.usage().output_tokens, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn within_runs(service: impl CallService<R>) -> Self {
+        Self::leaf(service, None)
+    }
+
     /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());

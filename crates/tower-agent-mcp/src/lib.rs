@@ -9,6 +9,9 @@
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+#[cfg(feature = "client")]
+pub mod client;
+
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "client", feature = "server"))]
 #[doc = include_str!("../README.md")]

@@ -1,1 +1,11 @@
-//! MCP in both directions.
+//! MCP in both directions: against servers of rmcp in this process, over child processes and HTTP,
+//! and against servers and clients that others wrote.
+
+mod calls;
+mod connections;
+mod lists;
+mod questions;
+mod results;
+mod sampling;
+mod support;
+mod tasks;

@@ -1,0 +1,157 @@
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::process::Command;
+use tower::{BoxError, Service};
+use tower_agent::model::{BoxModel, ModelService};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{Effect, Result};
+
+use super::config::Config;
+use super::transport::{Endpoint, HttpEndpoint, RequestBody};
+use super::{Lifecycle, McpClient};
+
+/// Builds an [`McpClient`].
+#[derive(Debug)]
+#[must_use]
+pub struct McpClientBuilder {
+    endpoint: Endpoint,
+    config: Config,
+}
+
+impl McpClient {
+    /// Creates a builder of a client of a child process that speaks MCP on its standard input and
+    /// output. Its standard error is that of this process, unless the command sets it.
+    ///
+    /// The process is started when the client connects, and again if it dies. When the client is
+    /// dropped, its standard input is closed, and it is killed if it does not exit within 3 s.
+    pub fn child_process(command: Command) -> McpClientBuilder {
+        let program = command.as_std().get_program().to_string_lossy().into_owned();
+        McpClientBuilder::new(Endpoint::child_process(command), program)
+    }
+
+    /// Creates a builder of a client of a server at a URL, over streamable HTTP.
+    ///
+    /// `service` is any HTTP service, such as `tower_agent_providers::HttpClient`, and layers around
+    /// it, for example one that sets the header `authorization`.
+    pub fn http<S, B>(url: impl Into<Arc<str>>, service: S) -> McpClientBuilder
+    where
+        S: Service<http::Request<RequestBody>, Response = http::Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
+        let url = url.into();
+        let server = url.split(['?', '#']).next().unwrap_or_default().to_owned();
+        McpClientBuilder::new(Endpoint::Http(HttpEndpoint::new(url, service)), server)
+    }
+
+    /// Creates a builder of a client of a server at the other end of a stream, such as a socket.
+    ///
+    /// `open` opens a stream whenever the client connects. The messages on it are those of a child
+    /// process: JSON, one a line.
+    pub fn stream<F, O, S>(open: F) -> McpClientBuilder
+    where
+        F: Fn() -> O + Send + Sync + 'static,
+        O: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        McpClientBuilder::new(Endpoint::stream(open), "stream")
+    }
+}
+
+impl McpClientBuilder {
+    fn new(endpoint: Endpoint, server: impl Into<Arc<str>>) -> Self {
+        Self { endpoint, config: Config::new(server) }
+    }
+
+    /// Sets the server's name in errors and interrupts. Defaults to the program or the URL.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.config.server = name.into();
+        self
+    }
+
+    /// Sets the text before every tool's name, such as `github_`. Defaults to none.
+    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+        self.config.prefix = prefix.into();
+        self
+    }
+
+    /// Sets which tools are used, by the server's own declaration: the name has no prefix. Defaults
+    /// to all.
+    pub fn filter(
+        mut self,
+        filter: impl Fn(&ToolDeclaration) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.config.filter = Arc::new(filter);
+        self
+    }
+
+    /// Sets the side effects of tools, by the server's own declaration: the name has no prefix.
+    /// Defaults to what the server's annotations say.
+    ///
+    /// ```
+    /// # use tower_agent::Effect;
+    /// # use tower_agent_mcp::client::McpClientBuilder;
+    /// # fn untrusted(builder: McpClientBuilder) -> McpClientBuilder {
+    /// builder.effect(|tool| match tool.name() {
+    ///     "search" => Effect::Pure,
+    ///     _ => Effect::Mutating,
+    /// })
+    /// # }
+    /// ```
+    pub fn effect(
+        mut self,
+        effect: impl Fn(&ToolDeclaration) -> Effect + Send + Sync + 'static,
+    ) -> Self {
+        self.config.effect = Arc::new(effect);
+        self
+    }
+
+    /// Sets the model that answers when the server asks for a completion (sampling). Guards around
+    /// it apply. Defaults to none: the server is refused.
+    pub fn sampling(mut self, model: impl ModelService) -> Self {
+        self.config.sampling = Some(BoxModel::within_runs(model));
+        self
+    }
+
+    /// Sets how client and server agree on a protocol version. Defaults to [`Lifecycle::Auto`].
+    pub fn lifecycle(mut self, lifecycle: Lifecycle) -> Self {
+        self.config.lifecycle = lifecycle;
+        self
+    }
+
+    /// Sets the maximum time for connecting once. Defaults to 30 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the maximum time in which a call must be answered or make progress. Defaults to 60 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.config.call_timeout = timeout;
+        self
+    }
+
+    /// Sets the maximum size of one message of the server, in bytes. Defaults to 64 MiB.
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.config.max_message_size = bytes;
+        self
+    }
+
+    /// Connects to the server and reads its tools.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached or speaks no common protocol version.
+    pub async fn connect(self) -> Result<McpClient> {
+        McpClient::connect(self.endpoint, self.config).await
+    }
+}

@@ -1,0 +1,72 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitationCapability, FormElicitationCapability,
+    Implementation, TASKS_EXTENSION_ID, UrlElicitationCapability,
+};
+use tower_agent::Effect;
+use tower_agent::model::BoxModel;
+use tower_agent::tool::ToolDeclaration;
+
+use super::Lifecycle;
+
+/// The options of a client.
+#[derive(Clone)]
+pub(super) struct Config {
+    /// The server's name in errors and interrupts.
+    pub(super) server: Arc<str>,
+    pub(super) prefix: Arc<str>,
+    pub(super) filter: Arc<dyn Fn(&ToolDeclaration) -> bool + Send + Sync>,
+    pub(super) effect: Arc<dyn Fn(&ToolDeclaration) -> Effect + Send + Sync>,
+    pub(super) sampling: Option<BoxModel>,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) connect_timeout: Duration,
+    pub(super) call_timeout: Duration,
+    pub(super) max_message_size: usize,
+}
+
+impl Config {
+    pub(super) fn new(server: impl Into<Arc<str>>) -> Self {
+        Self {
+            server: server.into(),
+            prefix: Arc::from(""),
+            filter: Arc::new(|_| true),
+            effect: Arc::new(ToolDeclaration::effect),
+            sampling: None,
+            lifecycle: Lifecycle::default(),
+            connect_timeout: Duration::from_secs(30),
+            call_timeout: Duration::from_secs(60),
+            max_message_size: 64 * 1024 * 1024,
+        }
+    }
+
+    /// Returns what the server learns about this client.
+    pub(super) fn info(&self) -> ClientConfig {
+        let elicitation = ElicitationCapability::new()
+            .with_form(FormElicitationCapability::new())
+            .with_url(UrlElicitationCapability::new());
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = Some(elicitation);
+        capabilities.sampling = self.sampling.is_some().then(Default::default);
+        let tasks = (TASKS_EXTENSION_ID.to_owned(), Default::default());
+        capabilities.extensions = Some([tasks].into());
+        let this = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(capabilities, this)
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("server", &self.server)
+            .field("prefix", &self.prefix)
+            .field("sampling", &self.sampling.is_some())
+            .field("lifecycle", &self.lifecycle)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("call_timeout", &self.call_timeout)
+            .field("max_message_size", &self.max_message_size)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+// Sampling and roots are deprecated; servers still ask for them.
+#![allow(deprecated)]
+
+use std::sync::Arc;
+
+use rmcp::ClientHandler;
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ErrorData,
+};
+use rmcp::service::{InboundStreamOrigin, RequestContext};
+use tokio::sync::oneshot;
+
+use super::calls::{CallEvent, Calls};
+use super::config::Config;
+use super::sampling;
+
+/// Answers the server's own requests.
+#[derive(Clone, Debug)]
+pub(super) struct Handler {
+    config: Arc<Config>,
+    calls: Arc<Calls>,
+}
+
+impl Handler {
+    pub(super) fn new(config: Arc<Config>) -> Self {
+        Self { config, calls: Arc::default() }
+    }
+
+    pub(super) fn calls(&self) -> &Arc<Calls> {
+        &self.calls
+    }
+}
+
+impl ClientHandler for Handler {
+    async fn create_message(
+        &self,
+        params: CreateMessageRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let call = self.calls.find(context.extensions.get::<InboundStreamOrigin>());
+        let run = call.map(|call| call.context).unwrap_or_default();
+        let answer = sampling::answer(&self.config, params, run);
+        tokio::select! {
+            answer = answer => answer,
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+        }
+    }
+
+    async fn create_elicitation(
+        &self,
+        question: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let call = self.calls.find(context.extensions.get::<InboundStreamOrigin>());
+        let Some(call) = call else {
+            let server = &self.config.server;
+            tracing::warn!(%server, "refused a question: several calls, or none, may have raised it");
+            let message = "it is not known which call this question belongs to; \
+                           call the tool again while no other call is running";
+            return Err(ErrorData::invalid_request(message, None));
+        };
+        let (answer, answered) = oneshot::channel();
+        let question = CallEvent::Question(Box::new(question), answer);
+        let gone = || ErrorData::invalid_request("the call has ended", None);
+        call.events.send(question).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        self.config.info()
+    }
+}

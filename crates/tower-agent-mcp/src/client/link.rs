@@ -1,0 +1,129 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::time::sleep;
+use tower_agent::{Error, ErrorKind, Result};
+
+use super::config::Config;
+use super::connection::Connection;
+use super::transport::Endpoint;
+
+/// The waits before further attempts to connect again.
+const BACKOFF: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(4)];
+
+type Connecting = Shared<BoxFuture<'static, Result<Arc<Connection>>>>;
+
+/// The way to one server: at most one connection, made again when a call needs it.
+#[derive(Debug)]
+pub(super) struct Link {
+    endpoint: Endpoint,
+    config: Arc<Config>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Down,
+    Connecting(Connecting),
+    Up(Arc<Connection>),
+    Closed,
+}
+
+impl Link {
+    /// Connects once.
+    pub(super) async fn open(endpoint: Endpoint, config: Config) -> Result<Arc<Self>> {
+        let config = Arc::new(config);
+        let connection = Connection::open(&endpoint, &config).await?;
+        let state = Mutex::new(State::Up(Arc::new(connection)));
+        Ok(Arc::new(Self { endpoint, config, state }))
+    }
+
+    pub(super) fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Returns the connection, after connecting again if it was closed. All that wait for it share
+    /// the attempts.
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>> {
+        let connecting = {
+            let mut state = self.lock();
+            match &*state {
+                State::Up(connection) if connection.is_open() => return Ok(connection.clone()),
+                State::Closed => return Err(self.closed()),
+                State::Connecting(connecting) => connecting.clone(),
+                State::Down | State::Up(_) => {
+                    // A server that died without an answer may do so again.
+                    let at_once = !matches!(&*state, State::Up(last) if !last.has_answered());
+                    let connecting = self.clone().connect(at_once);
+                    *state = State::Connecting(connecting.clone());
+                    connecting
+                }
+            }
+        };
+        connecting.await
+    }
+
+    /// Connects in a task of its own, so that it goes on whoever waits for it.
+    fn connect(self: Arc<Self>, at_once: bool) -> Connecting {
+        let task = tokio::spawn(async move {
+            let connected = self.attempts(at_once).await.map(Arc::new);
+            let mut state = self.lock();
+            if matches!(*state, State::Closed) {
+                return Err(self.closed());
+            }
+            *state = match &connected {
+                Ok(connection) => State::Up(connection.clone()),
+                Err(_) => State::Down,
+            };
+            connected
+        });
+        let task = task.map(|ended| {
+            let gone = |error| {
+                Error::new(ErrorKind::Connection, "connecting broke off").with_source(error)
+            };
+            ended.map_err(|error| gone(tower::BoxError::from(error)))?
+        });
+        task.boxed().shared()
+    }
+
+    async fn attempts(&self, at_once: bool) -> Result<Connection> {
+        let server = &self.config.server;
+        let mut waits = BACKOFF.into_iter();
+        if !at_once && let Some(wait) = waits.next() {
+            sleep(wait).await;
+        }
+        loop {
+            let error = match Connection::open(&self.endpoint, &self.config).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            match waits.next().filter(|_| error.is_retryable()) {
+                Some(wait) => {
+                    tracing::warn!(%server, %error, ?wait, "connecting again");
+                    sleep(wait).await;
+                }
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// Closes the connection for good.
+    pub(super) async fn close(&self) {
+        let last = std::mem::replace(&mut *self.lock(), State::Closed);
+        if let State::Up(connection) = last {
+            connection.close().await;
+        }
+    }
+
+    fn closed(&self) -> Error {
+        let message = format!("the client of MCP server `{}` was closed", self.config.server);
+        Error::new(ErrorKind::Connection, message).with_retryable(false)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

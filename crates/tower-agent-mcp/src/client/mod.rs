@@ -1,0 +1,111 @@
+//! The tools of an MCP server as tools of an agent.
+//!
+//! ```text
+//! McpClient: Service<ToolRequest>  =  the server's tools, over a child process, HTTP or a stream
+//! ```
+//!
+//! ```no_run
+//! use tokio::process::Command;
+//! use tower_agent::model::ModelService;
+//! use tower_agent::{Agent, BoxError};
+//! use tower_agent_mcp::client::McpClient;
+//!
+//! # async fn ask(model: impl ModelService) -> Result<(), BoxError> {
+//! let mut command = Command::new("npx");
+//! command.args(["-y", "@modelcontextprotocol/server-everything"]);
+//! let everything = McpClient::child_process(command).prefix("everything_").connect().await?;
+//!
+//! let agent = Agent::builder(model).tools(everything.tools().await).build()?;
+//! println!("{}", agent.run("Add 1 and 2.").await?.text());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The tools
+//!
+//! [`McpClient::tools`] returns the server's tools, sorted by name, so that the start of a prompt
+//! stays the same. It asks the server again if the server reported a change, or if the time for
+//! which the list is valid is over. If that fails, the list stays as it was. An agent that is built
+//! with the tools keeps those; with the client as a callback, every run starts with the current
+//! ones, and keeps them until it ends:
+//!
+//! ```
+//! # use tower_agent::model::ModelService;
+//! # use tower_agent::{Agent, BoxError};
+//! # use tower_agent_mcp::client::McpClient;
+//! # fn build(model: impl ModelService, client: McpClient) -> Result<Agent, BoxError> {
+//! let agent = Agent::builder(model).on_agent(client).build()?;
+//! # Ok(agent)
+//! # }
+//! ```
+//!
+//! A tool that an agent cannot offer, because of its name or its schema, is left out, and logged. In
+//! a name, characters that providers reject become `_`.
+//!
+//! The annotations of a tool become its [`Effect`](tower_agent::Effect): `readOnlyHint` is
+//! [`Pure`](tower_agent::Effect::Pure), `idempotentHint` [`Idempotent`](tower_agent::Effect::Idempotent),
+//! anything else [`Mutating`](tower_agent::Effect::Mutating). Retries and approvals depend on it: if
+//! you do not trust the server, set it yourself with [`effect`](McpClientBuilder::effect).
+//!
+//! # Results and errors
+//!
+//! | the server | the call |
+//! |---|---|
+//! | returns content | `Ok`; text, images, audio and resources become [parts](tower_agent::Part), structured content the [value](tower_agent::ToolResponse::value) |
+//! | returns `isError` | `Ok` with an [error response](tower_agent::ToolResponse::is_error), which the model reads |
+//! | rejects the call | `Err` with the server's message, which the model reads |
+//! | cannot be reached, dies, breaks the protocol | `Err` of kind [`Connection`](tower_agent::ErrorKind::Connection) or [`Protocol`](tower_agent::ErrorKind::Protocol); the next call connects again |
+//! | does not answer | `Err` of kind [`Timeout`](tower_agent::ErrorKind::Timeout); the server is told that the call is cancelled |
+//! | asks for input | an [interrupt](tower_agent::Interrupt), see below |
+//! | answers with a task | the task is polled until it ends |
+//!
+//! An `Err` after the call was sent is [retryable](tower_agent::Error::is_retryable) only if the
+//! effect allows it. Dropping a call cancels it at the server. Progress is emitted on the run's
+//! stream, as a [custom event](tower_agent::stream::EventKind::Custom) named [`PROGRESS`].
+//!
+//! # Questions of the server
+//!
+//! If the server asks the user for input (elicitation), the run is interrupted with one
+//! [`Interrupt`](tower_agent::Interrupt) for each question: its reason is `input_required`, its
+//! response schema that of the question. The run [resumes](tower_agent::AgentRequest::resume) by
+//! repeating the call with the answers:
+//!
+//! | the resolution | the server receives |
+//! |---|---|
+//! | [`resolved`](tower_agent::Resolution::resolved) with the form's content | `accept` with the content |
+//! | `resolved` with `null` | `decline` |
+//! | [`cancelled`](tower_agent::Resolution::cancelled) | `cancel` |
+//!
+//! Since protocol version 2026-07-28 the server receives its own state with the answers. A server
+//! of an earlier version asks in the middle of a call: that call is cancelled, and the repeated one
+//! answers the same question when it is asked. A tool that acts before it asks then acts twice. Over
+//! a child process or a stream, such a server does not say which call it asks for; if several are
+//! running, the question is refused.
+//!
+//! If the server asks for a completion of a model (sampling), the [model](McpClientBuilder::sampling)
+//! answers, as a part of the run. Without one it is refused.
+
+mod builder;
+mod call;
+mod calls;
+mod config;
+mod connection;
+mod content;
+mod declaration;
+mod error;
+mod handler;
+mod lifecycle;
+mod link;
+mod list;
+mod mcp_client;
+mod questions;
+mod remote_tool;
+mod sampling;
+mod task;
+mod transport;
+
+pub use self::builder::McpClientBuilder;
+pub use self::call::PROGRESS;
+pub use self::lifecycle::Lifecycle;
+pub use self::mcp_client::McpClient;
+pub use self::transport::RequestBody;

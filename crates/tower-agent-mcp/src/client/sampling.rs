@@ -1,0 +1,99 @@
+//! Answers a server's requests for completions of a model (sampling).
+// It is deprecated; servers still ask for it.
+#![allow(deprecated)]
+
+use rmcp::model::{
+    AudioContent, CreateMessageRequestParams, CreateMessageResult, ErrorData, ImageContent, Role,
+    SamplingMessage, SamplingMessageContentBlock,
+};
+use tower::ServiceExt;
+use tower_agent::message::{Audio, Image, MediaSource};
+use tower_agent::model::FinishReason;
+use tower_agent::{Message, ModelRequest, ModelResponse, Part, RunContext, Settings};
+
+use super::config::Config;
+
+/// Has the caller's model answer, as a part of `run`.
+pub(super) async fn answer(
+    config: &Config,
+    asked: CreateMessageRequestParams,
+    run: RunContext,
+) -> Result<CreateMessageResult, ErrorData> {
+    let Some(model) = &config.sampling else {
+        return Err(ErrorData::invalid_request("this client answers no sampling requests", None));
+    };
+    let request = request(asked)?.with_context(run);
+    let response = model.clone().oneshot(request).await.map_err(|error| {
+        let server = &config.server;
+        tracing::warn!(%server, %error, "the model did not answer a sampling request");
+        ErrorData::internal_error(format!("the model did not answer: {}", error.kind()), None)
+    })?;
+    result(&response)
+}
+
+fn request(asked: CreateMessageRequestParams) -> Result<ModelRequest, ErrorData> {
+    if asked.tools.is_some_and(|tools| !tools.is_empty()) {
+        return Err(ErrorData::invalid_params("this client offers no tools in sampling", None));
+    }
+    let messages = asked.messages.into_iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    let mut settings = Settings::default();
+    settings.temperature = asked.temperature.map(f64::from);
+    settings.max_tokens = Some(asked.max_tokens);
+    settings.stop = asked.stop_sequences.unwrap_or_default();
+    let mut request = ModelRequest::new(messages).with_settings(settings);
+    request.set_instructions(asked.system_prompt.map(Into::into));
+    Ok(request)
+}
+
+fn message(message: SamplingMessage) -> Result<Message, ErrorData> {
+    let parts = message.content.into_vec().into_iter().map(|content| match content {
+        SamplingMessageContentBlock::Text(text) => Ok(Part::from_text(text.text)),
+        SamplingMessageContentBlock::Image(image) => {
+            Ok(Part::image_base64(image.mime_type, image.data))
+        }
+        SamplingMessageContentBlock::Audio(audio) => {
+            Ok(Part::audio_base64(audio.mime_type, audio.data))
+        }
+        _ => Err(ErrorData::invalid_params("this client offers no tools in sampling", None)),
+    });
+    let role = match message.role {
+        Role::User => tower_agent::Role::User,
+        _ => tower_agent::Role::Assistant,
+    };
+    Ok(Message::new(role, parts.collect::<Result<Vec<_>, _>>()?))
+}
+
+fn result(response: &ModelResponse) -> Result<CreateMessageResult, ErrorData> {
+    let parts = response.message().parts().iter();
+    let mut content = parts.filter_map(content).collect::<Result<Vec<_>, _>>()?;
+    let message = match content.len() {
+        0 => SamplingMessage::assistant_text(""),
+        1 => SamplingMessage::new(Role::Assistant, content.remove(0)),
+        _ => SamplingMessage::new_multiple(Role::Assistant, content),
+    };
+    let model = response.metadata().model().unwrap_or("unknown").to_owned();
+    let stop = match response.finish_reason() {
+        FinishReason::Length => CreateMessageResult::STOP_REASON_END_MAX_TOKEN,
+        _ => CreateMessageResult::STOP_REASON_END_TURN,
+    };
+    Ok(CreateMessageResult::new(message, model).with_stop_reason(stop))
+}
+
+/// Reasoning is not for the server.
+fn content(part: &Part) -> Option<Result<SamplingMessageContentBlock, ErrorData>> {
+    let content = match part {
+        Part::Text(text) => SamplingMessageContentBlock::text(text.text.clone()),
+        Part::Image(Image { source: MediaSource::Base64 { media_type, data }, .. }) => {
+            SamplingMessageContentBlock::Image(ImageContent::new(data.clone(), media_type.clone()))
+        }
+        Part::Audio(Audio { source: MediaSource::Base64 { media_type, data }, .. }) => {
+            SamplingMessageContentBlock::Audio(AudioContent::new(data.clone(), media_type.clone()))
+        }
+        Part::Reasoning(_) => return None,
+        _ => {
+            let message = "the model answered with something that sampling cannot carry";
+            return Some(Err(ErrorData::internal_error(message, None)));
+        }
+    };
+    Some(Ok(content))
+}

@@ -1,0 +1,127 @@
+//! Polls the task that a server answered a call with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use rmcp::model::{
+    CallToolResult, CancelTaskParams, CancelTaskRequest, ClientRequest, ErrorData, GetTaskParams,
+    GetTaskResult, TaskPayload, UpdateTaskParams,
+};
+use rmcp::service::PeerRequestOptions;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tower_agent::call::Request;
+use tower_agent::{Error, ErrorKind, Result, ToolResponse};
+
+use super::call::{Call, PROGRESS};
+use super::connection::Connection;
+use super::questions::Questions;
+use super::{content, error};
+
+/// The wait between two polls, unless the server says otherwise.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The waits between two polls that a server may ask for.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+
+/// How many polls in a row may fail.
+const FAILURES: u32 = 3;
+
+/// Waits for the result of a task. If the run is interrupted by a question of it, it goes on; if the
+/// call is dropped, it is cancelled.
+pub(super) async fn follow(
+    call: &Call<'_>,
+    connection: Arc<Connection>,
+    id: String,
+    questions: &mut Questions,
+) -> Result<ToolResponse> {
+    let mut dropped = Dropped { connection, id: Some(id.clone()) };
+    let mut told = None;
+    let mut failures = 0;
+    loop {
+        let answers = questions.take_answers();
+        if !answers.is_empty() {
+            let params = UpdateTaskParams::new(id.clone(), answers);
+            let updated =
+                timeout(call.config().call_timeout, dropped.connection.peer().update_task(params));
+            let updated = updated.await.map_err(|_| call.timed_out())?;
+            updated.map_err(|failed| error::request(&call.config().server, failed))?;
+        }
+        let polled = match poll(call, &dropped.connection, &id).await {
+            Ok(polled) => polled,
+            Err(failed) if failed.is_retryable() && failures < FAILURES => {
+                failures += 1;
+                sleep(INTERVAL).await;
+                dropped.connection = call.link.connection().await?;
+                continue;
+            }
+            Err(failed) => return Err(call.after_sending(failed)),
+        };
+        failures = 0;
+        let task = polled.task.task;
+        if task.status_message != told {
+            let message = task.status_message.clone();
+            let value = json!({ "tool": call.request.name(), "task": id, "message": message });
+            call.request.context().emit(PROGRESS, value).await;
+            told = task.status_message;
+        }
+        match polled.task.payload {
+            TaskPayload::Working => {}
+            TaskPayload::InputRequired { input_requests } => {
+                questions.set_task(&id);
+                let asked = questions.ask_inputs(call, input_requests, None).await;
+                if let Err(interrupt) = asked {
+                    dropped.id = dropped.id.take().filter(|_| !interrupt.is_ending());
+                    return Err(interrupt);
+                }
+            }
+            TaskPayload::Completed { result } => {
+                dropped.id = None;
+                let result: CallToolResult = serde_json::from_value(Value::Object(result))
+                    .map_err(|_| call.broken("completed a task without a result"))?;
+                return Ok(content::response(result));
+            }
+            TaskPayload::Failed { error } => {
+                dropped.id = None;
+                let said: ErrorData = serde_json::from_value(Value::Object(error))
+                    .map_err(|_| call.broken("failed a task without a reason"))?;
+                return Err(error::rejected(&call.config().server, &said));
+            }
+            _ => {
+                dropped.id = None;
+                let message = format!("MCP server `{}` cancelled the task", call.config().server);
+                return Err(Error::new(ErrorKind::Tool, message));
+            }
+        }
+        let wait = task.poll_interval_ms.map_or(INTERVAL, Duration::from_millis);
+        sleep(wait.clamp(INTERVALS.0, INTERVALS.1)).await;
+    }
+}
+
+async fn poll(call: &Call<'_>, connection: &Connection, id: &str) -> Result<GetTaskResult> {
+    let polled = connection.peer().get_task(GetTaskParams::new(id.to_owned()));
+    match timeout(call.config().call_timeout, polled).await {
+        Ok(polled) => polled.map_err(|failed| error::request(&call.config().server, failed)),
+        Err(_) => Err(call.timed_out()),
+    }
+}
+
+/// Cancels a task that nobody waits for any more.
+struct Dropped {
+    connection: Arc<Connection>,
+    id: Option<String>,
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
+            let cancel = ClientRequest::CancelTaskRequest(cancel);
+            let options = PeerRequestOptions::no_options();
+            // Polled once, it puts the request into the queue, unless that is full.
+            let told = self.connection.peer().send_request_with_option(cancel, options);
+            drop(told.now_or_never());
+        }
+    }
+}

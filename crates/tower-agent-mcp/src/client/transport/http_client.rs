@@ -1,0 +1,292 @@
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::transport::common::http_header::{
+    EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
+};
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use sse_stream::{Sse, SseStream};
+use tower::{BoxError, ServiceExt};
+use tower_agent::{Error, ErrorKind};
+
+use super::http_endpoint::{HttpService, ResponseBody};
+use super::limited::{BodyError, Limited};
+use super::{HttpFault, RequestBody};
+
+/// The most that is read of the body of a response that is an error.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+
+/// Streamable HTTP over any HTTP service.
+#[derive(Clone)]
+pub(in crate::client) struct HttpClient {
+    service: HttpService,
+    max_message_size: usize,
+}
+
+type Result<T, E = StreamableHttpError<HttpFault>> = std::result::Result<T, E>;
+
+/// The headers that rmcp asks for.
+struct Headers {
+    session: Option<Arc<str>>,
+    last_event: Option<String>,
+    token: Option<String>,
+    custom: HashMap<HeaderName, HeaderValue>,
+}
+
+impl HttpClient {
+    pub(super) fn new(service: HttpService, max_message_size: usize) -> Self {
+        Self { service, max_message_size }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        headers: Headers,
+        body: Option<Vec<u8>>,
+    ) -> Result<http::Response<ResponseBody>> {
+        let accept = format!("{JSON_MIME_TYPE}, {EVENT_STREAM_MIME_TYPE}");
+        let mut request = http::Request::builder().method(method).uri(url).header(ACCEPT, accept);
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, JSON_MIME_TYPE);
+        }
+        if let Some(token) = headers.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(session) = headers.session {
+            request = request.header(HEADER_SESSION_ID, &*session);
+        }
+        if let Some(last) = headers.last_event {
+            request = request.header(HEADER_LAST_EVENT_ID, last);
+        }
+        for (name, value) in headers.custom {
+            request = request.header(name, value);
+        }
+        let body = RequestBody::new(body.unwrap_or_default());
+        let request = request.body(body).map_err(|error| {
+            let message = format!("cannot make the HTTP request: {error}");
+            client(Error::new(ErrorKind::InvalidRequest, message).with_source(error))
+        })?;
+        self.service.clone().oneshot(request).await.map_err(|error| client(unreachable(error)))
+    }
+
+    /// Reads a body that is not a stream.
+    async fn read(&self, body: ResponseBody, max: usize) -> Result<Vec<u8>> {
+        let mut bytes = body.into_data_stream();
+        let mut read = Vec::new();
+        while let Some(piece) = bytes.next().await {
+            let piece = piece.map_err(|error| client(broke(error)))?;
+            if piece.len() > max - read.len() {
+                let error = BodyError::TooLarge { max };
+                return Err(client(Error::from_source(ErrorKind::Protocol, error)));
+            }
+            read.extend_from_slice(&piece);
+        }
+        Ok(read)
+    }
+
+    fn events(&self, body: ResponseBody) -> BoxStream<'static, Result<Sse, SseError>> {
+        let bytes = Limited::new(body.into_data_stream(), self.max_message_size);
+        SseStream::from_bytes_stream(bytes).boxed()
+    }
+
+    /// Returns what a response that is not a success means: an error of JSON-RPC as the answer of
+    /// the server, anything else as a failure.
+    async fn refused(
+        &self,
+        response: http::Response<ResponseBody>,
+        message: &ClientJsonRpcMessage,
+        had_session: bool,
+    ) -> Result<StreamableHttpPostResponse> {
+        let status = response.status();
+        let headers = response.headers().clone();
+        let is_json = is_of(&headers, JSON_MIME_TYPE);
+        let body = self.read(response.into_body(), MAX_ERROR_BODY).await.unwrap_or_default();
+        let is_auth = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let said = match serde_json::from_slice(&body) {
+            Ok(ServerJsonRpcMessage::Error(error)) if is_json => Some(error),
+            _ => None,
+        };
+        // A server without sessions that does not know the method is of an earlier version.
+        if let ClientJsonRpcMessage::Request(request) = message
+            && matches!(request.request, ClientRequest::DiscoverRequest(_))
+            && !had_session
+            && status.is_client_error()
+            && !is_auth
+        {
+            let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
+            let error = said.map_or_else(unknown, |said| said.error);
+            let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+            return Ok(StreamableHttpPostResponse::Json(answer, None));
+        }
+        if let Some(said) = said
+            && !is_auth
+        {
+            return Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(said), None));
+        }
+        Err(client(failed(status, &headers, &body)))
+    }
+}
+
+impl StreamableHttpClient for HttpClient {
+    type Error = HttpFault;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        token: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse> {
+        let had_session = session.is_some();
+        let body = serde_json::to_vec(&message)?;
+        let headers = Headers { session, last_event: None, token, custom };
+        let response = self.send(Method::POST, &uri, headers, Some(body)).await?;
+        let (status, headers) = (response.status(), response.headers());
+        if status == StatusCode::NOT_FOUND && had_session {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        challenged(status, headers)?;
+        if !status.is_success() {
+            return self.refused(response, &message, had_session).await;
+        }
+        let session = headers.get(HEADER_SESSION_ID);
+        let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+        if is_of(headers, EVENT_STREAM_MIME_TYPE) {
+            let events = self.events(response.into_body());
+            return Ok(StreamableHttpPostResponse::Sse(events, session));
+        }
+        // What is no request has no answer, whatever the server sends.
+        if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !is_of(headers, JSON_MIME_TYPE) {
+            let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+            let media_type = media_type.map(|it| String::from_utf8_lossy(it).into_owned());
+            return Err(StreamableHttpError::UnexpectedContentType(media_type));
+        }
+        let body = self.read(response.into_body(), self.max_message_size).await?;
+        match serde_json::from_slice(&body) {
+            Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
+            Err(error) => {
+                let what = format!("the answer is not JSON-RPC: {error}");
+                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(what)))
+            }
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        token: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<()> {
+        let headers = Headers { session: Some(session), last_event: None, token, custom };
+        let response = self.send(Method::DELETE, &uri, headers, None).await?;
+        match response.status() {
+            // A server need not end sessions for its clients.
+            StatusCode::METHOD_NOT_ALLOWED => Ok(()),
+            status if status.is_success() => Ok(()),
+            status => Err(client(failed(status, response.headers(), &[]))),
+        }
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        token: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>> {
+        let had_session = session.is_some();
+        let headers = Headers { session, last_event, token, custom };
+        let response = self.send(Method::GET, &uri, headers, None).await?;
+        let (status, headers) = (response.status(), response.headers());
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => {
+                return Err(StreamableHttpError::ServerDoesNotSupportSse);
+            }
+            StatusCode::NOT_FOUND if had_session => {
+                return Err(StreamableHttpError::SessionExpired);
+            }
+            _ => challenged(status, headers)?,
+        }
+        if !status.is_success() {
+            return Err(client(failed(status, headers, &[])));
+        }
+        if !is_of(headers, EVENT_STREAM_MIME_TYPE) {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        Ok(self.events(response.into_body()))
+    }
+}
+
+fn client(error: Error) -> StreamableHttpError<HttpFault> {
+    StreamableHttpError::Client(HttpFault(error))
+}
+
+fn is_of(headers: &HeaderMap, media_type: &str) -> bool {
+    let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let found = found.and_then(|value| value.split(';').next()).unwrap_or_default();
+    found.trim().eq_ignore_ascii_case(media_type)
+}
+
+fn challenged(status: StatusCode, headers: &HeaderMap) -> Result<()> {
+    match headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()) {
+        Some(challenge) if status == StatusCode::UNAUTHORIZED => {
+            Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge.to_owned())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An error of the HTTP service. Ours and tower's keep their kind.
+fn unreachable(error: BoxError) -> Error {
+    let found = Error::from(error);
+    match found.kind() {
+        ErrorKind::Other => {
+            let message = format!("the server could not be reached: {}", found.message());
+            Error::new(ErrorKind::Connection, message).with_source(found)
+        }
+        _ => found,
+    }
+}
+
+fn broke(error: BoxError) -> Error {
+    Error::from_source(ErrorKind::Connection, BodyError::Broken(error))
+}
+
+fn failed(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    let kind = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Auth,
+        StatusCode::NOT_FOUND => ErrorKind::NotFound,
+        StatusCode::TOO_MANY_REQUESTS => ErrorKind::RateLimited,
+        StatusCode::SERVICE_UNAVAILABLE => ErrorKind::Overloaded,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => ErrorKind::Timeout,
+        status if status.is_server_error() => ErrorKind::Provider,
+        _ => ErrorKind::InvalidRequest,
+    };
+    let said: String = String::from_utf8_lossy(body).chars().take(256).collect();
+    let said = if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
+    let error = Error::new(kind, format!("the server answered with HTTP {status}{said}"));
+    let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    match after.and_then(|seconds| seconds.trim().parse().ok()) {
+        Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+        None => error,
+    }
+}

@@ -1,0 +1,69 @@
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
+
+use super::RequestBody;
+use super::http_client::HttpClient;
+
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+
+pub(super) type HttpService =
+    BoxCloneSyncService<http::Request<RequestBody>, http::Response<ResponseBody>, BoxError>;
+
+/// How many requests may wait for an answer that is not a stream. rmcp allows 16.
+const AT_ONCE: usize = 256;
+
+/// A server at a URL.
+#[derive(Clone)]
+pub(in crate::client) struct HttpEndpoint {
+    url: Arc<str>,
+    service: HttpService,
+}
+
+impl HttpEndpoint {
+    pub(in crate::client) fn new<S, B>(url: Arc<str>, service: S) -> Self
+    where
+        S: Service<http::Request<RequestBody>, Response = http::Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
+        let service = service.map_err(Into::into).map_response(|response: http::Response<B>| {
+            response.map(|body| {
+                let body = body.map_err(Into::into).map_frame(|frame| {
+                    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
+                });
+                body.boxed_unsync()
+            })
+        });
+        Self { url, service: BoxCloneSyncService::new(service) }
+    }
+
+    pub(super) fn client(&self, max_message_size: usize) -> HttpClient {
+        HttpClient::new(self.service.clone(), max_message_size)
+    }
+
+    pub(super) fn config(&self, max_message_size: usize) -> StreamableHttpClientTransportConfig {
+        let config = StreamableHttpClientTransportConfig::with_uri(self.url.clone());
+        let mut config = config.max_concurrent_requests(AT_ONCE);
+        config.max_sse_event_size = max_message_size;
+        config
+    }
+}
+
+impl fmt::Debug for HttpEndpoint {
+    /// The URL's query may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpEndpoint").finish_non_exhaustive()
+    }
+}

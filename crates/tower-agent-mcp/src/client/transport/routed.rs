@@ -1,0 +1,61 @@
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::model::{JsonRpcMessage, ServerNotification};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+
+use crate::client::calls::Calls;
+
+/// A transport that shows its messages to the calls under way, in their order.
+///
+/// rmcp handles each notification in a task of its own: progress could come out of order, or after
+/// the result of its call.
+pub(super) struct Routed<T> {
+    inner: T,
+    calls: Arc<Calls>,
+}
+
+impl<T> Routed<T> {
+    pub(super) fn new(inner: T, calls: Arc<Calls>) -> Self {
+        Self { inner, calls }
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Routed<T> {
+    type Error = T::Error;
+
+    fn name() -> Cow<'static, str> {
+        T::name()
+    }
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &item {
+            self.calls.sent(&request.id, &request.request);
+        }
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let item = self.inner.receive().await?;
+        if let JsonRpcMessage::Notification(notification) = &item {
+            match &notification.notification {
+                ServerNotification::ProgressNotification(progress) => {
+                    self.calls.progress(&progress.params);
+                }
+                ServerNotification::ToolListChangedNotification(_) => self.calls.tools_changed(),
+                _ => {}
+            }
+        }
+        Some(item)
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.inner.close()
+    }
+}

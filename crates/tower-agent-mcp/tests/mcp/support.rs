@@ -1,0 +1,271 @@
+//! A server made of a function, and clients of it.
+#![allow(deprecated)]
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use rmcp::model::*;
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
+use rmcp::{ServerHandler, ServiceExt};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, DuplexStream};
+use tokio::sync::Notify;
+use tower::ServiceExt as _;
+use tower_agent::message::ToolCall;
+use tower_agent::{Error, ToolRequest, ToolResponse};
+use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
+
+pub(crate) type Answer = Result<CallToolResponse, ErrorData>;
+
+type OnCall = dyn Fn(CallToolRequestParams, RequestContext<RoleServer>) -> BoxFuture<'static, Answer>
+    + Send
+    + Sync;
+
+type OnTask = dyn Fn(TaskRequest) -> Result<Option<DetailedTask>, ErrorData> + Send + Sync;
+
+/// A request about a task.
+pub(crate) enum TaskRequest {
+    Get,
+    Update(InputResponses),
+    Cancel,
+}
+
+/// What a test sees and changes while its server runs.
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) tools: Mutex<Vec<Tool>>,
+    pub(crate) ttl: Mutex<Option<u64>>,
+    pub(crate) refuses_lists: AtomicBool,
+    pub(crate) lists: AtomicUsize,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) changed: Notify,
+    /// Kills the connections that there are.
+    pub(crate) kill: Notify,
+    /// Refuses the next connections.
+    pub(crate) refuses: AtomicUsize,
+}
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) world: Arc<World>,
+    on_call: Arc<OnCall>,
+    on_task: Option<Arc<OnTask>>,
+    versions: Cow<'static, [ProtocolVersion]>,
+    hangs_up: bool,
+}
+
+impl Server {
+    pub(crate) fn new<F, A>(on_call: F) -> Self
+    where
+        F: Fn(CallToolRequestParams, RequestContext<RoleServer>) -> A + Send + Sync + 'static,
+        A: Future<Output = Answer> + Send + 'static,
+    {
+        let world = World::default();
+        world.tools.lock().unwrap().push(tool("echo"));
+        Self {
+            world: Arc::new(world),
+            on_call: Arc::new(move |params, context| Box::pin(on_call(params, context))),
+            on_task: None,
+            versions: ProtocolVersion::KNOWN_VERSIONS.into(),
+            hangs_up: false,
+        }
+    }
+
+    /// Answers every call with its arguments.
+    pub(crate) fn echo() -> Self {
+        Self::new(async |params, _| Ok(said(&json!(params.arguments).to_string())))
+    }
+
+    pub(crate) fn with_tools(self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        *self.world.tools.lock().unwrap() = tools.into_iter().collect();
+        self
+    }
+
+    pub(crate) fn on_task(
+        mut self,
+        on_task: impl Fn(TaskRequest) -> Result<Option<DetailedTask>, ErrorData> + Send + Sync + 'static,
+    ) -> Self {
+        self.on_task = Some(Arc::new(on_task));
+        self
+    }
+
+    /// Speaks only protocol versions with `initialize`.
+    pub(crate) fn only_initialize(mut self) -> Self {
+        self.versions = vec![ProtocolVersion::V_2025_11_25].into();
+        self
+    }
+
+    /// Closes a connection that does not begin with `initialize`.
+    pub(crate) fn hanging_up(mut self) -> Self {
+        self.hangs_up = true;
+        self
+    }
+
+    /// Returns a builder of a client that connects to this server in memory.
+    pub(crate) fn client(&self) -> McpClientBuilder {
+        let server = self.clone();
+        McpClient::stream(move || {
+            let server = server.clone();
+            async move { server.accept() }
+        })
+        .name("test")
+    }
+
+    fn accept(&self) -> io::Result<DuplexStream> {
+        let world = &self.world;
+        let less = |left: usize| left.checked_sub(1);
+        if world.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        world.connections.fetch_add(1, Ordering::SeqCst);
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let server = self.clone();
+        tokio::spawn(async move {
+            let world = server.world.clone();
+            let killed = world.kill.notified();
+            let served = async {
+                let (ours, answers) = tokio::io::split(ours);
+                let mut ours = BufReader::new(ours);
+                let mut first = String::new();
+                if server.hangs_up {
+                    ours.read_line(&mut first).await.unwrap();
+                    if !first.contains("\"initialize\"") {
+                        return;
+                    }
+                }
+                let ours = io::Cursor::new(first).chain(ours);
+                if let Ok(running) = server.serve((ours, answers)).await {
+                    let _ = running.waiting().await;
+                }
+            };
+            tokio::select! {
+                () = killed => {}
+                () = served => {}
+            }
+        });
+        Ok(theirs)
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks();
+        ServerConfig::new(capabilities.build())
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        self.versions.clone()
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.world.lists.fetch_add(1, Ordering::SeqCst);
+        if self.world.refuses_lists.load(Ordering::SeqCst) {
+            return Err(ErrorData::internal_error("no list today", None));
+        }
+        let mut result = ListToolsResult::with_all_items(self.world.tools.lock().unwrap().clone());
+        result.ttl_ms = Some(self.world.ttl.lock().unwrap().unwrap_or(3_600_000));
+        result.cache_scope = Some(CacheScope::Private);
+        Ok(result)
+    }
+
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Answer {
+        (self.on_call)(params, context).await
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        asked: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(asked.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                () = self.world.changed.notified() => {
+                    let _ = context.sink().notify_tool_list_changed().await;
+                }
+            }
+        }
+    }
+
+    async fn get_task(
+        &self,
+        _: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let task = self.on_task.as_ref().unwrap()(TaskRequest::Get)?;
+        Ok(GetTaskResult::new(task.unwrap()))
+    }
+
+    async fn update_task(
+        &self,
+        params: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.on_task.as_ref().unwrap()(TaskRequest::Update(params.input_responses)).map(drop)
+    }
+
+    async fn cancel_task(
+        &self,
+        _: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.on_task.as_ref().unwrap()(TaskRequest::Cancel).map(drop)
+    }
+}
+
+/// Both ways to agree on a protocol version.
+pub(crate) const LIFECYCLES: [Lifecycle; 2] = [Lifecycle::Initialize, Lifecycle::Discover];
+
+pub(crate) fn tool(name: &'static str) -> Tool {
+    let schema = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
+    let Value::Object(schema) = schema else { unreachable!() };
+    Tool::new(name, format!("Does {name}."), schema)
+}
+
+pub(crate) fn said(text: &str) -> CallToolResponse {
+    CallToolResult::success(vec![ContentBlock::text(text)]).into()
+}
+
+pub(crate) fn call(tool: &str, arguments: Value) -> ToolRequest {
+    ToolRequest::new(ToolCall::new("call_1", tool, arguments))
+}
+
+pub(crate) async fn ask(
+    client: &McpClient,
+    tool: &str,
+    arguments: Value,
+) -> Result<ToolResponse, Error> {
+    client.clone().oneshot(call(tool, arguments)).await
+}
+
+pub(crate) async fn names(client: &McpClient) -> Vec<String> {
+    let tools = client.tools().await;
+    tools.iter().map(|tool| tool.declaration().name().to_owned()).collect()
+}
+
+/// Asks the user during a call.
+pub(crate) async fn elicit(
+    context: &RequestContext<RoleServer>,
+    question: ElicitRequestParams,
+) -> Result<ElicitResult, rmcp::ServiceError> {
+    let request = ServerRequest::ElicitRequest(ElicitRequest::new(question));
+    match context.peer.send_request(request).await? {
+        ClientResult::ElicitResult(answer) => Ok(answer),
+        _ => Err(rmcp::ServiceError::UnexpectedResponse),
+    }
+}
