@@ -28,9 +28,10 @@
 //!
 //! - Instructions become `systemInstruction`; so do the texts of system messages, after them.
 //! - Neighbouring messages of one role become one content. All results of one turn become one content
-//!   of `functionResponse`s, in order, as the protocol requires. The text of a result is sent as its
-//!   `output`, or as its `error` if the tool failed. Images, audio and documents in a result follow
-//!   in a user content after the results of the turn.
+//!   of `functionResponse`s, in order, directly after the calls, as the protocol requires: a message
+//!   between them follows the last result. The text of a result is sent as its `output`, or as its
+//!   `error` if the tool failed. Images, audio and documents in a result follow in a user content
+//!   after the results of the turn.
 //! - Images, audio and documents are sent inline, or by URL or the URI of an uploaded file. Their
 //!   media type is sent if it is known. The name of a document is not sent.
 //! - A tool call goes back with the model's own arguments, byte for byte, and with its signature.

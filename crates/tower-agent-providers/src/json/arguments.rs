@@ -1,13 +1,13 @@
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 
 use tower_agent::error::Result;
 use tower_agent::message;
 
 /// Appends the arguments of a tool call as an object: the model's own text, byte for byte.
 ///
-/// Some protocols accept nothing but an object. Text that is not one, which only the model of
-/// another provider writes, becomes the object's one field, `arguments`.
+/// Some protocols accept nothing but an object. Text that is not one becomes the object's one field,
+/// `INVALID_JSON`, so that the model sees what it wrote.
 ///
 /// ```
 /// use tower_agent::message::Arguments;
@@ -19,7 +19,7 @@ use tower_agent::message;
 ///
 /// out.clear();
 /// json::arguments(&mut out, &Arguments::from_text("no object"))?;
-/// assert_eq!(out, br#"{"arguments":"no object"}"#);
+/// assert_eq!(out, br#"{"INVALID_JSON":"no object"}"#);
 /// # Ok::<_, tower_agent::Error>(())
 /// ```
 ///
@@ -27,15 +27,21 @@ use tower_agent::message;
 ///
 /// Never fails for arguments; the signature is that of [`write`](super::write).
 pub fn arguments(out: &mut Vec<u8>, arguments: &message::Arguments) -> Result<()> {
-    let text = arguments.as_str();
-    let json: Option<&RawValue> = serde_json::from_str(text).ok();
-    match json.filter(|json| json.get().starts_with('{')) {
-        Some(object) => super::write(out, object),
-        None => super::write(out, Text { arguments: text }),
+    let text = arguments.as_str().trim();
+    let is_object = match text.contains("\\u") {
+        // An escape may be half a character.
+        true => arguments.value().is_object(),
+        false => text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok(),
+    };
+    if is_object {
+        out.extend_from_slice(text.as_bytes());
+        return Ok(());
     }
+    super::write(out, Invalid { text: arguments.as_str() })
 }
 
 #[derive(Serialize)]
-struct Text<'a> {
-    arguments: &'a str,
+struct Invalid<'a> {
+    #[serde(rename = "INVALID_JSON")]
+    text: &'a str,
 }

@@ -1,8 +1,6 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-use serde::Serialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::PROVIDER;
@@ -11,7 +9,7 @@ use super::media::Source;
 use crate::json::{self, Object};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
-use tower_agent::message::{Arguments, Part, Reasoning, ToolCall, ToolResult};
+use tower_agent::message::{Part, Reasoning, ToolCall, ToolResult};
 
 /// Returns whether a part is sent: blank text is rejected, and data of other providers means
 /// nothing here.
@@ -100,29 +98,8 @@ fn tool_use(call: &ToolCall, fields: Option<&Map<String, Value>>, out: &mut Vec<
     json.field("type", "tool_use")?;
     json.field("id", accepted_id(&call.id))?;
     json.field("name", &*call.name)?;
-    json.field_with("input", |out| input(&call.arguments, out))?;
+    json.field_with("input", |out| json::arguments(out, &call.arguments))?;
     json.end_with_nulls()
-}
-
-/// Writes the arguments as the model wrote them. Anything but an object is rejected.
-fn input(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
-    #[derive(Serialize)]
-    struct Invalid<'a> {
-        #[serde(rename = "INVALID_JSON")]
-        text: &'a str,
-    }
-
-    let text = arguments.as_str().trim();
-    let is_object = match text.contains("\\u") {
-        // An escape may be half a character.
-        true => arguments.value().is_object(),
-        false => text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok(),
-    };
-    if is_object {
-        out.extend_from_slice(text.as_bytes());
-        return Ok(());
-    }
-    json::write(out, Invalid { text: arguments.as_str() })
 }
 
 fn tool_result(

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::part::{is_sent, write_part, write_result, write_text};
 use super::{PROTOCOL, SIGNED_PROTOCOL};
 use crate::json::write;
@@ -13,8 +15,9 @@ pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
     out.push(b'[');
     request.write_messages(protocol, out, |index, out| message(messages, index, is_signed, out))?;
-    let mut contents = Contents { open: open_before(messages, messages.len()), out };
-    contents.shown(shown_before(messages, messages.len()))?;
+    let Turn { open, waiting, .. } = Turn::before(messages, messages.len());
+    let mut contents = Contents { open, out };
+    contents.rest(waiting)?;
     contents.end();
     Ok(())
 }
@@ -56,14 +59,14 @@ impl Contents<'_> {
         write_part(self.out)
     }
 
-    fn shown(&mut self, all: Vec<Shown<'_>>) -> Result<()> {
+    fn rest(&mut self, all: Vec<Rest<'_>>) -> Result<()> {
         for one in all {
             self.part(Group::User, |out| match one {
-                Shown::Media(of) => {
+                Rest::Source(of) => {
                     let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
                     write_text(&text, &ProviderData::default(), out)
                 }
-                Shown::Part(part) => write_part(part, false, out),
+                Rest::Part(part) => write_part(part, false, out),
             })?;
         }
         Ok(())
@@ -79,85 +82,114 @@ impl Contents<'_> {
 
 fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
     let message = &messages[index];
-    let Some(group) = own_group(message.role())? else { return Ok(()) };
-    if last_group(message).is_none() {
-        return Ok(());
+    match message.role() {
+        Role::Assistant if !is_said(message) => return Ok(()),
+        // Sent elsewhere.
+        Role::System => return Ok(()),
+        Role::Assistant | Role::User | Role::Tool => {}
+        _ => return Err(unsupported("role")),
     }
-    let mut contents = Contents { open: open_before(messages, index), out };
-    if message.role() != Role::Tool {
-        contents.shown(shown_before(messages, index))?;
-    }
+    let mut turn = Turn::before(messages, index);
+    let mut contents = Contents { open: turn.open, out };
     for result in message.tool_results() {
         contents.part(Group::Results, |out| write_result(result, out))?;
     }
-    if message.role() == Role::Tool {
-        return Ok(());
+    if message.role() != Role::Assistant {
+        turn.add(message);
+        return contents.rest(turn.ready);
     }
-    contents.shown(message.tool_results().flat_map(media_of).collect())?;
+    contents.rest(turn.waiting)?;
     let mut must_be_signed = is_signed;
     for part in message.parts().iter().filter(|part| is_sent(part)) {
-        contents.part(group, |out| write_part(part, must_be_signed, out))?;
+        contents.part(Group::Model, |out| write_part(part, must_be_signed, out))?;
         // Of parallel calls only the first is signed.
         must_be_signed &= !matches!(part, Part::ToolCall(_));
     }
     Ok(())
 }
 
-/// Returns the group of a message's own parts. System messages are sent elsewhere.
-fn own_group(role: Role) -> Result<Option<Group>> {
-    Ok(match role {
-        Role::System => None,
-        Role::User => Some(Group::User),
-        Role::Assistant => Some(Group::Model),
-        Role::Tool => Some(Group::Results),
-        _ => return Err(unsupported("role")),
-    })
+/// Returns whether a message of the model writes anything.
+fn is_said(message: &Message) -> bool {
+    message.role() == Role::Assistant && message.parts().iter().any(is_sent)
 }
 
-/// Returns the group of the last part that a message writes, if it writes any.
-fn last_group(message: &Message) -> Option<Group> {
-    let has_results = message.tool_results().next().is_some();
-    let has_own = || {
-        message.parts().iter().any(is_sent)
-            || message.tool_results().any(|result| media_of(result).next().is_some())
-    };
-    match message.role() {
-        Role::System => None,
-        Role::Assistant if has_own() => Some(Group::Model),
-        Role::User if has_own() => Some(Group::User),
-        _ => has_results.then_some(Group::Results),
-    }
+/// Returns whether a message that is not the model's writes anything.
+fn is_added(message: &Message) -> bool {
+    let is_result = |part: &Part| matches!(part, Part::ToolResult(_));
+    matches!(message.role(), Role::User | Role::Tool)
+        && message.parts().iter().any(|part| is_result(part) || is_sent(part))
 }
 
-/// Returns the content that is still open before a message.
-fn open_before(messages: &Messages, index: usize) -> Option<Group> {
-    (0..index).rev().find_map(|at| last_group(&messages[at]))
+/// What has been said since the model spoke. Results must directly follow their calls, and nothing
+/// may come between them: until every call has one, everything else waits.
+struct Turn<'a> {
+    /// The content that is still open.
+    open: Option<Group>,
+    /// The calls that have no result yet.
+    unanswered: HashSet<&'a str>,
+    waiting: Vec<Rest<'a>>,
+    /// What the last message lets through.
+    ready: Vec<Rest<'a>>,
 }
 
-/// Images, audio and documents from tool results.
-enum Shown<'a> {
+/// A part of a user's content.
+enum Rest<'a> {
     /// The line that names the source of the following parts.
-    Media(&'a ToolResult),
+    Source(&'a ToolResult),
     Part(&'a Part),
 }
 
-/// Returns what is shown by the tool messages that end before a message. Results must not be
-/// separated, so it follows the last one.
-fn shown_before(messages: &Messages, index: usize) -> Vec<Shown<'_>> {
-    let is_tool = |at: usize| messages[at].role() == Role::Tool;
-    let last = (0..index).rev().find(|&at| !is_tool(at) && last_group(&messages[at]).is_some());
-    let start = last.map_or(0, |last| last + 1);
-    let mut all = Vec::new();
-    for at in (start..index).filter(|&at| is_tool(at)) {
-        all.extend(messages[at].tool_results().flat_map(media_of));
-        all.extend(messages[at].parts().iter().filter(|part| is_sent(part)).map(Shown::Part));
+impl<'a> Turn<'a> {
+    /// Returns the turn before a message.
+    fn before(messages: &'a Messages, index: usize) -> Self {
+        let last = (0..index).rev().find(|&at| is_said(&messages[at]));
+        let start = last.map_or(0, |last| last + 1);
+        // Neighbouring messages of the model are one content.
+        let said = (0..start)
+            .rev()
+            .map(|at| &messages[at])
+            .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
+        let calls = said.flat_map(Message::tool_calls).map(|call| &*call.id);
+        let mut turn = Self {
+            open: last.map(|_| Group::Model),
+            unanswered: calls.collect(),
+            waiting: Vec::new(),
+            ready: Vec::new(),
+        };
+        // Without calls nothing waits, and the last message decides.
+        let start = match turn.unanswered.is_empty() {
+            true => (start..index).rev().find(|&at| is_added(&messages[at])).unwrap_or(index),
+            false => start,
+        };
+        for message in messages.range(start).take(index - start) {
+            turn.add(message);
+        }
+        turn
     }
-    all
+
+    /// Adds a message that is not the model's.
+    fn add(&mut self, message: &'a Message) {
+        self.ready.clear();
+        if !matches!(message.role(), Role::User | Role::Tool) {
+            return;
+        }
+        for result in message.tool_results() {
+            self.unanswered.remove(&*result.call_id);
+            self.open = Some(Group::Results);
+            self.waiting.extend(media_of(result));
+        }
+        let own = message.parts().iter().filter(|part| is_sent(part));
+        self.waiting.extend(own.map(Rest::Part));
+        if self.unanswered.is_empty() && !self.waiting.is_empty() {
+            self.open = Some(Group::User);
+            self.ready = std::mem::take(&mut self.waiting);
+        }
+    }
 }
 
 /// Returns the media of a result, after a line that names it.
-fn media_of(result: &ToolResult) -> impl Iterator<Item = Shown<'_>> {
+fn media_of(result: &ToolResult) -> impl Iterator<Item = Rest<'_>> {
     let is_media = |part: &&Part| !matches!(part, Part::Text(_)) && is_sent(part);
-    let mut media = result.parts.iter().filter(is_media).map(Shown::Part).peekable();
-    media.peek().is_some().then_some(Shown::Media(result)).into_iter().chain(media)
+    let mut media = result.parts.iter().filter(is_media).map(Rest::Part).peekable();
+    media.peek().is_some().then_some(Rest::Source(result)).into_iter().chain(media)
 }

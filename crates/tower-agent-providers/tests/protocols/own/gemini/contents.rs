@@ -227,11 +227,11 @@ async fn arguments_go_back_byte_for_byte() {
 
 #[tokio::test]
 async fn arguments_that_are_not_an_object_are_sent_as_text() {
-    for text in ["{\"a\":", "[1]", "\"a\"", "no"] {
+    for text in ["{\"a\":", "[1]", "\"a\"", "no", "{\"a\":\"\\ud83d\"}"] {
         let call = ToolCall::from_text("a", "pay", text);
         let contents = contents([Message::user("?"), calls([call])]).await;
         let args = &contents[1]["parts"][0]["functionCall"]["args"];
-        assert_eq!(args, &json!({ "arguments": text }));
+        assert_eq!(args, &json!({ "INVALID_JSON": text }));
     }
 }
 
@@ -279,6 +279,43 @@ async fn what_results_show_follows_the_last_of_them() {
     assert_eq!(contents_later[3], json!({ "role": "user", "parts": shown }));
     assert_eq!(contents_later[4]["role"], "model");
     assert_eq!(contents_later.as_array().unwrap().len(), 5);
+}
+
+/// As a callback that shows a tool's result may add messages to it.
+#[tokio::test]
+async fn nothing_comes_between_the_results_of_a_turn() {
+    let contents = contents([
+        Message::user("?"),
+        Message::assistant("Two."),
+        calls([called("a", Some("s")), called("b", None)]),
+        answered("a", "1"),
+        Message::user("That was a."),
+        Message::system("Be kind."),
+        answered("b", "2"),
+        Message::user("That was b."),
+        Message::assistant("Seen."),
+    ])
+    .await;
+    let texts =
+        |texts: &[&str]| -> Value { texts.iter().map(|text| json!({ "text": text })).collect() };
+    let results = json!([function_response("a", "1"), function_response("b", "2")]);
+    assert_eq!(contents[1]["parts"].as_array().unwrap().len(), 3);
+    assert_eq!(contents[2], json!({ "role": "user", "parts": results }));
+    let said = texts(&["That was a.", "That was b."]);
+    assert_eq!(contents[3], json!({ "role": "user", "parts": said }));
+    assert_eq!(contents[4], json!({ "role": "model", "parts": texts(&["Seen."]) }));
+    assert_eq!(contents.as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_result_that_never_comes_is_sent() {
+    let open = [Message::user("?"), calls([called("a", Some("s"))]), Message::user("Stop.")];
+    let stop = json!({ "role": "user", "parts": [{ "text": "Stop." }] });
+    let now = contents(open.clone()).await;
+    assert_eq!(now[2], stop);
+    let later = contents(open.into_iter().chain([Message::assistant("Stopped.")])).await;
+    assert_eq!(later[2], stop);
+    assert_eq!(later[3]["role"], "model");
 }
 
 #[tokio::test]

@@ -50,6 +50,27 @@ fn conversation() -> impl Strategy<Value = Vec<Message>> {
     (0_usize..9).prop_flat_map(|length| (0..length).map(message).collect::<Vec<_>>())
 }
 
+/// A turn of calls, whose results come in any order, with other messages between them.
+fn turn() -> impl Strategy<Value = (usize, Vec<Message>)> {
+    let events = (1_usize..5).prop_flat_map(|calls| {
+        let results = (0..calls).map(|number| {
+            let shows = any::<bool>();
+            shows.prop_map(move |shows| {
+                let call = ToolCall::new(format!("call {number}"), "look", json!({}));
+                let image = Part::image_base64("image/png", "iVBO");
+                let parts = [Part::from_text("seen")].into_iter().chain(shows.then_some(image));
+                Message::tool(ToolResult::new(&call, parts))
+            })
+        });
+        let notes = prop::collection::vec(Just(Message::user("note")), 0..3);
+        (Just(calls), results.collect::<Vec<_>>(), notes)
+    });
+    events.prop_flat_map(|(calls, results, notes)| {
+        let messages = results.into_iter().chain(notes).collect::<Vec<_>>();
+        (Just(calls), Just(messages).prop_shuffle())
+    })
+}
+
 fn body(messages: &[Message]) -> String {
     let request = ModelRequest::new(messages.to_vec());
     let mut body = Vec::new();
@@ -102,6 +123,28 @@ proptest! {
         let all: Vec<_> = parts().filter_map(|part| part["text"].as_str()).collect();
         let mut all = all.into_iter();
         prop_assert!(said.iter().all(|text| all.any(|sent| sent == *text)), "{body}");
+    }
+
+    #[test]
+    fn results_directly_follow_their_calls((calls, messages) in turn()) {
+        let said = (0..calls).map(|number| {
+            Part::from(ToolCall::new(format!("call {number}"), "look", json!({})))
+        });
+        let said = Message::new(Role::Assistant, said);
+        let begin = [Message::user("Look."), said];
+        let conversation: Vec<_> = begin.into_iter().chain(messages.clone()).collect();
+        let body: Value = serde_json::from_str(&body(&conversation)).unwrap();
+        let contents = body["contents"].as_array().unwrap();
+        let answered = contents[2]["parts"].as_array().unwrap().iter();
+        let answered: Vec<_> = answered.map(|part| &part["functionResponse"]["id"]).collect();
+        let results = messages.iter().flat_map(Message::tool_results);
+        let expected: Vec<_> = results.map(|result| &*result.call_id).collect();
+        prop_assert_eq!(answered, expected);
+        let rest = messages.iter().any(|message| {
+            message.role() == Role::User
+                || message.tool_results().any(|result| result.parts.len() > 1)
+        });
+        prop_assert_eq!(contents.len(), 3 + usize::from(rest));
     }
 
     /// What is written for a message depends on nothing behind it.
