@@ -15,7 +15,7 @@ pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
     out.push(b'[');
     request.write_messages(protocol, out, |index, out| message(messages, index, is_signed, out))?;
-    let Turn { open, waiting, .. } = Turn::before(messages, messages.len());
+    let Turn { open, waiting, .. } = Turn::before(messages, messages.len(), None);
     let mut contents = Contents { open, out };
     contents.rest(waiting)?;
     contents.end();
@@ -59,7 +59,7 @@ impl Contents<'_> {
         write_part(self.out)
     }
 
-    fn rest(&mut self, all: Vec<Rest<'_>>) -> Result<()> {
+    fn rest<'a>(&mut self, all: impl IntoIterator<Item = Rest<'a>>) -> Result<()> {
         for one in all {
             self.part(Group::User, |out| match one {
                 Rest::Source(of) => {
@@ -89,23 +89,28 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
         Role::Assistant | Role::User | Role::Tool => {}
         _ => return Err(unsupported("role")),
     }
-    let mut turn = Turn::before(messages, index);
+    let mut turn = Turn::before(messages, index, Some(message));
     let mut contents = Contents { open: turn.open, out };
     for result in message.tool_results() {
         contents.part(Group::Results, |out| write_result(result, out))?;
     }
-    if message.role() != Role::Assistant {
-        turn.add(message);
-        return contents.rest(turn.ready);
+    let own = message.parts().iter().filter(|part| is_sent(part));
+    if message.role() == Role::Assistant {
+        contents.rest(turn.waiting)?;
+        let mut must_be_signed = is_signed;
+        for part in own {
+            contents.part(Group::Model, |out| write_part(part, must_be_signed, out))?;
+            // Of parallel calls only the first is signed.
+            must_be_signed &= !matches!(part, Part::ToolCall(_));
+        }
+        return Ok(());
     }
-    contents.rest(turn.waiting)?;
-    let mut must_be_signed = is_signed;
-    for part in message.parts().iter().filter(|part| is_sent(part)) {
-        contents.part(Group::Model, |out| write_part(part, must_be_signed, out))?;
-        // Of parallel calls only the first is signed.
-        must_be_signed &= !matches!(part, Part::ToolCall(_));
+    if turn.unanswered.is_empty() && turn.waiting.is_empty() {
+        contents.rest(message.tool_results().flat_map(media_of))?;
+        return contents.rest(own.map(Rest::Part));
     }
-    Ok(())
+    turn.add(message);
+    contents.rest(turn.ready)
 }
 
 /// Returns whether a message of the model writes anything.
@@ -113,11 +118,21 @@ fn is_said(message: &Message) -> bool {
     message.role() == Role::Assistant && message.parts().iter().any(is_sent)
 }
 
-/// Returns whether a message that is not the model's writes anything.
-fn is_added(message: &Message) -> bool {
-    let is_result = |part: &Part| matches!(part, Part::ToolResult(_));
-    matches!(message.role(), Role::User | Role::Tool)
-        && message.parts().iter().any(|part| is_result(part) || is_sent(part))
+/// Returns the group of the last part of a message that is not the model's, if nothing waits.
+fn last_group(message: &Message) -> Option<Group> {
+    match message.role() {
+        Role::User | Role::Tool if has_rest(message) => Some(Group::User),
+        Role::User | Role::Tool => message.tool_results().next().map(|_| Group::Results),
+        _ => None,
+    }
+}
+
+/// Returns whether a message that is not the model's has anything besides results.
+fn has_rest(message: &Message) -> bool {
+    message.parts().iter().any(|part| match part {
+        Part::ToolResult(result) => media_of(result).next().is_some(),
+        part => is_sent(part),
+    })
 }
 
 /// What has been said since the model spoke. Results must directly follow their calls, and nothing
@@ -125,7 +140,7 @@ fn is_added(message: &Message) -> bool {
 struct Turn<'a> {
     /// The content that is still open.
     open: Option<Group>,
-    /// The calls that have no result yet.
+    /// The calls that have no result yet. Only found if something could wait for them.
     unanswered: HashSet<&'a str>,
     waiting: Vec<Rest<'a>>,
     /// What the last message lets through.
@@ -140,29 +155,31 @@ enum Rest<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Returns the turn before a message.
-    fn before(messages: &'a Messages, index: usize) -> Self {
+    /// Returns the turn before a message, which is the `next` one.
+    fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
         let last = (0..index).rev().find(|&at| is_said(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
-        // Neighbouring messages of the model are one content.
-        let said = (0..start)
-            .rev()
-            .map(|at| &messages[at])
-            .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
-        let calls = said.flat_map(Message::tool_calls).map(|call| &*call.id);
+        let added = || messages.range(start).take(index - start);
         let mut turn = Self {
             open: last.map(|_| Group::Model),
-            unanswered: calls.collect(),
+            unanswered: HashSet::new(),
             waiting: Vec::new(),
             ready: Vec::new(),
         };
-        // Without calls nothing waits, and the last message decides.
-        let start = match turn.unanswered.is_empty() {
-            true => (start..index).rev().find(|&at| is_added(&messages[at])).unwrap_or(index),
-            false => start,
-        };
-        for message in messages.range(start).take(index - start) {
-            turn.add(message);
+        let next = next.filter(|next| next.role() != Role::Assistant);
+        if added().chain(next).any(has_rest) {
+            // Neighbouring messages of the model are one content.
+            let said = (0..start)
+                .rev()
+                .map(|at| &messages[at])
+                .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
+            turn.unanswered = said.flat_map(Message::tool_calls).map(|call| &*call.id).collect();
+        }
+        if turn.unanswered.is_empty() {
+            let group = (start..index).rev().find_map(|at| last_group(&messages[at]));
+            turn.open = group.or(turn.open);
+        } else {
+            added().for_each(|message| turn.add(message));
         }
         turn
     }
