@@ -101,6 +101,8 @@
 //! ```
 
 mod call;
+#[cfg(any(feature = "anthropic", feature = "openai"))]
+mod call_id_format;
 mod decoder;
 mod event;
 mod fault;
@@ -116,6 +118,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
 pub use self::call::Call;
+#[cfg(any(feature = "anthropic", feature = "openai"))]
+pub(crate) use self::call_id_format::CallIdFormat;
 pub use self::decoder::{Decoder, Progress};
 pub use self::event::Event;
 pub use self::fault::Fault;

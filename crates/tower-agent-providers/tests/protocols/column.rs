@@ -26,6 +26,9 @@ pub(crate) trait Column {
     /// Whether tool calls have ids of the server's.
     const HAS_CALL_IDS: bool = true;
 
+    /// How long an id of a tool call may be, if it may not be any text.
+    const CALL_ID_LENGTH: usize = usize::MAX;
+
     /// How many of the last events may be missing: what they say is known before.
     const SPARE_EVENTS: usize = 0;
 

@@ -9,6 +9,7 @@
 mod server;
 
 mod answer;
+mod changes;
 mod column;
 mod columns;
 mod contract;

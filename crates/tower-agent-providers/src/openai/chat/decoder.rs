@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
-use super::PROVIDER;
 use super::response::{Answer, Said};
 use super::tool_calls::ToolCalls;
+use super::{CALL_IDS, PROVIDER};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{Part, Usage};
@@ -81,6 +81,7 @@ impl Decoder for ChatDecoder {
                 }
             }
         }
+        CALL_IDS.keep(response.message_mut());
         // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason.as_deref() {
             None | Some("stop") if self.is_refusal => Some(FinishReason::Other("refusal".into())),

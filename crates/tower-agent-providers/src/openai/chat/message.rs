@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::media::Media;
-use super::{PROTOCOL, PROVIDER, added};
+use super::{CALL_IDS, PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::unsupported;
 use tower_agent::error::{Error, Result};
@@ -26,7 +26,7 @@ pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> 
             shown(messages, index, out)?;
         }
         for result in message.tool_results() {
-            tool_message(result, out)?;
+            tool_message(result, &CALL_IDS.of_result(result, messages, index), out)?;
         }
         match message.role() {
             Role::Tool => Ok(()),
@@ -126,11 +126,11 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
     Ok(())
 }
 
-fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
+fn tool_message(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
     let words = || result.parts.iter().filter(|part| is_content(part) && !is_media(part));
     let mut json = Object::new(out);
     json.field("role", name(Role::Tool)?)?;
-    json.field("tool_call_id", &*result.call_id)?;
+    json.field("tool_call_id", id)?;
     match text_alone(words(), Some("\n")) {
         Some(text) => json.field("content", text)?,
         None => json.field_with("content", |out| json::array(out, words(), content))?,
@@ -226,7 +226,7 @@ fn plain_text(part: &Part) -> Option<&str> {
 
 fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(&call.provider));
-    json.field("id", &*call.id)?;
+    json.field("id", CALL_IDS.of_call(call))?;
     json.field("type", "function")?;
     json.field("function", Function { name: &call.name, arguments: call.arguments.as_str() })?;
     json.end_with_nulls()

@@ -1,8 +1,8 @@
 use serde_json::{Map, Value};
 
-use super::PROVIDER;
 use super::item::{Item, Kind, Place};
 use super::response::{Response, StreamEvent};
+use super::{CALL_IDS, PROVIDER};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};
@@ -125,6 +125,7 @@ impl Decoder for ResponsesDecoder {
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed);
         self.add_data(response.message_mut());
+        CALL_IDS.keep(response.message_mut());
         let response = match self.finish_reason {
             Some(reason) => response.with_finish_reason(reason),
             None if self.is_refusal => {

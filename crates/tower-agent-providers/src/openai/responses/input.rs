@@ -1,11 +1,11 @@
 use serde_json::{Map, Value};
 
 use super::content::{content, is_content};
-use super::{PROTOCOL, PROVIDER, added};
+use super::{CALL_IDS, PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
-use tower_agent::message::{Message, Part, Role, Text, ToolCall, ToolResult};
+use tower_agent::message::{Messages, Part, Role, Text, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
 /// Writes the conversation as the protocol's items.
@@ -13,8 +13,7 @@ pub(super) fn input(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     out.push(b'[');
     let messages = request.messages();
     request.write_messages(PROTOCOL, out, |index, out| {
-        let message = &messages[index];
-        items(message, out).map_err(|error| {
+        items(messages, index, out).map_err(|error| {
             let text = format!("messages[{index}]: {}", error.message());
             error.with_message(text)
         })
@@ -24,9 +23,10 @@ pub(super) fn input(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Writes the items of a message, each with a comma after it.
-fn items(message: &Message, out: &mut Vec<u8>) -> Result<()> {
+fn items(messages: &Messages, index: usize, out: &mut Vec<u8>) -> Result<()> {
+    let message = &messages[index];
     for result in message.tool_results() {
-        function_call_output(result, out)?;
+        function_call_output(result, &CALL_IDS.of_result(result, messages, index), out)?;
         out.push(b',');
     }
     let role = match message.role() {
@@ -50,12 +50,12 @@ fn items(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-fn function_call_output(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
+fn function_call_output(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
     let parts: Vec<_> = result.parts.iter().filter(|part| is_content(part)).collect();
     let texts: Option<Vec<_>> = parts.iter().map(|part| plain_text(part)).collect();
     let mut json = Object::new(out);
     json.field("type", "function_call_output")?;
-    json.field("call_id", &*result.call_id)?;
+    json.field("call_id", id)?;
     match texts {
         Some(texts) => json.field("output", texts.join("\n"))?,
         None => json.field_with("output", |out| content(&parts, out))?,
@@ -184,7 +184,7 @@ fn reasoning_item(fields: &Map<String, Value>, out: &mut Vec<u8>) -> Result<()> 
 fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(&call.provider));
     json.field("type", "function_call")?;
-    json.field("call_id", &*call.id)?;
+    json.field("call_id", CALL_IDS.of_call(call))?;
     json.field("name", &*call.name)?;
     json.field("arguments", call.arguments.as_str())?;
     json.end_with_nulls()?;

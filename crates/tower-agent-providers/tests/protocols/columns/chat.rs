@@ -99,6 +99,7 @@ impl Column for ChatColumn {
     ];
     const LINE: &'static str = "POST /v1/chat/completions";
     const MESSAGES: &'static str = "messages";
+    const CALL_ID_LENGTH: usize = 40;
     /// The usage, and `[DONE]`.
     const SPARE_EVENTS: usize = 2;
 

@@ -121,6 +121,7 @@ impl Column for ResponsesColumn {
 
     const LINE: &'static str = "POST /v1/responses";
     const MESSAGES: &'static str = "input";
+    const CALL_ID_LENGTH: usize = 64;
 
     fn events(answer: &Answer) -> Vec<String> {
         let mut events = Events(Vec::new());
