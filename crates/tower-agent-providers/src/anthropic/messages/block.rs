@@ -1,11 +1,10 @@
-use std::borrow::Cow;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
-use super::PROVIDER;
 use super::data::{added, at, invalid, with_breakpoint};
 use super::media::Source;
+use super::{CALL_IDS, PROVIDER};
 use crate::json::{self, Object};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
@@ -61,7 +60,7 @@ pub(super) fn write(
             json.end_with_nulls()
         }
         Part::ToolCall(it) => tool_use(it, fields, out),
-        Part::ToolResult(it) => tool_result(it, place, fields, out),
+        Part::ToolResult(_) => Err(at(place, unsupported("part of a result"))),
         Part::Provider(_) => json::write(out, fields),
         Part::Audio(_) => Err(at(place, invalid("the protocol has no audio"))),
         _ => Err(at(place, unsupported("part of a message"))),
@@ -96,22 +95,25 @@ fn thinking(
 fn tool_use(call: &ToolCall, fields: Option<&Map<String, Value>>, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, fields);
     json.field("type", "tool_use")?;
-    json.field("id", accepted_id(&call.id))?;
+    json.field("id", CALL_IDS.of_call(call))?;
     json.field("name", &*call.name)?;
     json.field_with("input", |out| json::arguments(out, &call.arguments))?;
     json.end_with_nulls()
 }
 
-fn tool_result(
+/// Writes a result with the id that its call has.
+pub(super) fn tool_result(
     result: &ToolResult,
+    id: &str,
     place: &dyn Display,
-    fields: Option<&Map<String, Value>>,
+    breakpoint: Option<&Value>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
+    let fields = with_breakpoint(None, breakpoint);
     let parts = || result.parts.iter().enumerate().filter(|(_, part)| is_sent(part));
-    let mut json = Object::with_extra(out, fields);
+    let mut json = Object::with_extra(out, fields.as_deref());
     json.field("type", "tool_result")?;
-    json.field("tool_use_id", accepted_id(&result.call_id))?;
+    json.field("tool_use_id", id)?;
     if parts().next().is_some() {
         json.field_with("content", |out| {
             json::array(out, parts(), |(number, part), out| {
@@ -126,22 +128,4 @@ fn tool_result(
         json.field("is_error", true)?;
     }
     json.end_with_nulls()
-}
-
-/// Returns an id that is accepted. Other providers' ids may have characters that are not; each
-/// becomes its code, so that two ids remain two.
-fn accepted_id(id: &str) -> Cow<'_, str> {
-    let is_accepted = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if id.bytes().all(is_accepted) {
-        return Cow::Borrowed(id);
-    }
-    let mut accepted = String::with_capacity(id.len() + 8);
-    for byte in id.bytes() {
-        match is_accepted(byte) {
-            true => accepted.push(byte.into()),
-            // Writing to a string cannot fail.
-            false => drop(write!(accepted, "_{byte:02x}")),
-        }
-    }
-    Cow::Owned(accepted)
 }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::data::{at, breakpoint, invalid};
-use super::{PROTOCOL, block};
+use super::{CALL_IDS, PROTOCOL, block};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Role};
@@ -165,7 +165,14 @@ fn part(
     }
     let breakpoint = breakpoint(message.provider());
     let is_last = || !message.parts()[number + 1..].iter().any(block::is_sent);
-    block::write(part, &place, breakpoint.filter(|_| is_last()), out)
+    let breakpoint = breakpoint.filter(|_| is_last());
+    match part {
+        Part::ToolResult(result) => {
+            let id = CALL_IDS.of_result(result, messages, index);
+            block::tool_result(result, &id, &place, breakpoint, out)
+        }
+        part => block::write(part, &place, breakpoint, out),
+    }
 }
 
 /// Returns the role of the last block before a message.

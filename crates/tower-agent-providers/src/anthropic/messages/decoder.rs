@@ -4,9 +4,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::PROVIDER;
 use super::data::data;
 use super::response::{self, Answer, Block, Delta, Ending, Said, Usage, fields, fields_beside};
+use super::{CALL_IDS, PROVIDER};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData};
@@ -147,6 +147,7 @@ impl Decoder for MessagesDecoder {
                 }
             }
         }
+        CALL_IDS.keep(message);
         if message.parts().last().is_some_and(is_unsigned)
             && let Some(Part::Reasoning(last)) = message.parts_mut().last_mut()
         {

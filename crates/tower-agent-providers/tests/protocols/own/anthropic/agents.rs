@@ -106,8 +106,8 @@ async fn a_conversation_that_began_with_chat_completions_goes_on_here_and_back()
     let result = |id: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": [text_block("3")] });
     let expected = json!([
         { "role": "user", "content": [text_block("1 + 2?")] },
-        { "role": "assistant", "content": [tool_use("functions_2eadd_3a0", "add", json!({ "a": 1 }))] },
-        { "role": "user", "content": [result("functions_2eadd_3a0")] },
+        { "role": "assistant", "content": [tool_use("functions_add_0_0281487c23866cd1", "add", json!({ "a": 1 }))] },
+        { "role": "user", "content": [result("functions_add_0_0281487c23866cd1")] },
         { "role": "assistant", "content": [text_block("Three.")] },
         { "role": "user", "content": [text_block("Twice?")] },
         { "role": "assistant", "content": [thinking, tool_use("toolu_1", "add", json!({}))] },

@@ -231,7 +231,14 @@ fn ids_of_other_providers_are_rewritten_alike_in_call_and_result() {
         let blocks = sent[index]["content"].as_array().unwrap().iter();
         blocks.map(|block| block[field].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(ids(1, "id"), ["functions_2eadd_3a0", "functions_add_3a0", "call_1_27"]);
+    assert_eq!(
+        ids(1, "id"),
+        [
+            "functions_add_0_0281487c23866cd1",
+            "functions_add_0_ff7de0eab3308bec",
+            "call_1__5f50be9c000a914a"
+        ]
+    );
     assert_eq!(ids(2, "tool_use_id"), ids(1, "id"));
 }
 
