@@ -9,7 +9,7 @@ use super::options::{CallbackSemantics, Retries};
 use super::{Callbacks, Outcome};
 use crate::call::{CallKind, Origin, Request};
 use crate::context::RunContext;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 
 /// Runs one call inside a band. `inner` may have been polled ready; its errors are passed to
@@ -110,12 +110,16 @@ where
                 Err(error) => error,
             };
             let may_retry = retries < max_retries(&self.call);
+            let kind = error.kind();
             // In a box, so that a call that does not fail needs no space for it.
             let recovered = Box::pin(self.recover(error, may_retry, entered.as_ref()));
             match recovered.await? {
                 Some(answer) => return Ok(answer),
                 None => retries += 1,
             }
+            let call = CallSite::of(&self.call.request);
+            // Not the error itself: an outer layer may redact its text.
+            tracing::warn!(%call, made = retries, %kind, "retrying call");
         }
     }
 

@@ -1,5 +1,112 @@
-//! OpenTelemetry spans and metrics for tower-agent, by the GenAI conventions.
+//! OpenTelemetry spans and metrics of an agent's calls, by the GenAI conventions.
+//!
+//! ```text
+//! OpenTelemetry  ->  Bundle      one layer around each agent, model and tool call of a tree
+//! ```
+//!
+//! Give it to the outermost agent, before everything else, with
+//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), or to one run with
+//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks); not to both, since each records
+//! every call.
+//!
+//! ```
+//! use tower_agent::Agent;
+//! use tower_agent_otel::OpenTelemetry;
+//! # use tower_agent::testing::{ScriptedModel, Turn};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tower_agent::BoxError> {
+//! # let model = ScriptedModel::new([Turn::from_text("Good day.")]);
+//! let agent = Agent::builder(model).global_callbacks(OpenTelemetry::new()).build()?;
+//! assert_eq!(agent.run("Hello.").await?.text(), "Good day.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Spans are `tracing` spans, so that a program needs a `tracing` subscriber with the layer of
+//! [`tracing-opentelemetry`](https://docs.rs/tracing-opentelemetry) to export them. Metrics are
+//! recorded with the global meter provider, or [another](OpenTelemetry::meter_provider). Without
+//! either, nothing is exported.
+//!
+//! # Spans
+//!
+//! | span | kind | one for each |
+//! |---|---|---|
+//! | `invoke_agent {agent}` | internal | call of an agent |
+//! | `invoke_workflow {team}` | internal | call of a team |
+//! | `chat {model}` | client | model call |
+//! | `execute_tool {tool}` | internal | tool call |
+//!
+//! A span is one logical call: it is outside all retries, fallbacks, callbacks and layers of the
+//! agent. The attempts inside it are its events, `retrying call` and `falling back to next model`,
+//! with the number of the attempt and the kind of its error. The span is entered at every poll of
+//! what is inside, so that a tool's own events and spans, and those of an HTTP client, belong to it.
+//! An agent used as a tool is a child of its `execute_tool`, and the members of a team are children
+//! of their `invoke_workflow`.
+//!
+//! A span ends exactly once, with the call: when it succeeds, fails or panics, and when it is
+//! dropped, for example because the reader of a stream has gone. Work that a tool leaves behind in
+//! another task does not keep it open.
+//!
+//! `error.type` is the [code](tower_agent::ErrorKind::code) of the error's kind, such as
+//! `rate_limited`; `cancelled` for a call that was dropped, `tool` also for a tool that answered with
+//! an error, and `_OTHER` for anything else. A panic is an error like any other. A run that was
+//! interrupted, or whose invocation was ended by a callback, has not failed.
+//!
+//! The provider and the model are those that the model [tells](tower_agent::model::ModelTarget). The
+//! models of `tower-agent-providers` do; for others set
+//! [`provider_name`](OpenTelemetry::provider_name) and the model in the settings.
+//!
+//! # Metrics
+//!
+//! | metric | of |
+//! |---|---|
+//! | `gen_ai.client.inference.duration` | model calls, in seconds |
+//! | `gen_ai.client.inference.time_to_first_chunk`, `.time_per_output_chunk` | streamed model calls, in seconds; the time that a run waits for its consumer does not count between chunks |
+//! | `gen_ai.client.inference.usage.{input_tokens, output_tokens, cache_read.input_tokens, cache_write.input_tokens, reasoning.output_tokens}` | tokens spent |
+//! | `gen_ai.client.inference.operation.{input_tokens, output_tokens}` | tokens of one model call |
+//! | `gen_ai.execute_tool.duration` | tool calls, in seconds |
+//! | `gen_ai.invoke_agent.duration`, `gen_ai.invoke_workflow.duration` | calls of agents and teams, in seconds |
+//! | `gen_ai.invoke_agent.inference_calls`, `.tool_calls` | calls that one agent has made itself |
+//!
+//! Tokens are counted where the model answers, and nowhere else: a response of a callback has none,
+//! and neither agents nor teams repeat those of their model calls.
+//!
+//! # Exceptions
+//!
+//! A failed model or tool call is a `tracing` event of level `WARN` in its span, named
+//! `gen_ai.client.operation.exception` or `gen_ai.execute_tool.exception`; with
+//! `opentelemetry-appender-tracing` it is a log record of that name as well.
+//!
+//! # Content
+//!
+//! Instructions, messages, tools, arguments, results and the texts of errors are recorded only with
+//! [`record_content`](OpenTelemetry::record_content). They are what
+//! [redaction](https://docs.rs/tower-agent/latest/tower_agent/middleware/redact) lets through: the
+//! input is what the model was sent, and everything else what leaves the outermost callback. The
+//! agents' spans have no content, because their input has not passed any callback.
+//!
+//! # Conventions
+//!
+//! Names are those of `open-telemetry/semantic-conventions-genai` at revision
+//! `024a4f944a1291fcb627c9c47da69e79868dd15e`, status *Development*: a later version of this crate
+//! may follow a later revision.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
+mod calls;
+mod content;
+mod layer;
+mod metrics;
+mod names;
+mod open_call;
+mod open_telemetry;
+
+pub use self::open_telemetry::OpenTelemetry;
+
+/// The README's example, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,104 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use opentelemetry::trace::SpanRef;
+use opentelemetry::{Context, KeyValue};
+use tower_agent::call::CallKind;
+use tower_agent::{AgentRequest, AgentResponse, Request};
+use tracing::{Span, info_span};
+
+use super::{Recorded, Telemetry};
+use crate::metrics::record;
+use crate::names::{attribute, operation};
+use crate::open_call::Ending;
+
+/// The calls that an agent makes itself.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    inference: AtomicU64,
+    tool: AtomicU64,
+}
+
+impl Calls {
+    /// Counts a call for the agent that makes it.
+    pub(super) fn count(kind: CallKind) {
+        Context::map_current(|context| {
+            let Some(calls) = context.get::<Arc<Self>>() else { return };
+            let count = if kind == CallKind::Tool { &calls.tool } else { &calls.inference };
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+}
+
+pub(crate) struct AgentRecord {
+    name: String,
+    /// `None` for a team, which makes none itself.
+    calls: Option<Arc<Calls>>,
+}
+
+impl Recorded for AgentRequest {
+    type Record = AgentRecord;
+
+    fn span(request: &Self, _: &Telemetry) -> Span {
+        let name = request.context().agent();
+        if request.is_for_team() {
+            info_span!(
+                "invoke_workflow",
+                otel.name = format!("{} {name}", operation::INVOKE_WORKFLOW),
+                otel.kind = "internal",
+                { attribute::OPERATION_NAME } = operation::INVOKE_WORKFLOW,
+                { attribute::WORKFLOW_NAME } = name,
+            )
+        } else {
+            info_span!(
+                "invoke_agent",
+                otel.name = format!("{} {name}", operation::INVOKE_AGENT),
+                otel.kind = "internal",
+                { attribute::OPERATION_NAME } = operation::INVOKE_AGENT,
+                { attribute::AGENT_NAME } = name,
+            )
+        }
+    }
+
+    fn begin(request: &mut Self, _: &Arc<Telemetry>, context: &mut Context) -> AgentRecord {
+        let calls = (!request.is_for_team()).then(Arc::<Calls>::default);
+        if let Some(calls) = &calls {
+            *context = context.with_value(calls.clone());
+        }
+        AgentRecord { name: request.context().agent().to_owned(), calls }
+    }
+
+    fn describe(_: &Self, _: &Telemetry, _: &SpanRef<'_>) {}
+
+    fn error_type(_: &AgentResponse) -> Option<&'static str> {
+        None
+    }
+
+    fn end(
+        call: &mut AgentRecord,
+        _: Option<&AgentResponse>,
+        ending: &Ending,
+        telemetry: &Telemetry,
+        _: Option<&SpanRef<'_>>,
+    ) {
+        let metrics = &telemetry.metrics;
+        let name = std::mem::take(&mut call.name);
+        let (operation, name) = match &call.calls {
+            Some(_) => (operation::INVOKE_AGENT, KeyValue::new(attribute::AGENT_NAME, name)),
+            None => (operation::INVOKE_WORKFLOW, KeyValue::new(attribute::WORKFLOW_NAME, name)),
+        };
+        let mut attributes = vec![KeyValue::new(attribute::OPERATION_NAME, operation), name];
+        if let Some(error_type) = ending.error_type {
+            attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
+        }
+        let Some(calls) = &call.calls else {
+            return record(&metrics.workflow_duration, ending.duration, &attributes);
+        };
+        record(&metrics.agent_duration, ending.duration, &attributes);
+        metrics.inference_calls.record(calls.inference.load(Ordering::Relaxed), &attributes);
+        metrics.tool_calls.record(calls.tool.load(Ordering::Relaxed), &attributes);
+    }
+
+    /// The call that failed has told it.
+    fn tell_exception(_: &'static str, _: Option<&str>) {}
+}

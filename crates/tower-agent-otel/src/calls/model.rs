@@ -1,0 +1,307 @@
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use opentelemetry::trace::SpanRef;
+use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
+use tower_agent::call::CallKind;
+use tower_agent::model::{ModelTarget, ResponseFormat};
+use tower_agent::stream::{ConsumerWait, Delta, Mapper};
+use tower_agent::{
+    Action, Callback, Error, ModelRequest, ModelResponse, Request, Result, Settings, Usage,
+};
+use tracing::{Span, info_span};
+
+use super::agent::Calls;
+use super::{Recorded, Telemetry};
+use crate::content;
+use crate::metrics::record;
+use crate::names::{self, attribute, event, exception, operation};
+use crate::open_call::Ending;
+
+pub(crate) struct ModelRecord {
+    asked_for: Option<String>,
+    seen: Watched,
+}
+
+impl Recorded for ModelRequest {
+    type Record = ModelRecord;
+
+    fn span(request: &Self, _: &Telemetry) -> Span {
+        let model = request.settings().model.as_deref();
+        info_span!(
+            "chat",
+            otel.name = model.map_or_else(|| operation::CHAT.to_owned(), name),
+            otel.kind = "client",
+            { attribute::OPERATION_NAME } = operation::CHAT,
+        )
+    }
+
+    fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, _: &mut Context) -> ModelRecord {
+        Calls::count(CallKind::Model);
+        let seen = Watched::new(telemetry.clone(), request.consumer_wait());
+        let extensions = request.extensions_mut();
+        extensions.insert(seen.0.target.clone());
+        extensions.insert(seen.clone());
+        ModelRecord { asked_for: request.settings().model.clone(), seen }
+    }
+
+    fn describe(request: &Self, _: &Telemetry, span: &SpanRef<'_>) {
+        let agent = request.context().agent();
+        if !agent.is_empty() {
+            span.set_attribute(KeyValue::new(attribute::AGENT_NAME, agent.to_owned()));
+        }
+        let is_streamed = request.delta_sender().is_some();
+        span.set_attribute(KeyValue::new(attribute::REQUEST_STREAM, is_streamed));
+    }
+
+    fn error_type(_: &ModelResponse) -> Option<&'static str> {
+        None
+    }
+
+    fn end(
+        call: &mut ModelRecord,
+        response: Option<&ModelResponse>,
+        ending: &Ending,
+        telemetry: &Telemetry,
+        span: Option<&SpanRef<'_>>,
+    ) {
+        let metrics = &telemetry.metrics;
+        let mut attributes = call.seen.attributes(call.asked_for.take());
+        let mut seen = call.seen.lock();
+        if let Some(span) = span {
+            if let Some(model) = value_of(&attributes, attribute::REQUEST_MODEL) {
+                span.update_name(name(&model.as_str()));
+            }
+            // Not at the start: only the model that was called last is known to be the right one,
+            // and an attribute that is set twice is exported twice.
+            span.set_attributes(
+                attributes
+                    .iter()
+                    .filter(|it| it.key.as_str() != attribute::OPERATION_NAME)
+                    .cloned(),
+            );
+            span.set_attributes(std::mem::take(&mut seen.attributes));
+            span.set_attributes(usage(seen.usage.unwrap_or_default()));
+            if let Some(time) = seen.first_chunk {
+                let time = time.as_secs_f64();
+                span.set_attribute(KeyValue::new(attribute::RESPONSE_TIME_TO_FIRST_CHUNK, time));
+            }
+            if let (Some(response), true) = (response, telemetry.has_content) {
+                let said = content::output(response);
+                span.set_attribute(KeyValue::new(attribute::OUTPUT_MESSAGES, said));
+            }
+        }
+        if let Some(model) = seen.model.take() {
+            if let Some(span) = span {
+                span.set_attribute(KeyValue::new(attribute::RESPONSE_MODEL, model.clone()));
+            }
+            attributes.push(KeyValue::new(attribute::RESPONSE_MODEL, model));
+        }
+        // A call that no model has received has spent nothing.
+        if seen.is_sent {
+            metrics.count(seen.usage, &attributes);
+        }
+        if let Some(time) = seen.first_chunk {
+            record(&metrics.time_to_first_chunk, time, &attributes);
+        }
+        if let Some(error_type) = ending.error_type {
+            attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
+        }
+        record(&metrics.inference_duration, ending.duration, &attributes);
+    }
+
+    fn tell_exception(error_type: &'static str, message: Option<&str>) {
+        exception!(event::CLIENT_EXCEPTION, error_type, message);
+    }
+}
+
+fn name(model: &str) -> String {
+    format!("{} {model}", operation::CHAT)
+}
+
+fn value_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
+    attributes.iter().find(|it| it.key.as_str() == key).map(|it| &it.value)
+}
+
+fn usage(usage: Usage) -> Vec<KeyValue> {
+    let tokens = [
+        (attribute::USAGE_INPUT, usage.input_tokens),
+        (attribute::USAGE_OUTPUT, usage.output_tokens),
+        (attribute::USAGE_CACHE_READ, usage.cached_input_tokens),
+        (attribute::USAGE_CACHE_WRITE, usage.cache_write_tokens),
+        (attribute::USAGE_REASONING, usage.reasoning_tokens),
+    ];
+    let used = tokens.into_iter().filter(|(_, tokens)| *tokens > 0);
+    used.map(|(key, tokens)| KeyValue::new(key, whole(tokens))).collect()
+}
+
+fn whole(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// What is seen of a call directly around the model. It travels in the request's extensions.
+#[derive(Clone)]
+struct Watched(Arc<Watch>);
+
+struct Watch {
+    telemetry: Arc<Telemetry>,
+    target: ModelTarget,
+    began: Instant,
+    consumer: ConsumerWait,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    is_sent: bool,
+    /// Those of the request that was sent last, and of its response.
+    attributes: Vec<KeyValue>,
+    usage: Option<Usage>,
+    model: Option<String>,
+    first_chunk: Option<Duration>,
+}
+
+impl Watched {
+    fn new(telemetry: Arc<Telemetry>, consumer: ConsumerWait) -> Self {
+        Self(Arc::new(Watch {
+            telemetry,
+            target: ModelTarget::default(),
+            began: Instant::now(),
+            consumer,
+            seen: Mutex::default(),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the attributes of every metric. `asked_for` is the model that the request names.
+    fn attributes(&self, asked_for: Option<String>) -> Vec<KeyValue> {
+        let Watch { telemetry, target, .. } = &*self.0;
+        let provider = match target.provider() {
+            Some(told) => Value::from(names::provider(told)),
+            None => Value::from(StringValue::from(telemetry.provider.clone())),
+        };
+        let model = target.model().map(StringValue::from).or(asked_for.map(StringValue::from));
+        let model = model.map(|model| KeyValue::new(attribute::REQUEST_MODEL, model));
+        [
+            KeyValue::new(attribute::OPERATION_NAME, operation::CHAT),
+            KeyValue::new(attribute::PROVIDER_NAME, provider),
+        ]
+        .into_iter()
+        .chain(model)
+        .collect()
+    }
+}
+
+/// Sees the requests that are sent, their chunks and the responses, directly around the model.
+pub(crate) struct Innermost;
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Innermost {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let Some(watched) = request.extensions().get::<Watched>().cloned() else {
+            return Ok(Action::Continue);
+        };
+        let mut attributes = settings(request.settings());
+        if watched.0.telemetry.has_content {
+            attributes.extend(content::input(request));
+        }
+        {
+            let mut seen = watched.lock();
+            seen.is_sent = true;
+            seen.attributes = attributes;
+        }
+        request.map_deltas(move || ChunkClock { watched: watched.clone(), last: None });
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        if let Some(watched) = request.extensions().get::<Watched>() {
+            let mut seen = watched.lock();
+            // A layer may send several.
+            seen.usage = Some(seen.usage.unwrap_or_default() + response.usage());
+            seen.model = response.metadata().model().map(str::to_owned);
+            let reason = StringValue::from(response.finish_reason().to_string());
+            let reasons = Value::Array(Array::String(vec![reason]));
+            seen.attributes.push(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+        }
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        "OpenTelemetry".into()
+    }
+
+    /// Also for a call around which other callbacks are skipped.
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+/// Returns the settings of a request as attributes.
+fn settings(settings: &Settings) -> Vec<KeyValue> {
+    let Settings { temperature, top_p, max_tokens, stop, seed, .. } = settings;
+    let mut attributes = Vec::new();
+    let mut set = |key, value: Option<Value>| {
+        attributes.extend(value.map(|value| KeyValue::new(key, value)));
+    };
+    set(attribute::REQUEST_TEMPERATURE, temperature.map(Value::F64));
+    set(attribute::REQUEST_TOP_P, top_p.map(Value::F64));
+    set(attribute::REQUEST_MAX_TOKENS, max_tokens.map(|max| Value::I64(max.into())));
+    set(attribute::REQUEST_SEED, seed.map(|seed| Value::I64(whole(seed))));
+    let stop: Vec<_> = stop.iter().cloned().map(StringValue::from).collect();
+    set(
+        attribute::REQUEST_STOP_SEQUENCES,
+        (!stop.is_empty()).then_some(Value::Array(Array::String(stop))),
+    );
+    let level = settings.reasoning_effort.as_ref().map(content::reasoning_level);
+    set(attribute::REQUEST_REASONING_LEVEL, level.map(Value::from));
+    let output = settings.response_format.as_ref().map(|format| match format {
+        ResponseFormat::Text => "text",
+        _ => "json",
+    });
+    set(attribute::OUTPUT_TYPE, output.map(Value::from));
+    attributes
+}
+
+/// Measures the times between the chunks of an attempt.
+struct ChunkClock {
+    watched: Watched,
+    last: Option<Chunk>,
+}
+
+/// The chunk before.
+struct Chunk {
+    at: Instant,
+    /// How long the run had waited for its consumer.
+    waited: Duration,
+    attributes: Vec<KeyValue>,
+}
+
+impl Mapper for ChunkClock {
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<(), Error> {
+        out.push(delta);
+        let Watch { telemetry, began, consumer, .. } = &*self.watched.0;
+        let (now, waited_now) = (Instant::now(), consumer.elapsed());
+        match &mut self.last {
+            Some(Chunk { at, waited, attributes }) => {
+                let time = now.duration_since(*at).saturating_sub(waited_now - *waited);
+                record(&telemetry.metrics.time_per_output_chunk, time, attributes);
+                (*at, *waited) = (now, waited_now);
+            }
+            None => {
+                self.watched.lock().first_chunk.get_or_insert_with(|| now.duration_since(*began));
+                let attributes = self.watched.attributes(None);
+                self.last = Some(Chunk { at: now, waited: waited_now, attributes });
+            }
+        }
+        Ok(())
+    }
+}

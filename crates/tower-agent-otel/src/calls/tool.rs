@@ -1,0 +1,82 @@
+use std::sync::Arc;
+
+use opentelemetry::trace::SpanRef;
+use opentelemetry::{Context, KeyValue};
+use tower_agent::call::CallKind;
+use tower_agent::{ErrorKind, ToolRequest, ToolResponse};
+use tracing::{Span, info_span};
+
+use super::agent::Calls;
+use super::{Recorded, Telemetry};
+use crate::metrics::record;
+use crate::names::{FUNCTION, attribute, error_type, event, exception, operation};
+use crate::open_call::Ending;
+
+pub(crate) struct ToolRecord {
+    /// `None` for a name that a model has made up.
+    name: Option<String>,
+}
+
+impl Recorded for ToolRequest {
+    type Record = ToolRecord;
+
+    fn span(request: &Self, _: &Telemetry) -> Span {
+        info_span!(
+            "execute_tool",
+            otel.name = format!("{} {}", operation::EXECUTE_TOOL, request.name()),
+            otel.kind = "internal",
+            { attribute::OPERATION_NAME } = operation::EXECUTE_TOOL,
+            { attribute::TOOL_NAME } = request.name(),
+        )
+    }
+
+    fn begin(request: &mut Self, _: &Arc<Telemetry>, _: &mut Context) -> ToolRecord {
+        Calls::count(CallKind::Tool);
+        ToolRecord { name: request.declaration().map(|tool| tool.name().to_owned()) }
+    }
+
+    fn describe(request: &Self, telemetry: &Telemetry, span: &SpanRef<'_>) {
+        span.set_attribute(KeyValue::new(attribute::TOOL_TYPE, FUNCTION));
+        span.set_attribute(KeyValue::new(attribute::TOOL_CALL_ID, request.id().to_owned()));
+        if let Some(tool) = request.declaration() {
+            let description = tool.description().to_owned();
+            span.set_attribute(KeyValue::new(attribute::TOOL_DESCRIPTION, description));
+        }
+        if telemetry.has_content {
+            let arguments = request.arguments().to_string();
+            span.set_attribute(KeyValue::new(attribute::TOOL_CALL_ARGUMENTS, arguments));
+        }
+    }
+
+    fn error_type(response: &ToolResponse) -> Option<&'static str> {
+        response.is_error().then(|| ErrorKind::Tool.code())
+    }
+
+    fn end(
+        call: &mut ToolRecord,
+        response: Option<&ToolResponse>,
+        ending: &Ending,
+        telemetry: &Telemetry,
+        span: Option<&SpanRef<'_>>,
+    ) {
+        if let (Some(span), Some(response), true) = (span, response, telemetry.has_content) {
+            let result = response.value().to_string();
+            span.set_attribute(KeyValue::new(attribute::TOOL_CALL_RESULT, result));
+        }
+        // A model can make up any number of names.
+        let name = call.name.take().unwrap_or_else(|| error_type::OTHER.to_owned());
+        let mut attributes = vec![
+            KeyValue::new(attribute::OPERATION_NAME, operation::EXECUTE_TOOL),
+            KeyValue::new(attribute::TOOL_NAME, name),
+            KeyValue::new(attribute::TOOL_TYPE, FUNCTION),
+        ];
+        if let Some(error_type) = ending.error_type {
+            attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
+        }
+        record(&telemetry.metrics.tool_duration, ending.duration, &attributes);
+    }
+
+    fn tell_exception(error_type: &'static str, message: Option<&str>) {
+        exception!(event::TOOL_EXCEPTION, error_type, message);
+    }
+}

@@ -1,0 +1,96 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tower::Service;
+use tower_agent::error::{Error, Result};
+use tower_layer::Layer;
+
+use crate::calls::{Recorded, Telemetry};
+use crate::open_call::OpenCall;
+
+/// Records every call that passes: a span and metrics.
+#[derive(Clone)]
+pub(crate) struct OpenTelemetryLayer {
+    telemetry: Arc<Telemetry>,
+}
+
+impl OpenTelemetryLayer {
+    pub(crate) fn new(telemetry: Arc<Telemetry>) -> Self {
+        Self { telemetry }
+    }
+}
+
+impl<S> Layer<S> for OpenTelemetryLayer {
+    type Service = RecordCalls<S>;
+
+    fn layer(&self, inner: S) -> RecordCalls<S> {
+        RecordCalls { inner, telemetry: self.telemetry.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct RecordCalls<S> {
+    inner: S,
+    telemetry: Arc<Telemetry>,
+}
+
+impl<S, R> Service<R> for RecordCalls<S>
+where
+    R: Recorded,
+    S: Service<R, Response = R::Response, Error = Error>,
+{
+    type Response = R::Response;
+    type Error = Error;
+    type Future = ResponseFuture<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: R) -> Self::Future {
+        let call = OpenCall::begin(&mut request, self.telemetry.clone());
+        let inner = call.inside(|| self.inner.call(request));
+        ResponseFuture { inner: Some(inner), call }
+    }
+}
+
+pin_project! {
+    pub(crate) struct ResponseFuture<F, R: Recorded> {
+        // `None` once it has ended.
+        #[pin]
+        inner: Option<F>,
+        call: OpenCall<R>,
+    }
+
+    impl<F, R: Recorded> PinnedDrop for ResponseFuture<F, R> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            // What is dropped with a call may have something to say about it.
+            if this.inner.is_some() {
+                this.call.inside(|| this.inner.set(None));
+            }
+        }
+    }
+}
+
+impl<F, R> Future for ResponseFuture<F, R>
+where
+    R: Recorded,
+    F: Future<Output = Result<R::Response>>,
+{
+    type Output = Result<R::Response>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let result = ready!(this.call.inside(|| match this.inner.as_mut().as_pin_mut() {
+            Some(inner) => inner.poll(cx),
+            None => Poll::Pending,
+        }));
+        this.call.inside(|| this.inner.set(None));
+        this.call.end(&result);
+        Poll::Ready(result)
+    }
+}

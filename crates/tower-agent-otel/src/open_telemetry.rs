@@ -1,0 +1,119 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use opentelemetry::global;
+use opentelemetry::metrics::{Meter, MeterProvider};
+use tower_agent::RunContext;
+use tower_agent::callback::Bundle;
+
+use crate::calls::{Innermost, Telemetry};
+use crate::layer::OpenTelemetryLayer;
+use crate::names::{SCOPE, UNKNOWN_PROVIDER};
+
+/// Spans and metrics of every call of a tree of agents, as a [`Bundle`]. See the [crate](crate) for
+/// what is recorded.
+///
+/// ```
+/// use tower_agent::{Agent, BoxError};
+/// use tower_agent::middleware::redact::{Detector, Redact};
+/// use tower_agent_otel::OpenTelemetry;
+/// # use tower_agent::testing::{ScriptedModel, Turn};
+///
+/// # fn main() -> Result<(), BoxError> {
+/// # let model = ScriptedModel::new([Turn::from_text("hi")]);
+/// let telemetry = OpenTelemetry::new()
+///     .record_content()
+///     .conversation_id(|run| run.state().get("thread")?.as_str().map(str::to_owned));
+///
+/// let agent = Agent::builder(model)
+///     .global_callbacks(telemetry) // first: redaction is inside it
+///     .global_callbacks(Redact::new([Detector::email()])?)
+///     .build()?;
+/// # drop(agent);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "it records nothing until an agent has it"]
+pub struct OpenTelemetry {
+    has_content: bool,
+    provider: Cow<'static, str>,
+    conversation_id: Option<Arc<ConversationId>>,
+    meter: Option<Meter>,
+}
+
+pub(crate) type ConversationId = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
+
+impl OpenTelemetry {
+    /// Records without content, with the global meter provider.
+    pub fn new() -> Self {
+        Self {
+            has_content: false,
+            provider: UNKNOWN_PROVIDER.into(),
+            conversation_id: None,
+            meter: None,
+        }
+    }
+
+    /// Also records content: instructions, messages, tools, arguments, results and the texts of
+    /// errors, as far as redaction inside it lets them through.
+    pub fn record_content(mut self) -> Self {
+        self.has_content = true;
+        self
+    }
+
+    /// Sets the provider of models that do not [tell](tower_agent::model::ModelTarget) theirs.
+    /// Defaults to `unknown`.
+    pub fn provider_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.provider = name.into();
+        self
+    }
+
+    /// Sets the function that returns the id of a run's conversation. It is called for each call;
+    /// without it, spans have no `gen_ai.conversation.id`.
+    pub fn conversation_id(
+        mut self,
+        id: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.conversation_id = Some(Arc::new(id));
+        self
+    }
+
+    /// Sets the provider of the meter. Defaults to the global one at the time when an agent gets
+    /// this.
+    pub fn meter_provider(mut self, provider: &dyn MeterProvider) -> Self {
+        self.meter = Some(provider.meter(SCOPE));
+        self
+    }
+}
+
+impl Default for OpenTelemetry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<OpenTelemetry> for Bundle {
+    fn from(telemetry: OpenTelemetry) -> Self {
+        let OpenTelemetry { has_content, provider, conversation_id, meter } = telemetry;
+        let meter = meter.unwrap_or_else(|| global::meter(SCOPE));
+        let telemetry =
+            Arc::new(Telemetry::new(has_content, provider.into_owned(), conversation_id, &meter));
+        let layer = OpenTelemetryLayer::new(telemetry);
+        Self::new()
+            .agent_layer(layer.clone())
+            .model_layer(layer.clone())
+            .tool_layer(layer)
+            .innermost_model(Innermost)
+    }
+}
+
+impl fmt::Debug for OpenTelemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenTelemetry")
+            .field("has_content", &self.has_content)
+            .field("provider", &self.provider)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! Content: none by default, and what redaction lets through.
+
+use serde_json::{Value, json};
+use tower_agent::middleware::redact::{Detector, Redact};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Settings, Tool};
+use tower_agent_otel::OpenTelemetry;
+
+use crate::received::{Data, Look, of_log};
+use crate::world::World;
+
+const ADDRESS: &str = "jo@example.com";
+
+fn builder() -> AgentBuilder {
+    let lookup = Tool::function("lookup", "Looks it up.", |_: Value| format!("it is {ADDRESS}"));
+    let fails = Tool::function("fails", "Fails.", |_: Value| -> Result<(), Error> {
+        Err(Error::new(ErrorKind::Tool, format!("not for {ADDRESS}")))
+    });
+    let turn = Turn::tool("lookup", json!({ "whom": ADDRESS })).and_tool("fails", json!({}));
+    let model = ScriptedModel::new([turn, Turn::from_text(format!("Ask {ADDRESS}."))]);
+    Agent::builder(model).instructions("Be kind.").tool(lookup).tool(fails)
+}
+
+async fn run(world: &World, agent: AgentBuilder) -> Data {
+    agent.build().unwrap().run(format!("Who is {ADDRESS}?")).await.unwrap();
+    world.received()
+}
+
+fn everything(data: &Data) -> String {
+    format!("{:?} {:?} {:?}", data.spans.0, data.logs, data.metrics.0)
+}
+
+#[tokio::test]
+async fn by_default_there_is_none() {
+    let world = World::new();
+    let data = run(&world, builder().global_callbacks(world.telemetry())).await;
+    let said = everything(&data);
+    assert!(!said.contains(ADDRESS) && !said.contains("Be kind."), "{said}");
+    for key in ["gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments"] {
+        assert!(!said.contains(key), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn on_request_it_is_what_was_sent_and_answered() {
+    let world = World::new();
+    let data = run(&world, builder().global_callbacks(world.telemetry().record_content())).await;
+    let mut chats: Vec<_> = data.spans.0.iter().filter(|it| it.name == "chat").collect();
+    chats.sort_by_key(|it| it.start_time_unix_nano);
+    let json = |text: Option<String>| -> Value { serde_json::from_str(&text.unwrap()).unwrap() };
+    let [first, second] = chats[..] else { panic!("{}", data.spans.tree()) };
+
+    let said = json(first.get("gen_ai.input.messages"));
+    let question = format!("Who is {ADDRESS}?");
+    assert_eq!(
+        said,
+        json!([{ "role": "user", "parts": [{ "type": "text", "content": question }] }])
+    );
+    let instructions = json(first.get("gen_ai.system_instructions"));
+    assert_eq!(instructions, json!([{ "type": "text", "content": "Be kind." }]));
+    assert_eq!(json(first.get("gen_ai.tool.definitions"))[0]["name"], "lookup");
+    let call = &json(first.get("gen_ai.output.messages"))[0]["parts"][0];
+    assert_eq!(
+        *call,
+        json!({ "type": "tool_call", "id": "call_1", "name": "lookup", "arguments": { "whom": ADDRESS } })
+    );
+    let result = &json(second.get("gen_ai.input.messages"))[2]["parts"][0];
+    assert_eq!(result["type"], "tool_call_response");
+    assert_eq!(result["id"], "call_1");
+
+    let tool = data.spans.one("execute_tool lookup");
+    assert_eq!(json(tool.get("gen_ai.tool.call.arguments")), json!({ "whom": ADDRESS }));
+    assert_eq!(json(tool.get("gen_ai.tool.call.result")), json!(format!("it is {ADDRESS}")));
+    let message = data.logs.iter().find_map(|log| of_log(log, "exception.message"));
+    assert_eq!(message.as_deref(), Some(&*format!("not for {ADDRESS}")));
+}
+
+fn redact() -> Redact {
+    Redact::new([Detector::email()]).unwrap().redact_input()
+}
+
+#[tokio::test]
+async fn redaction_is_inside_it_wherever_it_is_registered() {
+    let telemetry = |world: &World| -> OpenTelemetry { world.telemetry().record_content() };
+    let world = World::new();
+    let placed = [
+        builder().global_callbacks(telemetry(&world)).global_callbacks(redact()),
+        builder().global_callbacks(redact()).global_callbacks(telemetry(&world)),
+        builder().global_callbacks(telemetry(&world)).callbacks(redact()),
+        builder().callbacks(telemetry(&world)).callbacks(redact()),
+    ];
+    for (place, agent) in placed.into_iter().enumerate() {
+        let data = run(&world, agent).await;
+        let said = everything(&data);
+        assert!(!said.contains(ADDRESS), "place {place}: {said}");
+        assert!(said.contains("Ask [email]."), "place {place}");
+        let tool = data.spans.one("execute_tool lookup");
+        assert_eq!(tool.get("gen_ai.tool.call.arguments").unwrap(), r#"{"whom":"[email]"}"#);
+        assert_eq!(tool.get("gen_ai.tool.call.result").unwrap(), r#""it is [email]""#);
+    }
+}
+
+#[tokio::test]
+async fn an_original_that_a_tool_receives_is_not_recorded() {
+    let world = World::new();
+    let received = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let keeps = received.clone();
+    let mail = Tool::function("mail", "Sends it.", move |to: String| {
+        *keeps.lock().unwrap() = Some(to);
+        "sent"
+    });
+    let turn = Turn::tool("mail", json!({ "value": ADDRESS }));
+    let agent = Agent::builder(ScriptedModel::new([turn, Turn::from_text("done")]))
+        .tool(mail)
+        .global_callbacks(world.telemetry().record_content())
+        .global_callbacks(redact().restore_when(|call| call.name() == "mail"));
+    let said = everything(&run(&world, agent).await);
+    assert_eq!(received.lock().unwrap().as_deref(), Some(ADDRESS));
+    assert!(!said.contains(ADDRESS), "{said}");
+    assert!(said.contains("[email-1]"));
+}
+
+#[tokio::test]
+async fn settings_are_attributes() {
+    let world = World::new();
+    let mut settings = Settings::default();
+    settings.model = Some("roadrunner".into());
+    settings.temperature = Some(0.5);
+    settings.max_tokens = Some(64);
+    settings.seed = Some(7);
+    settings.stop = vec!["\n".into(), "END".into()];
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("beep")]))
+        .settings(settings)
+        .global_callbacks(world.telemetry().provider_name("acme"))
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let spans = world.spans();
+    let chat = spans.one("chat roadrunner");
+    let expected = [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "acme"),
+        ("gen_ai.agent.name", "agent"),
+        ("gen_ai.request.model", "roadrunner"),
+        ("gen_ai.request.temperature", "0.5"),
+        ("gen_ai.request.max_tokens", "64"),
+        ("gen_ai.request.seed", "7"),
+        ("gen_ai.request.stop_sequences", "[\n, END]"),
+        ("gen_ai.request.stream", "false"),
+        ("gen_ai.response.finish_reasons", "[stop]"),
+    ];
+    for (key, value) in expected {
+        assert_eq!(chat.get(key).as_deref(), Some(value), "{key}");
+    }
+    let mut keys: Vec<_> = chat.attributes.iter().map(|it| &it.key).collect();
+    keys.sort();
+    let count = keys.len();
+    keys.dedup();
+    assert_eq!(count, keys.len(), "{keys:?}");
+}

@@ -1,0 +1,157 @@
+//! Metrics: durations, tokens, chunks, and calls of a run.
+
+use futures::StreamExt;
+use serde_json::json;
+use tower_agent::callback::after_model;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Action, Agent, Error, ErrorKind, Message, ModelResponse, Usage};
+
+use crate::received::{Look, Metrics};
+use crate::structure::echo;
+use crate::world::World;
+
+fn usage(input: u64, output: u64) -> Usage {
+    let mut usage = Usage::new(input, output);
+    usage.cached_input_tokens = 1;
+    usage
+}
+
+fn totals(metrics: &Metrics) -> [i64; 3] {
+    ["input_tokens", "output_tokens", "cache_read.input_tokens"]
+        .map(|kind| metrics.total(&format!("gen_ai.client.inference.usage.{kind}")))
+}
+
+#[tokio::test]
+async fn tokens_are_counted_once_in_a_tree_of_agents() {
+    let world = World::new();
+    let worker = ScriptedModel::new([Turn::from_text("Oslo").usage(usage(10, 1))]);
+    let worker = Agent::builder(worker).name("worker").build().unwrap();
+    let boss = ScriptedModel::new([
+        Turn::tool("worker", json!({ "request": "?" })).usage(usage(100, 5)),
+        Turn::from_text("done").usage(usage(1000, 7)),
+    ]);
+    let boss = Agent::builder(boss).name("boss").tool(worker.into_tool("Works.")).build().unwrap();
+    let team =
+        Agent::sequential("team").agent(boss).global_callbacks(world.telemetry()).build().unwrap();
+    let response = team.run("?").await.unwrap();
+    assert_eq!(response.usage().total(), 1110 + 13);
+
+    let data = world.received();
+    assert_eq!(totals(&data.metrics), [1110, 13, 3]);
+    let sums = data.metrics.sums("gen_ai.client.inference.operation.input_tokens", "");
+    assert_eq!(sums.values().sum::<f64>(), 1110.0);
+    for span in &data.spans.0 {
+        let has_tokens = span.get("gen_ai.usage.input_tokens").is_some();
+        assert_eq!(has_tokens, span.name == "chat", "{}", span.name);
+    }
+    let [attributes] = &data.metrics.attributes("gen_ai.client.inference.usage.input_tokens")[..]
+    else {
+        panic!("several")
+    };
+    assert_eq!(attributes["gen_ai.token.modality"], "unknown");
+    assert_eq!(attributes["gen_ai.operation.name"], "chat");
+}
+
+#[tokio::test]
+async fn tokens_of_a_response_that_is_replaced_are_spent_all_the_same() {
+    let world = World::new();
+    let model = ScriptedModel::new([Turn::from_text("rude").usage(usage(10, 4))]);
+    let agent = Agent::builder(model)
+        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("kind"))))
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    assert_eq!(agent.run("?").await.unwrap().text(), "kind");
+    assert_eq!(totals(&world.received().metrics), [10, 4, 1]);
+}
+
+#[tokio::test]
+async fn a_call_that_fails_counts_with_no_tokens() {
+    let world = World::new();
+    let busy = Error::new(ErrorKind::Overloaded, "busy");
+    let agent = Agent::builder(ScriptedModel::new([Turn::error(busy)]))
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap_err();
+    let metrics = world.received().metrics;
+    assert!(metrics.names().contains(&"gen_ai.client.inference.usage.input_tokens"));
+    assert_eq!(totals(&metrics), [0, 0, 0]);
+    assert!(!metrics.names().contains(&"gen_ai.client.inference.operation.input_tokens"));
+}
+
+#[tokio::test]
+async fn durations_and_calls_are_recorded_for_each_agent_team_and_tool() {
+    let world = World::new();
+    let worker = ScriptedModel::new([
+        Turn::tool("echo", json!(1)).and_tool("echo", json!(2)),
+        Turn::from_text("Oslo"),
+    ]);
+    let worker = Agent::builder(worker).name("worker").tool(echo()).build().unwrap();
+    let boss = ScriptedModel::new([
+        Turn::tool("worker", json!({ "request": "?" })),
+        Turn::tool("echo", json!(1)),
+        Turn::from_text("done"),
+    ]);
+    let boss = Agent::builder(boss).name("boss").tool(worker.into_tool("Works.")).tool(echo());
+    let team = Agent::sequential("team").agent(boss.build().unwrap());
+    let team = team.global_callbacks(world.telemetry()).build().unwrap();
+    team.run("?").await.unwrap();
+
+    let metrics = world.received().metrics;
+    let by_agent = |metric: &str| metrics.sums(metric, "gen_ai.agent.name");
+    let calls = by_agent("gen_ai.invoke_agent.inference_calls");
+    assert_eq!((calls["boss"], calls["worker"]), (3.0, 2.0));
+    let calls = by_agent("gen_ai.invoke_agent.tool_calls");
+    assert_eq!((calls["boss"], calls["worker"]), (2.0, 2.0));
+    let count = |metric, key| metrics.counts(metric, key);
+    assert_eq!(count("gen_ai.invoke_agent.duration", "gen_ai.agent.name")["boss"], 1);
+    assert_eq!(count("gen_ai.invoke_workflow.duration", "gen_ai.workflow.name")["team"], 1);
+    assert_eq!(count("gen_ai.execute_tool.duration", "gen_ai.tool.name")["echo"], 3);
+    assert_eq!(count("gen_ai.client.inference.duration", "error.type")[""], 5);
+    let bounds = &metrics.histogram("gen_ai.client.inference.duration")[0].explicit_bounds;
+    assert_eq!((bounds.len(), bounds[0], bounds[13]), (14, 0.01, 81.92));
+}
+
+#[tokio::test]
+async fn a_streamed_call_has_the_time_to_its_first_chunk_and_between_chunks() {
+    let world = World::new();
+    let model = ScriptedModel::new([Turn::from_text("abcdef")]).chunk_size(2);
+    let agent = Agent::builder(model).global_callbacks(world.telemetry()).build().unwrap();
+    let told: Vec<_> = agent.stream("?").collect().await;
+    assert!(!told.is_empty());
+    let data = world.received();
+    let chat = data.spans.one("chat");
+    assert_eq!(chat.get("gen_ai.request.stream").as_deref(), Some("true"));
+    let first: f64 = chat.get("gen_ai.response.time_to_first_chunk").unwrap().parse().unwrap();
+    let lasted = (chat.end_time_unix_nano - chat.start_time_unix_nano) as f64 / 1e9;
+    assert!(first > 0.0 && first <= lasted, "{first} of {lasted}");
+    let count = |metric: &str| data.metrics.counts(metric, "error.type").values().sum::<u64>();
+    assert_eq!(count("gen_ai.client.inference.time_to_first_chunk"), 1);
+    assert_eq!(count("gen_ai.client.inference.time_per_output_chunk"), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_streamed_has_no_chunks() {
+    let world = World::new();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("abcdef")]))
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let data = world.received();
+    assert_eq!(data.spans.one("chat").get("gen_ai.response.time_to_first_chunk"), None);
+    assert!(!data.metrics.names().iter().any(|name| name.contains("chunk")));
+}
+
+#[tokio::test]
+async fn what_is_streamed_does_not_change() {
+    let world = World::new();
+    let plain = || ScriptedModel::new([Turn::from_text("abcdef")]).chunk_size(2);
+    let watched = Agent::builder(plain()).global_callbacks(world.telemetry()).build().unwrap();
+    let alone = Agent::builder(plain()).build().unwrap();
+    let told = async |agent: Agent| -> Vec<_> {
+        test_support::deltas(agent.stream(Message::user("?").text()).collect::<Vec<_>>().await)
+    };
+    assert_eq!(told(watched).await, told(alone).await);
+}
