@@ -8,8 +8,9 @@ use tower::Service;
 use tower_agent::error::{Error, Result};
 use tower_layer::Layer;
 
-use crate::calls::{Recorded, Telemetry};
 use crate::open_call::OpenCall;
+use crate::recorded::Recorded;
+use crate::telemetry::Telemetry;
 
 /// Records every call that passes: a span and metrics.
 #[derive(Clone)]

@@ -103,6 +103,8 @@ mod metrics;
 mod names;
 mod open_call;
 mod open_telemetry;
+mod recorded;
+mod telemetry;
 
 pub use self::open_telemetry::OpenTelemetry;
 

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
@@ -7,8 +7,9 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::calls::{Recorded, Telemetry};
 use crate::names::{attribute, error_type};
+use crate::recorded::{Ending, Recorded};
+use crate::telemetry::Telemetry;
 
 /// A call that has begun. It ends once: with its result, or when it is dropped.
 pub(crate) struct OpenCall<R: Recorded> {
@@ -19,12 +20,6 @@ pub(crate) struct OpenCall<R: Recorded> {
     context: Context,
     began: Instant,
     has_ended: bool,
-}
-
-/// How a call ended.
-pub(crate) struct Ending {
-    pub(crate) error_type: Option<&'static str>,
-    pub(crate) duration: Duration,
 }
 
 impl<R: Recorded> OpenCall<R> {
@@ -81,8 +76,8 @@ impl<R: Recorded> OpenCall<R> {
         let span = (!self.span.is_disabled()).then(|| self.context.span());
         let span = span.filter(SpanRef::is_recording);
         R::end(&mut self.record, response, &ending, &self.telemetry, span.as_ref());
-        if let Some(error_type) = error_type {
-            let message = error.filter(|_| self.telemetry.has_content).map(Error::message);
+        if let (Some(error), Some(error_type)) = (error, error_type) {
+            let message = self.telemetry.has_content.then(|| error.message());
             self.span.in_scope(|| R::tell_exception(error_type, message));
         }
         let Some(span) = span else { return };

@@ -7,9 +7,10 @@ use opentelemetry::metrics::{Meter, MeterProvider};
 use tower_agent::RunContext;
 use tower_agent::callback::Bundle;
 
-use crate::calls::{Innermost, Telemetry};
+use crate::calls::Innermost;
 use crate::layer::OpenTelemetryLayer;
 use crate::names::{SCOPE, UNKNOWN_PROVIDER};
+use crate::telemetry::{ConversationId, Telemetry};
 
 /// Spans and metrics of every call of a tree of agents, as a [`Bundle`]. See the [crate](crate) for
 /// what is recorded.
@@ -42,8 +43,6 @@ pub struct OpenTelemetry {
     conversation_id: Option<Arc<ConversationId>>,
     meter: Option<Meter>,
 }
-
-pub(crate) type ConversationId = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 
 impl OpenTelemetry {
     /// Records without content, with the global meter provider.

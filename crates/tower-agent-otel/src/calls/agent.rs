@@ -7,10 +7,10 @@ use tower_agent::call::CallKind;
 use tower_agent::{AgentRequest, AgentResponse, Request};
 use tracing::{Span, info_span};
 
-use super::{Recorded, Telemetry};
 use crate::metrics::record;
 use crate::names::{attribute, operation};
-use crate::open_call::Ending;
+use crate::recorded::{Ending, Recorded};
+use crate::telemetry::Telemetry;
 
 /// The calls that an agent makes itself.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use opentelemetry::trace::SpanRef;
+use opentelemetry::trace::{SpanRef, TraceContextExt};
 use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
 use tower_agent::call::CallKind;
 use tower_agent::model::{ModelTarget, ResponseFormat};
@@ -13,11 +13,11 @@ use tower_agent::{
 use tracing::{Span, info_span};
 
 use super::agent::Calls;
-use super::{Recorded, Telemetry};
 use crate::content;
 use crate::metrics::record;
 use crate::names::{self, attribute, event, exception, operation};
-use crate::open_call::Ending;
+use crate::recorded::{Ending, Recorded};
+use crate::telemetry::Telemetry;
 
 pub(crate) struct ModelRecord {
     asked_for: Option<String>,
@@ -37,9 +37,10 @@ impl Recorded for ModelRequest {
         )
     }
 
-    fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, _: &mut Context) -> ModelRecord {
+    fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, context: &mut Context) -> ModelRecord {
         Calls::count(CallKind::Model);
-        let seen = Watched::new(telemetry.clone(), request.consumer_wait());
+        let has_span = context.span().is_recording();
+        let seen = Watched::new(telemetry.clone(), has_span, request.consumer_wait());
         let extensions = request.extensions_mut();
         extensions.insert(seen.0.target.clone());
         extensions.insert(seen.clone());
@@ -47,10 +48,6 @@ impl Recorded for ModelRequest {
     }
 
     fn describe(request: &Self, _: &Telemetry, span: &SpanRef<'_>) {
-        let agent = request.context().agent();
-        if !agent.is_empty() {
-            span.set_attribute(KeyValue::new(attribute::AGENT_NAME, agent.to_owned()));
-        }
         let is_streamed = request.delta_sender().is_some();
         span.set_attribute(KeyValue::new(attribute::REQUEST_STREAM, is_streamed));
     }
@@ -146,6 +143,7 @@ struct Watched(Arc<Watch>);
 
 struct Watch {
     telemetry: Arc<Telemetry>,
+    has_span: bool,
     target: ModelTarget,
     began: Instant,
     consumer: ConsumerWait,
@@ -163,9 +161,10 @@ struct Seen {
 }
 
 impl Watched {
-    fn new(telemetry: Arc<Telemetry>, consumer: ConsumerWait) -> Self {
+    fn new(telemetry: Arc<Telemetry>, has_span: bool, consumer: ConsumerWait) -> Self {
         Self(Arc::new(Watch {
             telemetry,
+            has_span,
             target: ModelTarget::default(),
             began: Instant::now(),
             consumer,
@@ -205,15 +204,17 @@ impl Callback<ModelRequest> for Innermost {
         let Some(watched) = request.extensions().get::<Watched>().cloned() else {
             return Ok(Action::Continue);
         };
-        let mut attributes = settings(request.settings());
-        if watched.0.telemetry.has_content {
-            attributes.extend(content::input(request));
+        let mut attributes = Vec::new();
+        if watched.0.has_span {
+            attributes.extend(settings(request.settings()));
+            if watched.0.telemetry.has_content {
+                attributes.extend(content::input(request));
+            }
         }
-        {
-            let mut seen = watched.lock();
-            seen.is_sent = true;
-            seen.attributes = attributes;
-        }
+        let mut seen = watched.lock();
+        seen.is_sent = true;
+        seen.attributes = attributes;
+        drop(seen);
         request.map_deltas(move || ChunkClock { watched: watched.clone(), last: None });
         Ok(Action::Continue)
     }
@@ -228,9 +229,11 @@ impl Callback<ModelRequest> for Innermost {
             // A layer may send several.
             seen.usage = Some(seen.usage.unwrap_or_default() + response.usage());
             seen.model = response.metadata().model().map(str::to_owned);
-            let reason = StringValue::from(response.finish_reason().to_string());
-            let reasons = Value::Array(Array::String(vec![reason]));
-            seen.attributes.push(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+            if watched.0.has_span {
+                let reason = StringValue::from(response.finish_reason().to_string());
+                let reasons = Value::Array(Array::String(vec![reason]));
+                seen.attributes.push(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+            }
         }
         Ok(Action::Continue)
     }

@@ -7,10 +7,10 @@ use tower_agent::{ErrorKind, ToolRequest, ToolResponse};
 use tracing::{Span, info_span};
 
 use super::agent::Calls;
-use super::{Recorded, Telemetry};
 use crate::metrics::record;
 use crate::names::{FUNCTION, attribute, error_type, event, exception, operation};
-use crate::open_call::Ending;
+use crate::recorded::{Ending, Recorded};
+use crate::telemetry::Telemetry;
 
 pub(crate) struct ToolRecord {
     /// `None` for a name that a model has made up.

@@ -140,7 +140,6 @@ async fn settings_are_attributes() {
     let expected = [
         ("gen_ai.operation.name", "chat"),
         ("gen_ai.provider.name", "acme"),
-        ("gen_ai.agent.name", "agent"),
         ("gen_ai.request.model", "roadrunner"),
         ("gen_ai.request.temperature", "0.5"),
         ("gen_ai.request.max_tokens", "64"),

@@ -1,5 +1,6 @@
 //! How spans end, and with which type of error.
 
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use serde_json::{Value, json};
 use tower_agent::callback::{before_model, before_tool};
 use tower_agent::middleware::approval::Approval;
@@ -83,6 +84,12 @@ async fn a_tool_that_fails_panics_or_refuses_has_failed_and_the_agent_has_not() 
         pair("invoke_agent agent", None),
     ];
     assert_eq!(errors(&data.spans), expected);
+    // An answer that is an error is no exception.
+    let is_exception = |log: &&LogRecord| log.event_name == "gen_ai.execute_tool.exception";
+    let types: Vec<_> =
+        data.logs.iter().filter(is_exception).map(|log| of_log(log, "exception.type")).collect();
+    assert_eq!(types.len(), 3);
+    assert!(types.contains(&Some("unknown_tool".into())));
     // A model can make up any number of names; a metric cannot have them all.
     let by_name = data.metrics.counts("gen_ai.execute_tool.duration", "gen_ai.tool.name");
     let names: Vec<_> = by_name.keys().map(String::as_str).collect();
