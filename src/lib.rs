@@ -205,7 +205,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
-//! | `testing` | [`testing`]: a scripted model, a recording layer, a readiness probe, a check of the prompt's prefix |
+//! | `testing` | [`testing`]: a scripted model, [recordings](testing::recording) that replay a run without its model, assertions on what a run did, probes |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.

@@ -9,10 +9,14 @@ mod ending;
 mod extensions;
 mod request;
 mod service;
+#[cfg(feature = "testing")]
+mod witness;
 
 pub(crate) use self::boundary::settle;
 pub use self::boundary::{BoxCallFuture, BoxCallService};
 pub use self::extensions::Extensions;
 pub use self::request::Request;
 pub use self::service::CallService;
+#[cfg(feature = "testing")]
+pub(crate) use self::witness::Witness;
 pub use crate::call_kind::{CallKind, Origin};

@@ -238,6 +238,12 @@ impl ModelResponse {
         self.origin
     }
 
+    /// Sets the number of the attempt that streamed this response.
+    #[cfg(feature = "testing")]
+    pub(crate) fn set_attempt(&mut self, attempt: Option<u32>) {
+        self.attempt = attempt;
+    }
+
     /// Returns whether a callback returned it, or the response it replaces, instead of the model.
     pub(crate) fn is_given(&self) -> bool {
         self.is_given

@@ -1,8 +1,9 @@
-//! Test doubles: a scripted model, a recording layer, a probe for readiness and concurrency, a check
-//! of the prompt's prefix.
+//! For tests: a scripted model, runs that are [recorded](recording) and replayed, assertions on what
+//! a run did, a log of calls, a probe for readiness and concurrency, a check of the prompt's prefix.
 //!
 //! ```text
 //! ScriptedModel: Service<ModelRequest>
+//! Recording: Layer<S>                     where S: Service<R, Response = R::Response>
 //! RecordLayer<R>, ProbeLayer: Layer<S>    where S: Service<R, Response = R::Response>
 //! StablePrefixLayer: Layer<S>             where S: Service<ModelRequest>
 //! ```
@@ -37,14 +38,18 @@
 
 mod probe;
 mod record;
+pub mod recording;
 mod script;
 mod stable_prefix;
+mod trajectory;
 mod turn;
 
 pub use self::probe::{Probe, ProbeLayer};
 pub use self::record::{Ended, Record, RecordLayer};
+pub use self::recording::{Recording, RecordingError};
 pub use self::script::ScriptedModel;
 pub use self::stable_prefix::{PrefixFault, PromptPart, StablePrefix, StablePrefixLayer};
+pub use self::trajectory::{Step, Trajectory};
 pub use self::turn::Turn;
 use std::any::Any;
 

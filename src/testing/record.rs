@@ -13,7 +13,8 @@ use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 use crate::lock::lock;
 
-/// Records the requests that pass and how each call ended. Clones share the record.
+/// Records the requests that pass and how each call ended, in memory. Clones share the record. See
+/// [`Recording`](super::Recording) for a file that answers calls.
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};

@@ -6,6 +6,8 @@ use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
 use crate::call::Request;
+#[cfg(feature = "testing")]
+use crate::call::Witness;
 use crate::callback::{Action, Bundle, Callback, Purpose, Recovery};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,7 +50,19 @@ impl Redact {
 }
 
 impl Hider {
-    fn messages(&self, messages: &mut Messages, tools: &[Arc<ToolDeclaration>]) {
+    /// Redacts the conversation of a request.
+    fn input(&self, request: &mut ModelRequest, tools: &[Arc<ToolDeclaration>]) {
+        let is_changed = self.messages(request.messages_mut(), tools);
+        #[cfg(feature = "testing")]
+        if is_changed {
+            Witness::note_hidden_input(request.extensions());
+        }
+        let _ = is_changed;
+    }
+
+    /// Returns whether a message contained a match.
+    fn messages(&self, messages: &mut Messages, tools: &[Arc<ToolDeclaration>]) -> bool {
+        let mut is_changed = false;
         for index in 0..messages.len() {
             let hidden = messages
                 .get(index)
@@ -56,8 +70,10 @@ impl Hider {
                 .and_then(|message| hide::message(message, &self.change(tools)));
             if let (Some(hidden), Some(message)) = (hidden, messages.get_mut(index)) {
                 *message = hidden;
+                is_changed = true;
             }
         }
+        is_changed
     }
 
     /// Redacts every text, and the names of tools that are not among `tools`.
@@ -117,8 +133,10 @@ impl Callback<ModelRequest> for Redact {
         }
         let tools: Arc<[_]> = request.tools().into();
         if self.has_input {
-            hider.messages(request.messages_mut(), &tools);
+            hider.input(request, &tools);
         }
+        #[cfg(feature = "testing")]
+        Witness::note_redaction(request.extensions_mut());
         request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
         Ok(Action::Continue)
     }
@@ -160,6 +178,8 @@ impl Callback<ToolRequest> for Redact {
         if self.is_numbered() {
             self.restore(request)?;
         }
+        #[cfg(feature = "testing")]
+        Witness::note_redaction(request.extensions_mut());
         Ok(Action::Continue)
     }
 
@@ -213,7 +233,7 @@ impl Callback<ModelRequest> for Outside {
         }
         if self.0.has_input {
             let tools: Arc<[_]> = request.tools().into();
-            hider.messages(request.messages_mut(), &tools);
+            hider.input(request, &tools);
         }
         Ok(Action::Continue)
     }

@@ -3,6 +3,7 @@
 mod calls;
 mod detectors;
 mod exactness;
+mod recordings;
 mod streams;
 
 use futures::{FutureExt, StreamExt};

@@ -1,0 +1,76 @@
+//! The file of a recording.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{RecordedCall, RecordingError, VERSION};
+
+/// The field that makes a file a recording; its value is the version.
+const MARK: &str = "tower_agent_recording";
+
+#[derive(Serialize)]
+struct Written<'a> {
+    tower_agent_recording: u64,
+    calls: &'a [Recorded],
+}
+
+#[derive(Deserialize)]
+struct Read {
+    calls: Vec<Recorded>,
+}
+
+/// A call and its outcome.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Recorded {
+    #[serde(flatten)]
+    pub(super) call: RecordedCall,
+    pub(super) outcome: Value,
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| RecordingError::Read { path: path.to_owned(), source: Arc::new(error) })?;
+    let format = |reason: String| RecordingError::Format { path: path.to_owned(), reason };
+    let json: Value = serde_json::from_str(&text).map_err(|error| format(error.to_string()))?;
+    match json.get(MARK).and_then(Value::as_u64) {
+        Some(VERSION) => {}
+        Some(found) => return Err(RecordingError::Version { path: path.to_owned(), found }),
+        None => return Err(format(format!("the field `{MARK}` with its version is missing"))),
+    }
+    let read: Read = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
+    Ok(read.calls)
+}
+
+/// Writes the file beside its place and then moves it there, so that it is never half written.
+pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingError> {
+    let written = Written { tower_agent_recording: VERSION, calls };
+    let write = || {
+        let mut text = serde_json::to_vec_pretty(&written).map_err(io::Error::from)?;
+        text.push(b'\n');
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder {
+            fs::create_dir_all(folder)?;
+        }
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}.tmp", uuid::Uuid::new_v4()));
+        let done = put(beside.as_ref(), &text).and_then(|()| fs::rename(&beside, path));
+        if done.is_err() {
+            // The first error is the one to report.
+            drop(fs::remove_file(&beside));
+        }
+        done
+    };
+    write()
+        .map_err(|error| RecordingError::Write { path: path.to_owned(), source: Arc::new(error) })
+}
+
+fn put(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create_new(path)?;
+    file.write_all(text)?;
+    file.sync_all()
+}

@@ -1,0 +1,81 @@
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::call::Request;
+use crate::message::Messages;
+use crate::model::{ModelRequest, Settings};
+use crate::tool::ToolRequest;
+
+/// A call that a [`Recording`](super::Recording) can keep in a file.
+///
+/// Implement it for a call of your own:
+///
+/// ```
+/// use serde_json::{Value, json};
+/// use tower_agent::call::CallKind;
+/// use tower_agent::testing::recording::Recordable;
+/// use tower_agent::{Request, RunContext};
+///
+/// #[derive(Clone, Default)]
+/// struct Embed {
+///     text: String,
+///     context: RunContext,
+/// }
+///
+/// impl Request for Embed {
+///     type Response = Vec<f32>;
+///     const CALL: CallKind = CallKind::Other("embed");
+///
+///     fn context(&self) -> &RunContext {
+///         &self.context
+///     }
+/// }
+///
+/// impl Recordable for Embed {
+///     fn data(&self) -> serde_json::Result<Value> {
+///         Ok(json!({ "text": self.text }))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be recorded",
+    note = "model and tool calls can; implement `Recordable` for a call of your own"
+)]
+pub trait Recordable: Request<Response: Serialize + DeserializeOwned> {
+    /// Returns the request as data: all that the response depends on, without what differs from run
+    /// to run, such as the run's id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request cannot be serialised.
+    fn data(&self) -> serde_json::Result<Value>;
+}
+
+#[derive(Serialize)]
+struct ModelData<'r> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<&'r str>,
+    messages: &'r Messages,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Value>,
+    settings: &'r Settings,
+}
+
+impl Recordable for ModelRequest {
+    fn data(&self) -> serde_json::Result<Value> {
+        let tools = self.tools().iter().map(serde_json::to_value);
+        serde_json::to_value(ModelData {
+            instructions: self.instructions(),
+            messages: self.messages(),
+            tools: tools.collect::<serde_json::Result<_>>()?,
+            settings: self.settings(),
+        })
+    }
+}
+
+impl Recordable for ToolRequest {
+    fn data(&self) -> serde_json::Result<Value> {
+        Ok(json!({ "id": self.id(), "name": self.name(), "arguments": self.arguments() }))
+    }
+}

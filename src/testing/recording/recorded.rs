@@ -1,0 +1,292 @@
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use pin_project_lite::pin_project;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tower::Service;
+use tower_layer::Layer;
+
+use super::tape::{self, Tape, Track};
+use super::{Begun, OpenCall, Recordable, RecordedCall, Recording, RecordingError, Site};
+use crate::call::{CallKind, Extensions, Request, Witness};
+use crate::context::RunContext;
+use crate::error::{BoxError, Error, Result};
+use crate::message::Usage;
+use crate::model::{ModelRequest, ModelResponse};
+use crate::stream::DeltaSender;
+use crate::tool::ToolRequest;
+
+/// A service that records its calls, or answers them from a recording; created by [`Recording`].
+///
+/// The inner service of a replay is neither called nor made ready.
+#[derive(Clone, Debug)]
+pub struct Recorded<S> {
+    inner: S,
+    recording: Recording,
+}
+
+impl<S> Layer<S> for Recording {
+    type Service = Recorded<S>;
+
+    fn layer(&self, inner: S) -> Recorded<S> {
+        Recorded { inner, recording: self.clone() }
+    }
+}
+
+impl<S, R> Service<R> for Recorded<S>
+where
+    R: Recordable,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>>,
+{
+    type Response = R::Response;
+    type Error = Error;
+    type Future = ResponseFuture<S::Future, R::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.recording.is_replay() {
+            return Poll::Ready(Ok(()));
+        }
+        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, mut request: R) -> Self::Future {
+        let begun = match begin(&self.recording, &mut request) {
+            Ok(begun) => begun,
+            Err(error) => return ResponseFuture::of(State::Failed { error: Some(error.into()) }),
+        };
+        match begun {
+            (site, Begun::Replay(outcome)) => {
+                let future = replay(request, site, outcome);
+                ResponseFuture::of(State::Replay { future: Box::pin(future) })
+            }
+            (site, Begun::Record(open)) => {
+                let witness = extensions(&mut request).map(Witness::enter);
+                let any: &mut dyn Any = &mut request;
+                let tape = any.downcast_mut().and_then(Tape::of);
+                let (recording, open) = (self.recording.clone(), Some(open));
+                let meter = Meter::start(&request);
+                let running = Running { recording, site, open, tape, witness, meter };
+                ResponseFuture::of(State::Record { future: self.inner.call(request), running })
+            }
+        }
+    }
+}
+
+fn begin<R: Recordable>(
+    recording: &Recording,
+    request: &mut R,
+) -> Result<(Site, Begun), RecordingError> {
+    let mut call = RecordedCall::new(R::CALL.to_string(), Value::Null);
+    call.name = request.name().map(str::to_owned);
+    call.path = request.context().call_path();
+    let site = Site::from(&call);
+    let is_inside = !recording.is_replay()
+        && extensions(request).is_some_and(|extensions| Witness::is_inside_redaction(extensions));
+    if is_inside {
+        return Err(recording.fail(RecordingError::Unredacted { call: site }));
+    }
+    call.request = request.data().map_err(|error| {
+        let reason = error.to_string();
+        recording.fail(RecordingError::Data { call: site.clone(), reason })
+    })?;
+    Ok((site, recording.begin(call)?))
+}
+
+/// The extensions of a request that a redaction knows.
+fn extensions<R: Any>(request: &mut R) -> Option<&mut Extensions> {
+    let request: &mut dyn Any = request;
+    if request.is::<ModelRequest>() {
+        return request.downcast_mut().map(ModelRequest::extensions_mut);
+    }
+    request.downcast_mut().map(ToolRequest::extensions_mut)
+}
+
+/// A call that is made. If it is dropped, the recording says so.
+struct Running {
+    recording: Recording,
+    site: Site,
+    open: Option<OpenCall>,
+    tape: Option<Tape>,
+    witness: Option<Witness>,
+    meter: Option<Meter>,
+}
+
+/// Counts the tokens that the service inside adds to the run, which a replay has to add itself. The
+/// agent counts those of a model that it calls directly.
+struct Meter {
+    context: RunContext,
+    before: Usage,
+}
+
+impl Meter {
+    /// The tools of a turn run at the same time, so that theirs cannot be told apart.
+    fn start<R: Request>(request: &R) -> Option<Self> {
+        let context = request.context().clone();
+        (R::CALL != CallKind::Tool).then(|| Self { before: context.agent_usage(), context })
+    }
+
+    fn used(&self) -> Option<Usage> {
+        let used = self.context.agent_usage() - self.before;
+        (used != Usage::default()).then_some(used)
+    }
+}
+
+impl Running {
+    /// Records how the call ended; the error is that it cannot be recorded.
+    fn record<T: Serialize>(&mut self, result: &Result<T>) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        if self.witness.as_ref().is_some_and(Witness::is_input_hidden_inside) {
+            let call = self.site.clone();
+            return Err(self.recording.fail(RecordingError::Unredacted { call }).into());
+        }
+        let ended = match result {
+            Ok(response) => serde_json::to_value(response).map(|response| ("response", response)),
+            Err(error) => serde_json::to_value(error).map(|error| ("error", error)),
+        };
+        let whole = ended.and_then(|(end, value)| {
+            let mut outcome = self.so_far()?;
+            outcome.insert(end.into(), value);
+            Ok(outcome)
+        });
+        match whole {
+            Ok(outcome) => open.end(outcome.into()),
+            Err(error) => {
+                let (call, reason) = (self.site.clone(), error.to_string());
+                return Err(self.recording.fail(RecordingError::Data { call, reason }).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what there is however the call ends.
+    fn so_far(&self) -> serde_json::Result<Map<String, Value>> {
+        let mut outcome = Map::new();
+        if let Some(tape) = &self.tape {
+            outcome.insert("stream".into(), serde_json::to_value(tape.tracks())?);
+        }
+        if let Some(used) = self.meter.as_ref().and_then(Meter::used) {
+            outcome.insert("usage".into(), serde_json::to_value(used)?);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.end_dropped(self.so_far().unwrap_or_default());
+        }
+    }
+}
+
+/// Answers a call as it was answered.
+async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Result<R::Response> {
+    let unreadable = |error: serde_json::Error| {
+        Error::from(RecordingError::Data { call: site.clone(), reason: error.to_string() })
+    };
+    let was_streamed = outcome.get("stream").is_some();
+    let tracks = match outcome.get_mut("stream").map(Value::take) {
+        Some(tracks) => Some(serde_json::from_value::<Vec<Track>>(tracks).map_err(unreadable)?),
+        None => None,
+    };
+    let error = outcome.get_mut("error").map(Value::take);
+    let response = outcome.get_mut("response").map(Value::take);
+    let sink = sink(&request);
+    let (number, open) = match (&sink, tracks) {
+        (Some(sink), Some(tracks)) => tape::play(sink, tracks).await?,
+        _ => (None, None),
+    };
+    if let Some(used) = outcome.get_mut("usage").map(Value::take) {
+        request.context().add_usage(serde_json::from_value(used).map_err(unreadable)?);
+    }
+    if let Some(error) = error {
+        let _open = open;
+        return Err(serde_json::from_value(error).map_err(unreadable)?);
+    }
+    let Some(response) = response else {
+        // The recorded call was dropped here, and so will this one be.
+        let _open = open;
+        return std::future::pending().await;
+    };
+    let mut response: R::Response = serde_json::from_value(response).map_err(unreadable)?;
+    let any: &mut dyn Any = &mut response;
+    if let (Some(sink), Some(response)) = (&sink, any.downcast_mut::<ModelResponse>()) {
+        let number = match was_streamed {
+            true => number,
+            false => tape::show(sink, response).await?,
+        };
+        response.set_attempt(number);
+    }
+    Ok(response)
+}
+
+fn sink<R: Any>(request: &R) -> Option<DeltaSender> {
+    let request: &dyn Any = request;
+    request.downcast_ref::<ModelRequest>()?.delta_sender().cloned()
+}
+
+pin_project! {
+    /// The future of a [`Recorded`].
+    pub struct ResponseFuture<F, T> {
+        #[pin]
+        state: State<F, T>,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum State<F, T> {
+        Record {
+            #[pin]
+            future: F,
+            running: Running,
+        },
+        Replay {
+            future: BoxFuture<'static, Result<T>>,
+        },
+        Failed {
+            error: Option<Error>,
+        },
+    }
+}
+
+impl<F, T> ResponseFuture<F, T> {
+    fn of(state: State<F, T>) -> Self {
+        Self { state }
+    }
+}
+
+impl<F, T, E> Future for ResponseFuture<F, T>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<BoxError>,
+    T: Serialize,
+{
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            Projected::Record { future, running } => {
+                let result = ready!(future.poll(cx)).map_err(|error| Error::from(error.into()));
+                Poll::Ready(running.record(&result).and(result))
+            }
+            Projected::Replay { future } => future.as_mut().poll(cx),
+            Projected::Failed { error } => match error.take() {
+                Some(error) => Poll::Ready(Err(error)),
+                // It was polled after its end.
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<F, T> fmt::Debug for ResponseFuture<F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,295 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::file::{self, Recorded};
+use super::{Difference, RecordedCall, RecordingError, Site};
+use crate::call::CallKind;
+use crate::lock::lock;
+
+/// Calls in a file: recorded, or replayed in the place of the service.
+///
+/// It is a [`Layer`](tower_layer::Layer) around models and tools, and around any
+/// [`Recordable`](super::Recordable) call. Clones share the file; two runs at once may share one.
+/// See the [module](super).
+#[derive(Clone)]
+pub struct Recording {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    mode: Mode,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Record,
+    Replay,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<Entry>,
+    fault: Option<RecordingError>,
+}
+
+impl State {
+    /// Nothing inside a replayed tool call is called: not the agent that the tool may be.
+    fn leave_out_calls_in(&mut self, call: &RecordedCall) {
+        let tool = CallKind::Tool.to_string();
+        if call.kind != tool || call.path.is_empty() {
+            return;
+        }
+        let is_inside =
+            |path: &str| path.strip_prefix(&*call.path).is_some_and(|rest| rest.starts_with('/'));
+        for entry in self.calls.iter_mut().filter(|entry| is_inside(&entry.call.path)) {
+            entry.is_used = true;
+        }
+    }
+}
+
+struct Entry {
+    call: RecordedCall,
+    /// `None` while the call is running.
+    outcome: Option<Value>,
+    is_used: bool,
+}
+
+/// The start of a call of a [`Recording`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Begun {
+    /// The call is made and recorded.
+    Record(OpenCall),
+    /// The call is not made: this is its recorded outcome.
+    Replay(Value),
+}
+
+/// A call that is being recorded. If it is dropped before its [`end`](Self::end), the outcome is
+/// that the call was dropped.
+pub struct OpenCall {
+    recording: Option<Recording>,
+    index: usize,
+}
+
+impl Recording {
+    /// Creates an empty recording, which [`finish`](Self::finish) writes to this file.
+    #[must_use]
+    pub fn record(path: impl Into<PathBuf>) -> Self {
+        Self::new(path.into(), Mode::Record, Vec::new())
+    }
+
+    /// Reads a recording, to answer calls from it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, is not a recording or has another version.
+    pub fn replay(path: impl Into<PathBuf>) -> Result<Self, RecordingError> {
+        let path = path.into();
+        let calls = file::read(&path)?;
+        Ok(Self::new(path, Mode::Replay, calls))
+    }
+
+    fn new(path: PathBuf, mode: Mode, calls: Vec<Recorded>) -> Self {
+        let entry =
+            |Recorded { call, outcome }| Entry { call, outcome: Some(outcome), is_used: false };
+        let calls = calls.into_iter().map(entry).collect();
+        let state = Mutex::new(State { calls, fault: None });
+        Self { shared: Arc::new(Shared { path, mode, state }) }
+    }
+
+    /// Returns whether calls are answered from the file.
+    #[must_use]
+    pub fn is_replay(&self) -> bool {
+        self.shared.mode == Mode::Replay
+    }
+
+    /// Ends the recording: writes the file, or checks that the run was the recorded one.
+    ///
+    /// Call it at the end of every test. A recorded call that was dropped may be left out, since it
+    /// depends on timing whether such a call begins.
+    ///
+    /// # Errors
+    ///
+    /// When recording, fails if a call is still running or the file cannot be written. When
+    /// replaying, fails with the first call that differed, even if the run went on, or else with
+    /// the recorded calls that were not made.
+    pub fn finish(&self) -> Result<(), RecordingError> {
+        let state = lock(&self.shared.state);
+        if let Some(fault) = &state.fault {
+            return Err(fault.clone());
+        }
+        let path = self.shared.path.clone();
+        let numbered = |is_left: fn(&Entry) -> bool| {
+            let entries = state.calls.iter().enumerate().filter(|(_, entry)| is_left(entry));
+            entries.map(|(at, entry)| (at + 1, Site::from(&entry.call))).collect::<Vec<_>>()
+        };
+        if self.is_replay() {
+            let calls = numbered(|entry| !entry.is_used && !entry.is_dropped());
+            return match calls.is_empty() {
+                true => Ok(()),
+                false => Err(RecordingError::Unused { path, calls }),
+            };
+        }
+        let calls = numbered(|entry| entry.outcome.is_none());
+        if !calls.is_empty() {
+            return Err(RecordingError::Running { path, calls });
+        }
+        let recorded = state.calls.iter().filter_map(|entry| {
+            Some(Recorded { call: entry.call.clone(), outcome: entry.outcome.clone()? })
+        });
+        let recorded: Vec<_> = recorded.collect();
+        drop(state);
+        file::write(&path, &recorded)
+    }
+
+    /// Starts a call, for a layer of your own around calls that are not a
+    /// [`Request`](crate::Request).
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::testing::recording::{Begun, RecordedCall, Recording, RecordingError};
+    ///
+    /// fn fetch(recording: &Recording, url: &str) -> Result<String, RecordingError> {
+    ///     let call = RecordedCall::new("fetch", json!({ "url": url }));
+    ///     Ok(match recording.begin(call)? {
+    ///         Begun::Replay(outcome) => outcome["page"].as_str().unwrap_or_default().to_owned(),
+    ///         Begun::Record(open) => {
+    ///             let page = format!("the page at {url}");
+    ///             open.end(json!({ "page": page }));
+    ///             page
+    ///         }
+    ///         _ => unreachable!(),
+    ///     })
+    /// }
+    ///
+    /// let path = std::env::temp_dir().join("tower-agent-fetch.json");
+    /// let recording = Recording::record(&path);
+    /// fetch(&recording, "/a")?;
+    /// recording.finish()?;
+    ///
+    /// let recording = Recording::replay(&path)?;
+    /// assert_eq!(fetch(&recording, "/a")?, "the page at /a");
+    /// assert!(fetch(&recording, "/b").is_err());
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<_, RecordingError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When replaying, fails if the call differs from the recorded one, or is not recorded.
+    pub fn begin(&self, mut call: RecordedCall) -> Result<Begun, RecordingError> {
+        call.request = as_read(&call)?;
+        let mut state = lock(&self.shared.state);
+        if !self.is_replay() {
+            let index = state.calls.len();
+            state.calls.push(Entry { call, outcome: None, is_used: true });
+            return Ok(Begun::Record(OpenCall { recording: Some(self.clone()), index }));
+        }
+        if let Some(entry) = state.calls.iter_mut().find(|entry| entry.is_left(&call)) {
+            entry.is_used = true;
+            let outcome = entry.outcome.clone().unwrap_or_default();
+            state.leave_out_calls_in(&call);
+            return Ok(Begun::Replay(outcome));
+        }
+        let error = self.mismatch(&state.calls, &call);
+        state.fault.get_or_insert_with(|| error.clone());
+        Err(error)
+    }
+
+    /// Returns why no recorded call answers this one.
+    fn mismatch(&self, calls: &[Entry], call: &RecordedCall) -> RecordingError {
+        let path = self.shared.path.clone();
+        let site = Site::from(call);
+        let mut left = calls.iter().enumerate().filter(|(_, entry)| !entry.is_used);
+        let found = left.clone().find_map(|(at, entry)| {
+            let difference = Difference::first(&entry.call.request, &call.request)?;
+            entry.is_at(call).then_some((at + 1, difference))
+        });
+        match found {
+            Some((number, difference)) => RecordingError::Differs {
+                path,
+                call: site,
+                number,
+                difference: Box::new(difference),
+            },
+            None => {
+                let next = left.next().map(|(_, entry)| Box::new(Site::from(&entry.call)));
+                RecordingError::Unexpected { path, call: site, next }
+            }
+        }
+    }
+
+    /// Keeps the first fault, which [`finish`](Self::finish) returns whatever the run does with it.
+    pub(super) fn fail(&self, fault: RecordingError) -> RecordingError {
+        lock(&self.shared.state).fault.get_or_insert_with(|| fault.clone());
+        fault
+    }
+}
+
+/// Returns the request as a reader of the file sees it.
+fn as_read(call: &RecordedCall) -> Result<Value, RecordingError> {
+    let text = serde_json::to_string(&call.request);
+    text.and_then(|text| serde_json::from_str(&text))
+        .map_err(|error| RecordingError::Data { call: call.into(), reason: error.to_string() })
+}
+
+impl Entry {
+    /// Returns whether the calls are of the same kind and at the same place in the run.
+    fn is_at(&self, call: &RecordedCall) -> bool {
+        self.call.kind == call.kind && self.call.path == call.path
+    }
+
+    fn is_left(&self, call: &RecordedCall) -> bool {
+        !self.is_used && self.is_at(call) && self.call.request == call.request
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome["dropped"] == true)
+    }
+}
+
+impl OpenCall {
+    /// Ends the call with its outcome.
+    pub fn end(mut self, outcome: Value) {
+        self.close(outcome);
+    }
+
+    /// Ends the call without a response, after output that it may have shown.
+    pub fn end_dropped(mut self, mut outcome: serde_json::Map<String, Value>) {
+        outcome.insert("dropped".into(), true.into());
+        self.close(outcome.into());
+    }
+
+    fn close(&mut self, outcome: Value) {
+        let Some(recording) = self.recording.take() else { return };
+        if let Some(entry) = lock(&recording.shared.state).calls.get_mut(self.index) {
+            entry.outcome = Some(outcome);
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.close(json!({ "dropped": true }));
+    }
+}
+
+impl fmt::Debug for OpenCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenCall").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording")
+            .field("path", &self.shared.path)
+            .field("mode", &self.shared.mode)
+            .finish_non_exhaustive()
+    }
+}
