@@ -35,8 +35,10 @@
 //!   anything else that follows it. The first message must be the user's.
 //! - Text without any character other than white space is left out, since it is rejected.
 //! - Arguments that are not a JSON object are sent as `{"INVALID_JSON": ".."}`, as Anthropic
-//!   recommends. A call's id is rewritten if it contains characters that are rejected, which happens
-//!   to conversations that began with another provider.
+//!   recommends.
+//! - A call's id goes back as it came. An id of another provider is shortened and changed, in the call
+//!   and in its result alike, if it is longer than 64 characters or contains others than letters,
+//!   digits, `_` and `-`, which are rejected.
 //! - Images are sent by URL, inline or as the id of an uploaded file, and so are documents: a PDF, or
 //!   text, which is sent as plain text. Audio and other documents are `InvalidRequest` errors that
 //!   name the part.

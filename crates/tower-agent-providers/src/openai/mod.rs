@@ -41,6 +41,9 @@
 //! - In this protocol a tool message contains only text. Images, audio and documents in a tool
 //!   result follow in a user message after the results of the turn.
 //! - Reasoning is not sent back.
+//! - A call's id goes back as it came. An id of another provider is shortened and changed, in the call
+//!   and in its result alike, if it is longer than 40 characters or contains others than letters,
+//!   digits, `_` and `-`, since some servers reject it.
 //! - [`ProviderData`](tower_agent::message::ProviderData) under the key `openai` is an object whose
 //!   fields are added to the message, content part, tool call or tool that carries it. On a
 //!   reasoning part they are added to its message, which is how a server gets its
@@ -70,6 +73,7 @@
 //! - On what the model said, this data is what its items contain besides text: ids, `phase`,
 //!   annotations, encrypted reasoning. It is sent back untouched, as are items of other types, each
 //!   of which is a [`Part::Provider`](tower_agent::Part::Provider).
+//! - A call's id is sent as in chat completions, but may have 64 characters.
 //! - Summaries of the reasoning are returned if they are requested, in
 //!   [`extra`](tower_agent::Settings::extra): `{"reasoning": {"effort": "low", "summary": "auto"}}`.
 //! - `stop` is an `InvalidRequest` error, since the protocol does not have it. `seed` is not sent.

@@ -36,6 +36,8 @@ macro_rules! column {
             why_the_model_stopped,
             an_unknown_event_is_ignored,
             fields_that_are_missing,
+            fields_that_are_unknown,
+            fields_that_are_null,
             usage_that_is_missing,
             an_error_in_place_of_an_answer,
             an_error_before_any_delta,

@@ -1,5 +1,6 @@
 //! Answers, plain and streamed.
 
+use serde_json::{Value, json};
 use tower_agent::Usage;
 use tower_agent::model::FinishReason;
 use tower_agent::stream::Delta;
@@ -7,7 +8,7 @@ use tower_agent::stream::Delta;
 use super::{assert_said, both, read};
 use crate::answer::{Answer, End, call, reasoning, refusal, text};
 use crate::column::{Column, model, stream_of, streamed};
-use crate::server::{Server, json};
+use crate::server::{Server, json as reply};
 use tower_agent::ModelRequest;
 
 fn greeting() -> Answer {
@@ -136,7 +137,7 @@ pub(crate) async fn an_unknown_event_is_ignored<C: Column>() {
 pub(crate) async fn fields_that_are_missing<C: Column>() {
     let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{}"])]);
     let read = read::<C>(stream_of::<C, _>(C::sparse_events(&answer))).await;
-    let server = Server::start([json(200, &C::sparse_body(&answer))]).await;
+    let server = Server::start([reply(200, &C::sparse_body(&answer))]).await;
     let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
     for response in [read.response.unwrap(), plain.unwrap()] {
         assert_said::<C>(&response, &answer);
@@ -150,4 +151,72 @@ pub(crate) async fn usage_that_is_missing<C: Column>() {
         assert_said::<C>(&response, &answer);
         assert_eq!(response.usage(), Usage::default());
     }
+}
+
+/// Writes a field that nobody knows into every object but arguments.
+fn surprise(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                if !matches!(&**name, "args" | "arguments" | "input") {
+                    surprise(value);
+                }
+            }
+            fields.insert("surprise".into(), json!({ "new": [null, 1, "field"] }));
+        }
+        Value::Array(values) => values.iter_mut().for_each(surprise),
+        _ => {}
+    }
+}
+
+/// The event with a field that nobody knows, if it holds JSON.
+fn surprised(event: &str) -> String {
+    let Some(start) = event.find('{') else { return event.to_owned() };
+    let (data, end) = event[start..].split_once('\n').unwrap();
+    let mut data: Value = serde_json::from_str(data).unwrap();
+    surprise(&mut data);
+    format!("{}{data}\n{end}", &event[..start])
+}
+
+pub(crate) async fn fields_that_are_unknown<C: Column>() {
+    let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{\"at\":", "1}"])]);
+    let events = C::events(&answer);
+    let read = read::<C>(stream_of::<C, _>(events.iter().map(|event| surprised(event)))).await;
+    let mut body = C::body(&answer);
+    surprise(&mut body);
+    let server = Server::start([reply(200, &body)]).await;
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
+    for response in [read.response.unwrap(), plain.unwrap()] {
+        assert_said::<C>(&response, &answer);
+        assert_eq!(response.usage(), C::usage());
+    }
+}
+
+/// Writes `null` for what a value lacks of another.
+fn fill_with_nulls(value: &mut Value, whole: &Value) {
+    match (value, whole) {
+        (Value::Object(fields), Value::Object(whole)) => {
+            for (name, whole) in whole {
+                match fields.get_mut(name) {
+                    Some(value) => fill_with_nulls(value, whole),
+                    None => drop(fields.insert(name.clone(), Value::Null)),
+                }
+            }
+        }
+        (Value::Array(values), Value::Array(whole)) => {
+            values.iter_mut().zip(whole).for_each(|(value, whole)| fill_with_nulls(value, whole));
+        }
+        _ => {}
+    }
+}
+
+pub(crate) async fn fields_that_are_null<C: Column>() {
+    let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{}"])]);
+    let mut body = C::sparse_body(&answer);
+    fill_with_nulls(&mut body, &C::body(&answer));
+    let server = Server::start([reply(200, &body)]).await;
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await.unwrap();
+    assert_said::<C>(&plain, &answer);
+    assert_eq!(plain.finish_reason(), &FinishReason::ToolCalls);
+    assert_eq!(plain.usage(), Usage::default());
 }
