@@ -14,6 +14,7 @@
 //! | `ollama` | [`ollama`]: Ollama's own protocol |
 //! | `openai` | [`openai`]: chat completions, and Responses |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
+//! | `testing` | [`testing`]: recordings of HTTP calls, for tests without a network |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
@@ -31,6 +32,8 @@ pub mod ollama;
 pub mod openai;
 pub mod protocol;
 mod providers;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transport;
 
 pub use self::protocol::Protocol;

@@ -11,12 +11,12 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 
 /// Converts an error of the HTTP service. Our errors and tower's keep their kind; others are
 /// connection errors.
-pub(super) fn failed(error: BoxError) -> Error {
+pub(crate) fn failed(error: BoxError) -> Error {
     connection_error(error, "the HTTP call failed")
 }
 
 /// Converts an error of the response's body.
-pub(super) fn broke(error: BoxError) -> Error {
+pub(crate) fn broke(error: BoxError) -> Error {
     connection_error(error, "the connection broke while reading the response")
 }
 

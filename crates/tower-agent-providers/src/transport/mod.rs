@@ -20,3 +20,8 @@ pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
 pub use self::client::{HttpClient, ResponseBody, TlsError};
 pub use self::model::HttpModel;
+#[cfg(feature = "testing")]
+pub(crate) use self::{
+    connection::{broke, failed},
+    secrets::Secrets,
+};

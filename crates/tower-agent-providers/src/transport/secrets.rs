@@ -3,7 +3,7 @@
 use http::HeaderMap;
 
 /// Values that must not be printed, even if a server repeats them.
-pub(super) struct Secrets(Vec<Vec<u8>>);
+pub(crate) struct Secrets(Vec<Vec<u8>>);
 
 /// Shorter values (`x`, `-`) are not secrets, and hiding them would garble messages.
 const SHORTEST: usize = 4;
@@ -16,7 +16,7 @@ const HIDDEN: &str = "[hidden]";
 impl Secrets {
     /// Collects the key, and the values of the caller's headers and of the query, except those
     /// whose name marks them as harmless.
-    pub(super) fn new(key: Option<String>, headers: &HeaderMap, query: &str) -> Self {
+    pub(crate) fn new(key: Option<String>, headers: &HeaderMap, query: &str) -> Self {
         let mut secrets: Vec<Vec<u8>> = key.into_iter().map(String::into_bytes).collect();
         for (name, value) in headers {
             let Some(shortest) = shortest_secret(name.as_str()) else { continue };
@@ -44,7 +44,7 @@ impl Secrets {
     /// Returns the text with every secret hidden, however its characters are escaped.
     ///
     /// Cut a text only after this call: a part of a secret is not found.
-    pub(super) fn hide(&self, text: &str) -> String {
+    pub(crate) fn hide(&self, text: &str) -> String {
         let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
         while let Some(next) = text[at..].chars().next() {
             let rest = &text.as_bytes()[at..];

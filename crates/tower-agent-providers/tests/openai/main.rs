@@ -12,6 +12,7 @@ mod connections;
 mod faults;
 mod layers;
 mod pressure;
+mod recordings;
 mod requests;
 mod secrets;
 mod streams;

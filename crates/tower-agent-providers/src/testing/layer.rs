@@ -1,0 +1,27 @@
+use tower::Layer;
+use tower_agent::testing::Recording;
+
+use super::HttpRecorded;
+
+/// Records the calls of an HTTP client, or answers them from a recording. Clones share the
+/// recording.
+#[derive(Clone, Debug)]
+pub struct HttpRecordingLayer {
+    recording: Recording,
+}
+
+impl HttpRecordingLayer {
+    /// Creates a layer over a recording, which may contain other calls too.
+    #[must_use]
+    pub fn new(recording: Recording) -> Self {
+        Self { recording }
+    }
+}
+
+impl<S> Layer<S> for HttpRecordingLayer {
+    type Service = HttpRecorded<S>;
+
+    fn layer(&self, inner: S) -> HttpRecorded<S> {
+        HttpRecorded::new(inner, self.recording.clone())
+    }
+}

@@ -1,0 +1,133 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use serde_json::Value;
+use tower::Service;
+
+use super::RecordedBody;
+use super::exchange::{self, Exchange, unreadable};
+use crate::transport::{RequestBody, failed};
+use tower_agent::error::{BoxError, Error, Result};
+use tower_agent::testing::Recording;
+use tower_agent::testing::recording::Begun;
+
+/// An HTTP service that records its calls, or answers them from a recording; created by
+/// [`HttpRecordingLayer`](super::HttpRecordingLayer).
+///
+/// The inner service of a replay is neither called nor made ready.
+#[derive(Clone, Debug)]
+pub struct HttpRecorded<S> {
+    inner: S,
+    recording: Recording,
+}
+
+impl<S> HttpRecorded<S> {
+    pub(super) fn new(inner: S, recording: Recording) -> Self {
+        Self { inner, recording }
+    }
+}
+
+impl<S, B> Service<Request<RequestBody>> for HttpRecorded<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>,
+    B: Body<Error: Into<BoxError>>,
+{
+    type Response = Response<RecordedBody<B>>;
+    type Error = Error;
+    type Future = ResponseFuture<S::Future, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.recording.is_replay() {
+            return Poll::Ready(Ok(()));
+        }
+        self.inner.poll_ready(cx).map_err(|error| failed(error.into()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let secrets = exchange::secrets(&request);
+        let state = match self.recording.begin(exchange::recorded(&request, &secrets)) {
+            Ok(Begun::Record(open)) => State::Record {
+                future: self.inner.call(request),
+                exchange: Some(Exchange::new(open, secrets)),
+            },
+            Ok(Begun::Replay(outcome)) => State::Replay { response: replay(outcome).transpose() },
+            Ok(_) => State::Replay { response: Some(Err(unreadable("unknown kind of start"))) },
+            Err(error) => State::Replay { response: Some(Err(error.into())) },
+        };
+        ResponseFuture { state }
+    }
+}
+
+/// Returns a recorded response, or `None` if the call was dropped before it.
+fn replay<B>(outcome: Value) -> Result<Option<Response<RecordedBody<B>>>> {
+    let mut outcome = exchange::read(outcome)?;
+    let Some(status) = outcome.status else { return outcome.error.map_or(Ok(None), Err) };
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(status).map_err(unreadable)?;
+    *response.headers_mut() = outcome.read_headers().map_err(unreadable)?;
+    let frames = outcome.frames.into_iter().map(|frame| frame.into_bytes());
+    let frames = frames.collect::<Result<_, _>>().map_err(unreadable)?;
+    Ok(Some(response.map(|()| RecordedBody::replay(frames, outcome.error, outcome.unread))))
+}
+
+pin_project! {
+    /// The future of an [`HttpRecorded`].
+    pub struct ResponseFuture<F, B> {
+        #[pin]
+        state: State<F, B>,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum State<F, B> {
+        Record {
+            #[pin]
+            future: F,
+            exchange: Option<Exchange>,
+        },
+        // Without a response, the call was dropped before it, and so will this one be.
+        Replay {
+            response: Option<Result<Response<RecordedBody<B>>>>,
+        },
+    }
+}
+
+impl<F, B, E> Future for ResponseFuture<F, B>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<Response<RecordedBody<B>>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            Projected::Record { future, exchange } => {
+                let result = ready!(future.poll(cx)).map_err(|error| failed(error.into()));
+                let Some(exchange) = exchange.take() else { return Poll::Pending };
+                Poll::Ready(match result {
+                    Ok(response) => {
+                        let reading = exchange.answered(response.status(), response.headers());
+                        Ok(response.map(|body| RecordedBody::live(body, reading)))
+                    }
+                    Err(error) => {
+                        exchange.failed(&error);
+                        Err(error)
+                    }
+                })
+            }
+            Projected::Replay { response } => response.take().map_or(Poll::Pending, Poll::Ready),
+        }
+    }
+}
+
+impl<F, B> fmt::Debug for ResponseFuture<F, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
