@@ -50,7 +50,7 @@ fn main() -> Result<ExitCode, BoxError> {
         fs::write(FILE, written(&counts)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let grew = compare(&counts);
+    let grew = compare(&counts) | is_any_dear(&counts);
     Ok(if asked("--check") && grew { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -165,6 +165,22 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
         println!("\nWhat changed for good: cargo bench --bench counts -- --write");
     }
     grew
+}
+
+/// Prints the protocols that cost too much beside chat completions; returns whether there are any.
+fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
+    let of_chat = counted::BY_CHAT.map(|name| (name.trim_end_matches(counted::CHAT), counts[name]));
+    let mut is_any = false;
+    for (name, count) in counts {
+        let beside = of_chat.iter().find(|(kind, _)| name.starts_with(kind));
+        let Some((_, chat)) = beside else { continue };
+        let ratio = count.instructions / chat.instructions;
+        if ratio > counted::TIMES_CHAT {
+            println!("\n{name}: {ratio:.2} times the instructions of chat completions");
+            is_any = true;
+        }
+    }
+    is_any
 }
 
 /// Returns the counts in the file's format, one line each.

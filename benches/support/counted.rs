@@ -52,12 +52,12 @@ pub const ROWS: &[Row] = &[
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
     message("message to Anthropic", protocols::encoded::<Messages>),
-    message("message to chat completions", protocols::encoded::<Chat>),
+    message(BY_CHAT[0], protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
     message("message to Gemini", protocols::encoded::<GenerateContent>),
     message("message to Ollama", protocols::encoded::<ollama::Chat>),
     word("delta from Anthropic", || protocols::decoded::<Messages>(protocols::ANTHROPIC)),
-    word("delta from chat completions", || protocols::decoded::<Chat>(protocols::CHAT)),
+    word(BY_CHAT[1], || protocols::decoded::<Chat>(protocols::CHAT)),
     word("delta from Responses", || protocols::decoded::<Responses>(protocols::RESPONSES)),
     word("delta from Gemini", || protocols::decoded::<GenerateContent>(protocols::GEMINI)),
     word("delta from Ollama", || protocols::decoded::<ollama::Chat>(protocols::OLLAMA)),
@@ -68,6 +68,13 @@ pub const CLOSURES: [&str; 2] = ["agent, 10 + 10 sync closures", "agent, 20 + 20
 
 /// The row of that difference.
 pub const CLOSURE: &str = "a sync closure";
+
+/// The protocol that the others are compared with, and its rows.
+pub const CHAT: &str = "chat completions";
+pub const BY_CHAT: [&str; 2] = ["message to chat completions", "delta from chat completions"];
+
+/// How many times the instructions of [`BY_CHAT`] another protocol may cost.
+pub const TIMES_CHAT: f64 = 1.3;
 
 const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row { name, per_run: 1, make }

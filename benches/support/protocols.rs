@@ -74,11 +74,11 @@ fn request() -> ModelRequest {
     request.with_tools(Arc::new(vec![Arc::new(add)]))
 }
 
-/// A response of chat completions.
+/// A response of chat completions, with the fields that OpenAI sends in each chunk.
 pub const CHAT: [&str; 3] = [
-    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
-    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","choices":[{"index":0,"delta":{"content":"a word "},"finish_reason":null}]}"#,
-    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"x8"}"#,
+    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":"a word "},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"x8"}"#,
+    r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741476777,"model":"a-model","service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],"usage":null,"obfuscation":"x8"}"#,
 ];
 
 /// A response of Responses.

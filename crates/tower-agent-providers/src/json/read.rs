@@ -12,7 +12,12 @@ use crate::protocol::Fault;
 ///
 /// Fails if it is not the JSON object of a `T`.
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8], what: &str) -> Result<T, Fault> {
-    let found = match serde_json::from_slice(json) {
+    // Text that is checked as a whole need not be checked string by string.
+    let parsed = match std::str::from_utf8(json) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(json),
+    };
+    let found = match parsed {
         // serde would accept an array of the fields in order.
         Ok(object) if json.trim_ascii_start().starts_with(b"{") => return Ok(object),
         Ok(_) => "not an object".to_owned(),
