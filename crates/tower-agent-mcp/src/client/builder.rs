@@ -3,6 +3,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::Command;
 use tower::{BoxError, Service};
@@ -11,7 +12,7 @@ use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, Result};
 
 use super::config::Config;
-use super::transport::{Endpoint, HttpEndpoint, RequestBody};
+use super::transport::{Endpoint, HttpEndpoint};
 use super::{Lifecycle, McpClient};
 
 /// Builds an [`McpClient`].
@@ -35,17 +36,36 @@ impl McpClient {
 
     /// Creates a builder of a client of a server at a URL, over streamable HTTP.
     ///
-    /// `service` is any HTTP service, such as `tower_agent_providers::HttpClient`, and layers around
-    /// it, for example one that sets the header `authorization`.
-    pub fn http<S, B>(url: impl Into<Arc<str>>, service: S) -> McpClientBuilder
+    /// `service` is any HTTP service, such as the `HttpClient` of `tower-agent-providers`, and layers
+    /// around it, for example one that authenticates:
+    ///
+    /// ```
+    /// use http::HeaderValue;
+    /// use http::header::AUTHORIZATION;
+    /// use tower::ServiceBuilder;
+    /// use tower_agent::BoxError;
+    /// use tower_agent_mcp::client::McpClient;
+    /// use tower_agent_providers::{HttpClient, RequestBody};
+    ///
+    /// # async fn connect(token: &str) -> Result<McpClient, BoxError> {
+    /// let mut token = HeaderValue::try_from(format!("Bearer {token}"))?;
+    /// token.set_sensitive(true);
+    /// let http = ServiceBuilder::new()
+    ///     .map_request(move |mut request: http::Request<RequestBody>| {
+    ///         request.headers_mut().insert(AUTHORIZATION, token.clone());
+    ///         request
+    ///     })
+    ///     .service(HttpClient::shared()?);
+    /// let client = McpClient::http("https://mcp.example.com/mcp", http).connect().await?;
+    /// # Ok(client)
+    /// # }
+    /// ```
+    pub fn http<S, Q, B>(url: impl Into<Arc<str>>, service: S) -> McpClientBuilder
     where
-        S: Service<http::Request<RequestBody>, Response = http::Response<B>>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
+        S: Service<http::Request<Q>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
         S::Error: Into<BoxError>,
         S::Future: Send,
+        Q: From<Bytes> + Send + 'static,
         B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
         let url = url.into();

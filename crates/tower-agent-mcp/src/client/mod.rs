@@ -108,4 +108,3 @@ pub use self::builder::McpClientBuilder;
 pub use self::call::PROGRESS;
 pub use self::lifecycle::Lifecycle;
 pub use self::mcp_client::McpClient;
-pub use self::transport::RequestBody;

@@ -3,9 +3,12 @@
 
 mod calls;
 mod connections;
+mod http;
 mod lists;
+mod processes;
 mod questions;
 mod results;
 mod sampling;
+mod serving;
 mod support;
 mod tasks;

@@ -41,10 +41,10 @@ fn asks<const N: usize>(
 }
 
 /// What a server received with each call.
-type Heard = Arc<Mutex<Vec<(Option<InputResponses>, Option<String>)>>>;
+pub(crate) type Heard = Arc<Mutex<Vec<(Option<InputResponses>, Option<String>)>>>;
 
 /// Asks with a result, as servers do since 2026-07-28.
-fn asking() -> (Server, Heard) {
+pub(crate) fn asking() -> (Server, Heard) {
     let heard = Heard::default();
     let hears = heard.clone();
     let server = Server::new(move |params, _| {
@@ -62,7 +62,7 @@ fn asking() -> (Server, Heard) {
 }
 
 /// Asks during the call, as servers did before.
-fn asking_during() -> Server {
+pub(crate) fn asking_during() -> Server {
     Server::new(async |_, context| {
         let mut answers = Vec::new();
         for message in ["Who?", "And who else?"] {

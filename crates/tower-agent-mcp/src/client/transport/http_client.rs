@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -20,9 +21,9 @@ use sse_stream::{Sse, SseStream};
 use tower::{BoxError, ServiceExt};
 use tower_agent::{Error, ErrorKind};
 
+use super::HttpFault;
 use super::http_endpoint::{HttpService, ResponseBody};
 use super::limited::{BodyError, Limited};
-use super::{HttpFault, RequestBody};
 
 /// The most that is read of the body of a response that is an error.
 const MAX_ERROR_BODY: usize = 64 * 1024;
@@ -73,7 +74,7 @@ impl HttpClient {
         for (name, value) in headers.custom {
             request = request.header(name, value);
         }
-        let body = RequestBody::new(body.unwrap_or_default());
+        let body = Bytes::from(body.unwrap_or_default());
         let request = request.body(body).map_err(|error| {
             let message = format!("cannot make the HTTP request: {error}");
             client(Error::new(ErrorKind::InvalidRequest, message).with_source(error))
@@ -124,6 +125,7 @@ impl HttpClient {
             && !had_session
             && status.is_client_error()
             && !is_auth
+            && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
         {
             let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
             let error = said.map_or_else(unknown, |said| said.error);

@@ -6,15 +6,14 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{BoxError, Service, ServiceBuilder};
 
-use super::RequestBody;
 use super::http_client::HttpClient;
 
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
 pub(super) type HttpService =
-    BoxCloneSyncService<http::Request<RequestBody>, http::Response<ResponseBody>, BoxError>;
+    BoxCloneSyncService<http::Request<Bytes>, http::Response<ResponseBody>, BoxError>;
 
 /// How many requests may wait for an answer that is not a stream. rmcp allows 16.
 const AT_ONCE: usize = 256;
@@ -27,25 +26,19 @@ pub(in crate::client) struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    pub(in crate::client) fn new<S, B>(url: Arc<str>, service: S) -> Self
+    pub(in crate::client) fn new<S, Q, B>(url: Arc<str>, service: S) -> Self
     where
-        S: Service<http::Request<RequestBody>, Response = http::Response<B>>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
+        S: Service<http::Request<Q>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
         S::Error: Into<BoxError>,
         S::Future: Send,
+        Q: From<Bytes> + Send + 'static,
         B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
-        let service = service.map_err(Into::into).map_response(|response: http::Response<B>| {
-            response.map(|body| {
-                let body = body.map_err(Into::into).map_frame(|frame| {
-                    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
-                });
-                body.boxed_unsync()
-            })
-        });
+        let service = ServiceBuilder::new()
+            .map_request(|request: http::Request<Bytes>| request.map(Q::from))
+            .map_response(|response: http::Response<B>| response.map(boxed))
+            .map_err(Into::into)
+            .service(service);
         Self { url, service: BoxCloneSyncService::new(service) }
     }
 
@@ -59,6 +52,14 @@ impl HttpEndpoint {
         config.max_sse_event_size = max_message_size;
         config
     }
+}
+
+fn boxed<B>(body: B) -> ResponseBody
+where
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let whole = |mut data: B::Data| data.copy_to_bytes(data.remaining());
+    body.map_err(Into::into).map_frame(move |frame| frame.map_data(whole)).boxed_unsync()
 }
 
 impl fmt::Debug for HttpEndpoint {

@@ -1,6 +1,5 @@
 //! How a client reaches its server.
 
-mod body;
 mod child;
 mod http_client;
 mod http_endpoint;
@@ -21,7 +20,6 @@ use rmcp::{ClientLifecycleMode, ClientServiceExt, RoleClient};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::Command;
 
-pub use self::body::RequestBody;
 pub(super) use self::http_endpoint::HttpEndpoint;
 pub(super) use self::http_error::HttpFault;
 

@@ -1,0 +1,178 @@
+use std::collections::BTreeMap;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ContentBlock,
+    ElicitRequest, ElicitRequestParams, ElicitResult, ErrorData, InputRequest, InputRequiredResult,
+    ProgressNotificationParam, ProtocolVersion, ServerRequest,
+};
+use rmcp::service::{RequestContext, RoleServer, ServiceError};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tower_agent::{Checkpoint, Interrupt, Resolution};
+
+use super::seal::{Refusal, Seal};
+use super::served::{Ended, Part, Served, told};
+use super::{answers, content, form};
+
+/// How many deltas may wait for the client.
+const DELTAS: usize = 16;
+
+/// One request of a client to call a tool.
+pub(super) struct Call<'a> {
+    seal: &'a Seal,
+    served: &'a Served,
+    arguments: Value,
+    /// The state of a call that was interrupted, and the resolutions of its interrupts.
+    continued: Option<(Checkpoint, Vec<Resolution>)>,
+    context: &'a RequestContext<RoleServer>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        seal: &'a Seal,
+        served: &'a Served,
+        params: CallToolRequestParams,
+        context: &'a RequestContext<RoleServer>,
+    ) -> Result<Self, ErrorData> {
+        let arguments = Value::Object(params.arguments.unwrap_or_default());
+        let name = served.declaration().name();
+        let continued = match params.request_state {
+            None => None,
+            Some(sealed) => {
+                let checkpoint = seal.open(name, &arguments, &sealed).map_err(refused)?;
+                let given = params.input_responses.unwrap_or_default();
+                let resolutions = resolutions(&checkpoint.interrupts, given);
+                Some((checkpoint, resolutions))
+            }
+        };
+        Ok(Self { seal, served, arguments, continued, context })
+    }
+
+    pub(super) async fn run(mut self) -> Result<CallToolResponse, ErrorData> {
+        loop {
+            let checkpoint = match self.part().await {
+                Ok(Ended::Completed(response)) => return Ok(content::result(&response).into()),
+                Ok(Ended::Interrupted(checkpoint)) => checkpoint,
+                Err(error) => return Ok(failed(told(&error))),
+            };
+            let is_modern = self.context.protocol_version();
+            let is_modern = is_modern.is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
+            if !self.elicits() {
+                return Ok(failed(waiting(&checkpoint.interrupts)));
+            }
+            if is_modern {
+                return self.ask(checkpoint);
+            }
+            let mut resolutions = Vec::new();
+            for interrupt in &checkpoint.interrupts {
+                match self.ask_now(interrupt).await {
+                    Ok(answer) => resolutions.push(answers::resolution(interrupt, answer)),
+                    Err(error) => {
+                        tracing::warn!(%error, "the client did not answer a question");
+                        return Ok(failed(waiting(&checkpoint.interrupts)));
+                    }
+                }
+            }
+            self.continued = Some((checkpoint, resolutions));
+        }
+    }
+
+    /// Runs the call until it ends or is interrupted.
+    async fn part(&mut self) -> tower_agent::Result<Ended> {
+        let (checkpoint, resolutions) = self.continued.take().unzip();
+        let progress = self.context.meta.get_progress_token();
+        let (deltas, mut written) = mpsc::channel(DELTAS);
+        let part = Part {
+            arguments: self.arguments.clone(),
+            checkpoint,
+            resolutions: resolutions.unwrap_or_default(),
+            token: self.context.ct.child_token(),
+            deltas: progress.is_some().then_some(deltas),
+        };
+        let Some(token) = progress else { return self.served.run(part).await };
+        let peer = &self.context.peer;
+        // It drops the receiver when it ends, so that the run does not wait for it.
+        let telling = async move {
+            let mut count = 0.0;
+            while let Some(text) = written.recv().await {
+                count += 1.0;
+                let progress = ProgressNotificationParam::new(token.clone(), count);
+                if peer.notify_progress(progress.with_message(text)).await.is_err() {
+                    break;
+                }
+            }
+        };
+        // The run closes the channel.
+        let (ended, ()) = futures_util::join!(self.served.run(part), telling);
+        ended
+    }
+
+    fn elicits(&self) -> bool {
+        self.context.client_capabilities().is_some_and(|client| client.elicitation.is_some())
+    }
+
+    /// Asks with a result: the client repeats the call with the answers.
+    fn ask(&self, checkpoint: Checkpoint) -> Result<CallToolResponse, ErrorData> {
+        let mut requests = BTreeMap::new();
+        for (index, interrupt) in checkpoint.interrupts.iter().enumerate() {
+            let question = form::question(interrupt).ok_or_else(cannot_ask)?;
+            let question = InputRequest::Elicitation(ElicitRequest::new(question));
+            requests.insert(key(index), question);
+        }
+        let name = self.served.declaration().name();
+        let state = self.seal.seal(name, &self.arguments, checkpoint).ok_or_else(cannot_ask)?;
+        Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
+    }
+
+    /// Asks during the call.
+    async fn ask_now(&self, interrupt: &Interrupt) -> Result<ElicitResult, ServiceError> {
+        let question: ElicitRequestParams =
+            form::question(interrupt).ok_or_else(|| ServiceError::McpError(cannot_ask()))?;
+        let request = ServerRequest::ElicitRequest(ElicitRequest::new(question));
+        match self.context.peer.send_request(request).await? {
+            ClientResult::ElicitResult(answer) => Ok(answer),
+            _ => Err(ServiceError::UnexpectedResponse),
+        }
+    }
+}
+
+/// The key of an interrupt's question.
+fn key(index: usize) -> String {
+    format!("question_{}", index + 1)
+}
+
+/// Returns what the client's answers resolve. An interrupt without a valid answer stays open.
+fn resolutions(interrupts: &[Interrupt], mut given: BTreeMap<String, Value>) -> Vec<Resolution> {
+    let answered = interrupts.iter().enumerate().filter_map(|(index, interrupt)| {
+        let answer = given.remove(&key(index))?;
+        let answer: ElicitResult = serde_json::from_value(answer).ok()?;
+        Some(answers::resolution(interrupt, answer))
+    });
+    answered.collect()
+}
+
+fn refused(refusal: Refusal) -> ErrorData {
+    let message = match refusal {
+        Refusal::Invalid => "the request state does not belong to this call",
+        Refusal::Expired => "the request state has expired; make the call anew",
+        Refusal::Used => "the request state was used before; make the call anew",
+    };
+    ErrorData::invalid_params(message, None)
+}
+
+fn cannot_ask() -> ErrorData {
+    ErrorData::internal_error("the call waits for input that cannot be asked for", None)
+}
+
+fn failed(message: String) -> CallToolResponse {
+    CallToolResult::error(vec![ContentBlock::text(message)]).into()
+}
+
+fn waiting(interrupts: &[Interrupt]) -> String {
+    let waits: Vec<_> = interrupts.iter().map(form::message).collect();
+    format!(
+        "interrupted: this call needs an answer of the user, and the client cannot ask for one \
+         (elicitation): {}",
+        waits.join("; "),
+    )
+}

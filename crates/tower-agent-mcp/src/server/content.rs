@@ -1,0 +1,44 @@
+//! Converts responses to results of MCP.
+
+use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
+use tower_agent::message::MediaSource;
+use tower_agent::{Part, ToolResponse};
+
+pub(super) fn result(response: &ToolResponse) -> CallToolResult {
+    let content = response.parts().iter().map(block).collect();
+    let mut result = match response.is_error() {
+        true => CallToolResult::error(content),
+        false => CallToolResult::success(content),
+    };
+    result.structured_content = response.value().is_object().then(|| response.value().clone());
+    result
+}
+
+fn block(part: &Part) -> ContentBlock {
+    let (kind, source, name) = match part {
+        Part::Text(text) => return ContentBlock::text(text.text.clone()),
+        Part::Image(image) => ("image", &image.source, None),
+        Part::Audio(audio) => ("audio", &audio.source, None),
+        Part::Document(document) => ("document", &document.source, document.name.as_ref()),
+        other => return ContentBlock::text(serde_json::to_string(other).unwrap_or_default()),
+    };
+    match source {
+        MediaSource::Base64 { media_type, data } => match kind {
+            "image" => ContentBlock::image(data.clone(), media_type.clone()),
+            "audio" => ContentBlock::audio(data.clone(), media_type.clone()),
+            _ => {
+                let name = name.map_or("document", String::as_str);
+                let uri =
+                    if name.contains(':') { name.to_owned() } else { format!("file:///{name}") };
+                let blob = ResourceContents::blob(data.clone(), uri);
+                ContentBlock::resource(blob.with_mime_type(media_type.clone()))
+            }
+        },
+        MediaSource::Url { url: uri, media_type } | MediaSource::File { id: uri, media_type } => {
+            let mut link = Resource::new(uri.clone(), name.map_or(kind, String::as_str));
+            link.mime_type = media_type.clone();
+            ContentBlock::resource_link(link)
+        }
+        other => ContentBlock::text(serde_json::to_string(other).unwrap_or_default()),
+    }
+}

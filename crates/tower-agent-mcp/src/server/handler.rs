@@ -1,0 +1,88 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rmcp::ServerHandler;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::Value;
+use tower_agent::Effect;
+use tower_agent::tool::ToolDeclaration;
+
+use super::call::Call;
+use super::seal::Seal;
+use super::served::Served;
+
+/// How long a client may keep the list of tools, in milliseconds: it does not change.
+const LIST_VALID: u64 = 60 * 60 * 1000;
+
+/// What is served.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) instructions: Option<String>,
+    pub(super) served: BTreeMap<Arc<str>, Served>,
+    pub(super) seal: Seal,
+    pub(super) hosts: Option<Vec<String>>,
+}
+
+/// Answers a client's requests.
+#[derive(Clone, Debug)]
+pub(super) struct Handler(pub(super) Arc<Inner>);
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let this = Implementation::new(self.0.name.clone(), self.0.version.clone());
+        let mut config = ServerConfig::new(capabilities).with_server_info(this);
+        config.instructions = self.0.instructions.clone();
+        config
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.0.served.values().map(|served| tool(served.declaration()));
+        let mut result = ListToolsResult::with_all_items(tools.collect());
+        result.ttl_ms = Some(LIST_VALID);
+        result.cache_scope = Some(CacheScope::Public);
+        Ok(result)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
+        self.0.served.get(name).map(|served| tool(served.declaration()))
+    }
+
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(served) = self.0.served.get(&*params.name) else {
+            return Err(ErrorData::invalid_params(format!("unknown tool `{}`", params.name), None));
+        };
+        let dropped = context.ct.clone();
+        let call = Call::new(&self.0.seal, served, params, &context)?;
+        tokio::select! {
+            biased;
+            () = dropped.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+            ended = call.run() => ended,
+        }
+    }
+}
+
+fn tool(declaration: &ToolDeclaration) -> rmcp::model::Tool {
+    let schema = match declaration.parameters() {
+        Value::Object(schema) => schema.clone(),
+        _ => Default::default(),
+    };
+    let hints = ToolAnnotations::new().read_only(declaration.effect() == Effect::Pure);
+    let hints = hints.idempotent(declaration.effect() != Effect::Mutating);
+    let (name, description) = (declaration.name().to_owned(), declaration.description().to_owned());
+    rmcp::model::Tool::new(name, description, schema).with_annotations(hints)
+}

@@ -1,0 +1,76 @@
+//! Agents and tools served as an MCP server.
+//!
+//! ```text
+//! McpServer  =  agents and tools, over standard input and output, streamable HTTP or a stream
+//! ```
+//!
+//! ```
+//! use tower_agent::{Agent, BoxError};
+//! use tower_agent_mcp::server::McpServer;
+//!
+//! # async fn serve(agent: Agent) -> Result<(), BoxError> {
+//! let server = McpServer::builder("support", "1.0.0").agent(agent).build()?;
+//! server.serve_stdio().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Over HTTP it is a tower service, for any HTTP server. Put a layer around it that authenticates
+//! the client:
+//!
+//! ```
+//! use tower_agent::{Agent, BoxError};
+//! use tower_agent_mcp::server::McpServer;
+//!
+//! # fn app(agent: Agent) -> Result<axum::Router, BoxError> {
+//! let server = McpServer::builder("support", "1.0.0").agent(agent).build()?;
+//! let app = axum::Router::new().route_service("/mcp", server.into_http());
+//! # Ok(app)
+//! # }
+//! ```
+//!
+//! # Calls
+//!
+//! An [agent](McpServerBuilder::agent) is a tool with its name and description, and one argument,
+//! `request`. Every call is a run of its own. A client that asks for progress receives the agent's
+//! text as it is written. A call that the client cancels, and one whose client disconnects, is
+//! dropped.
+//!
+//! | the run | the client receives |
+//! |---|---|
+//! | completes | the text, or the [parts](tower_agent::ToolResponse::parts) of the tool; an object as structured content too |
+//! | fails | a result that is an error, with the error's [text for models](tower_agent::Error::model_message), or else its kind and message |
+//! | is interrupted | questions, see below |
+//!
+//! # Interrupts
+//!
+//! Each interrupt is a question for the client's user (elicitation), with the interrupt's message,
+//! its payload and its response schema. MCP allows only fields of simple types in a form: optional
+//! fields of other types are left out, and if a required one is of another type, the form has one
+//! field, `answer`, for JSON. The user's answer resolves the interrupt; a refusal
+//! [cancels](tower_agent::Resolution::cancelled) it.
+//!
+//! | the client | how it is asked |
+//! |---|---|
+//! | speaks 2026-07-28 | the result is `input_required` and carries the run's [checkpoint](tower_agent::Checkpoint), sealed; the client repeats the call with the answers, here or at another process with the [key](McpServerBuilder::seal_key) |
+//! | speaks an earlier version | it is asked during the call |
+//! | declares no elicitation | the result is an error, which says what the run waits for |
+//!
+//! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with the
+//! same tool and arguments, for 24 hours, and is accepted once by each process.
+
+mod answers;
+mod builder;
+mod call;
+mod content;
+mod form;
+mod handler;
+mod http;
+mod mcp_server;
+mod saved;
+mod seal;
+mod served;
+
+pub use self::builder::{McpServerBuilder, ServerBuildError};
+pub use self::http::{McpHttp, ResponseBody, ResponseFuture};
+pub use self::mcp_server::McpServer;

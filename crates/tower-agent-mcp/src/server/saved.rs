@@ -1,0 +1,21 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tower_agent::{Checkpoint, Error, ErrorKind, Interrupt, Result};
+
+/// An interrupted call, as its client keeps it: sealed.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Saved {
+    /// Unique.
+    pub(super) id: String,
+    /// In seconds since 1970.
+    pub(super) expires: u64,
+    pub(super) checkpoint: Checkpoint,
+}
+
+/// Returns the checkpoint of a tool that was interrupted, which has no conversation.
+pub(super) fn paused(interrupts: &[Interrupt], private: Map<String, Value>) -> Result<Checkpoint> {
+    let checkpoint = json!({ "interrupts": interrupts, "private_state": private });
+    serde_json::from_value(checkpoint).map_err(|error| {
+        Error::new(ErrorKind::Other, "the interrupted call cannot be saved").with_source(error)
+    })
+}

@@ -1,0 +1,122 @@
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
+use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+use serde_json::Value;
+use tower_agent::Checkpoint;
+
+use super::saved::Saved;
+
+const NONCE: usize = 24;
+
+/// How long an interrupted call can be continued.
+const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many of the calls that were continued are remembered.
+const REMEMBERED: usize = 100_000;
+
+/// Seals the checkpoints of interrupted calls, and accepts each once.
+pub(super) struct Seal {
+    key: XChaCha20Poly1305,
+    used: Mutex<Used>,
+}
+
+#[derive(Default)]
+struct Used {
+    ids: HashSet<String>,
+    /// Oldest first.
+    order: VecDeque<String>,
+}
+
+/// Why a sealed checkpoint is not accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It was not sealed here for this call.
+    Invalid,
+    Expired,
+    Used,
+}
+
+impl Seal {
+    pub(super) fn new(key: Option<[u8; 32]>) -> Self {
+        let key = key.map_or_else(Key::generate, Key::from);
+        Self { key: XChaCha20Poly1305::new(&key), used: Mutex::default() }
+    }
+
+    /// Seals a checkpoint for a call of `tool` with these arguments.
+    pub(super) fn seal(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        checkpoint: Checkpoint,
+    ) -> Option<String> {
+        let nonce = XNonce::generate();
+        let id = URL_SAFE_NO_PAD.encode(nonce);
+        let saved = Saved { id, expires: now() + LIFE.as_secs(), checkpoint };
+        let text = serde_json::to_vec(&saved).ok()?;
+        let aad = bound_to(tool, arguments);
+        let sealed = self.key.encrypt(&nonce, Payload { msg: &text, aad: &aad }).ok()?;
+        let mut bytes = nonce.to_vec();
+        bytes.extend_from_slice(&sealed);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// Opens what was sealed for exactly this call.
+    pub(super) fn open(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        sealed: &str,
+    ) -> Result<Checkpoint, Refusal> {
+        let saved = self.decrypt(tool, arguments, sealed).ok_or(Refusal::Invalid)?;
+        if saved.expires < now() {
+            return Err(Refusal::Expired);
+        }
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.ids.insert(saved.id.clone()) {
+            return Err(Refusal::Used);
+        }
+        used.order.push_back(saved.id);
+        if used.order.len() > REMEMBERED
+            && let Some(oldest) = used.order.pop_front()
+        {
+            used.ids.remove(&oldest);
+        }
+        Ok(saved.checkpoint)
+    }
+
+    fn decrypt(&self, tool: &str, arguments: &Value, sealed: &str) -> Option<Saved> {
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
+        let nonce = XNonce::from(<[u8; NONCE]>::try_from(nonce).ok()?);
+        let aad = bound_to(tool, arguments);
+        let text = self.key.decrypt(&nonce, Payload { msg: sealed, aad: &aad }).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+/// Each part with its length, so that it is unambiguous.
+fn bound_to(tool: &str, arguments: &Value) -> Vec<u8> {
+    let mut bound = b"tower-agent-mcp.1.".to_vec();
+    for part in [tool, &arguments.to_string()] {
+        bound.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bound.extend_from_slice(part.as_bytes());
+    }
+    bound
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}

@@ -1,0 +1,142 @@
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tower::ServiceExt;
+use tower_agent::call::Request;
+use tower_agent::message::ToolCall;
+use tower_agent::stream::EventKind;
+use tower_agent::tool::{BoxTool, ToolDeclaration};
+use tower_agent::{
+    Agent, AgentRequest, CancellationToken, Checkpoint, Error, ErrorKind, Resolution, Result, Tool,
+    ToolRequest, ToolResponse,
+};
+
+use super::saved::paused;
+
+/// What is served as one tool.
+#[derive(Clone)]
+pub(super) struct Served {
+    declaration: Arc<ToolDeclaration>,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Agent(Agent),
+    Tool(BoxTool),
+}
+
+/// One part of a call: from its start, or from where the last part was interrupted.
+pub(super) struct Part {
+    pub(super) arguments: Value,
+    /// `None` for the first part.
+    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) resolutions: Vec<Resolution>,
+    pub(super) token: CancellationToken,
+    /// Where text goes as it is written.
+    pub(super) deltas: Option<mpsc::Sender<String>>,
+}
+
+/// How a part of a call ends.
+pub(super) enum Ended {
+    Completed(ToolResponse),
+    Interrupted(Checkpoint),
+}
+
+impl Served {
+    pub(super) fn agent(agent: Agent) -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": { "request": {
+                "type": "string",
+                "description": "The question, with all information that is needed to answer it.",
+            } },
+            "required": ["request"],
+        });
+        let declaration = ToolDeclaration::new(agent.name(), agent.description());
+        let declaration = Arc::new(declaration.with_parameters(parameters));
+        Self { declaration, kind: Kind::Agent(agent) }
+    }
+
+    pub(super) fn tool(tool: Tool) -> Self {
+        let declaration = tool.declaration().clone();
+        Self { declaration, kind: Kind::Tool(tool.into_service()) }
+    }
+
+    pub(super) fn declaration(&self) -> &ToolDeclaration {
+        &self.declaration
+    }
+
+    /// Runs a part of a call.
+    pub(super) async fn run(&self, part: Part) -> Result<Ended> {
+        self.declaration.check_arguments(&part.arguments)?;
+        match &self.kind {
+            Kind::Agent(agent) => run_agent(agent, part).await,
+            Kind::Tool(tool) => run_tool(tool, &self.declaration, part).await,
+        }
+    }
+}
+
+async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
+    let request = match part.checkpoint {
+        Some(checkpoint) => AgentRequest::resume(checkpoint),
+        None => AgentRequest::new(part.arguments["request"].as_str().unwrap_or_default()),
+    };
+    let request = request.with_resolutions(part.resolutions).with_cancellation(part.token);
+    let response = match part.deltas {
+        None => agent.run(request).await,
+        Some(deltas) => {
+            let mut run = agent.stream(request);
+            while let Some(event) = run.next().await {
+                if let EventKind::TextDelta { text, .. } = event.kind {
+                    // A client that reads no more progress still waits for the result.
+                    drop(deltas.send(text).await);
+                }
+            }
+            run.response().await
+        }
+    }?;
+    match response.interrupts() {
+        [] => Ok(Ended::Completed(ToolResponse::new(response.text()))),
+        _ => Ok(Ended::Interrupted(response.checkpoint())),
+    }
+}
+
+/// Runs a tool alone, in a run of its own: its private state is what an interrupt keeps.
+async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part) -> Result<Ended> {
+    let run = AgentRequest::resume(part.checkpoint.unwrap_or_default());
+    let run = run.with_resolutions(part.resolutions).with_cancellation(part.token);
+    let context = run.context().clone();
+    let call = ToolCall::new("call", declaration.name(), part.arguments);
+    let request = ToolRequest::new(call)
+        .with_context(context.clone())
+        .with_declaration(Some(declaration.clone()));
+    match tool.clone().oneshot(request).await {
+        Ok(response) => Ok(Ended::Completed(response)),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {
+            let interrupts = error.interrupts();
+            Ok(Ended::Interrupted(paused(interrupts, context.private_state().snapshot())?))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Served").field(&self.declaration.name()).finish()
+    }
+}
+
+/// Returns the text of an error for the model that made the call.
+pub(super) fn told(error: &Error) -> String {
+    match error.model_message() {
+        Some(message) => {
+            tracing::warn!(%error, "tool failed; hiding the error from the client");
+            message.to_owned()
+        }
+        None => format!("{}: {}", error.kind(), error.message()),
+    }
+}

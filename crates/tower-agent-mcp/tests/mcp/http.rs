@@ -1,0 +1,342 @@
+//! Servers over streamable HTTP on the loopback.
+#![allow(deprecated)]
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::any;
+use rmcp::model::ProgressNotificationParam;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tower::ServiceBuilder;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution, Tool};
+use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
+use tower_agent_mcp::server::McpServer;
+use tower_agent_providers::{HttpClient, RequestBody};
+
+use crate::questions::{asking, asking_during};
+use crate::support::{LIFECYCLES, Server, ask, names, said};
+
+/// An HTTP server on a free port, until it is dropped.
+pub(crate) struct Http {
+    pub(crate) address: SocketAddr,
+    task: AbortHandle,
+}
+
+impl Http {
+    pub(crate) async fn serve(app: Router) -> Self {
+        Self::serve_at(app, ([127, 0, 0, 1], 0).into()).await
+    }
+
+    async fn serve_at(app: Router, address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move { axum::serve(listener, app).await }).abort_handle();
+        Self { address, task }
+    }
+
+    fn client(&self) -> McpClientBuilder {
+        McpClient::http(format!("http://{}/mcp", self.address), HttpClient::new().unwrap())
+            .name("test")
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn routes(server: &Server, json: bool) -> Router {
+    let server = server.clone();
+    let config = StreamableHttpServerConfig::default();
+    let config =
+        if json { config.with_legacy_session_mode(false).with_json_response(true) } else { config };
+    let sessions = Arc::new(LocalSessionManager::default());
+    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+    Router::new().route_service("/mcp", service)
+}
+
+/// The ways in which a server of rmcp answers: with sessions and streams, or without both.
+async fn servers(server: &Server) -> [Http; 2] {
+    [Http::serve(routes(server, false)).await, Http::serve(routes(server, true)).await]
+}
+
+#[tokio::test]
+async fn calls_over_http_are_answered_in_both_lifecycles_with_streams_and_without() {
+    for http in servers(&Server::echo()).await {
+        for lifecycle in LIFECYCLES {
+            let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+            assert_eq!(names(&client).await, ["echo"]);
+            let answer = ask(&client, "echo", json!({ "text": "hello" })).await.unwrap();
+            assert_eq!(answer.value(), r#"{"text":"hello"}"#);
+            client.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn fifty_calls_at_once_over_http_each_get_their_own_answer() {
+    let waiting: Arc<Mutex<Vec<tokio::sync::oneshot::Sender<()>>>> = Arc::default();
+    let server = Server::new(move |params, _| {
+        let waiting = waiting.clone();
+        async move {
+            let (go, goes) = tokio::sync::oneshot::channel();
+            let all = {
+                let mut waiting = waiting.lock().unwrap();
+                waiting.push(go);
+                (waiting.len() == 50).then(|| std::mem::take(&mut *waiting))
+            };
+            all.into_iter().flatten().rev().for_each(|go| go.send(()).unwrap());
+            goes.await.unwrap();
+            Ok(said(&json!(params.arguments).to_string()))
+        }
+    });
+    for http in servers(&server).await {
+        for lifecycle in LIFECYCLES {
+            let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+            let calls = (0..50).map(|n| {
+                let client = client.clone();
+                async move { (n, ask(&client, "echo", json!({ "n": n })).await) }
+            });
+            for (n, answer) in futures::future::join_all(calls).await {
+                assert_eq!(answer.unwrap().value(), &json!(format!(r#"{{"n":{n}}}"#)));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_twenty_megabytes_comes_over_http() {
+    let server = Server::new(async |_, _| Ok(said(&"x".repeat(20 << 20))));
+    for http in servers(&server).await {
+        let client = http.client().connect().await.unwrap();
+        let answer = ask(&client, "echo", json!({})).await.unwrap();
+        assert_eq!(answer.value().as_str().unwrap().len(), 20 << 20);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_over_http_that_is_too_large_is_an_error() {
+    let server = Server::new(async |params, _| {
+        let large = params.arguments.is_some_and(|arguments| arguments.contains_key("large"));
+        Ok(said(&"x".repeat(if large { 1 << 20 } else { 1 })))
+    });
+    for http in servers(&server).await {
+        let client = http.client().max_message_size(1 << 16).connect().await.unwrap();
+        let error = ask(&client, "echo", json!({ "large": true })).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Connection), "{error}");
+        assert!(ask(&client, "echo", json!({})).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn questions_over_http_interrupt_the_run_even_if_several_calls_are_running() {
+    for (server, lifecycle, asked) in
+        [(asking_during(), Lifecycle::Initialize, 1), (asking().0, Lifecycle::Discover, 2)]
+    {
+        let http = Http::serve(routes(&server, false)).await;
+        let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+        let model = ScriptedModel::new([
+            Turn::tool("echo", json!({ "n": 1 })).and_tool("echo", json!({ "n": 2 })),
+            Turn::from_text("Done."),
+        ]);
+        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let mut paused = agent.run("Go.").await.unwrap();
+        assert_eq!(paused.interrupts().len(), 2 * asked);
+        while !paused.interrupts().is_empty() {
+            let answers = paused.interrupts().iter();
+            let answers = answers.map(|it| Resolution::resolved(&it.id, json!({ "name": "Ada" })));
+            let answers: Vec<_> = answers.collect();
+            let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(answers);
+            paused = agent.run(request).await.unwrap();
+        }
+        assert_eq!(paused.text(), "Done.");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_over_http_is_cancelled_at_the_server() {
+    let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, cancels) = (begun.clone(), cancelled.clone());
+    let server = Server::new(move |_, context| {
+        let (begins, cancels) = (begins.clone(), cancels.clone());
+        async move {
+            begins.notify_one();
+            context.ct.cancelled().await;
+            cancels.notify_one();
+            std::future::pending().await
+        }
+    });
+    let http = Http::serve(routes(&server, false)).await;
+    for lifecycle in LIFECYCLES {
+        let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+        tokio::select! {
+            _ = ask(&client, "echo", json!({})) => panic!("it is silent"),
+            () = begun.notified() => {}
+        }
+        cancelled.notified().await;
+    }
+}
+
+#[tokio::test]
+async fn progress_comes_over_http() {
+    let server = Server::new(async |_, context| {
+        let token = context.meta.get_progress_token().unwrap();
+        for step in 1..=5 {
+            let progress = ProgressNotificationParam::new(token.clone(), f64::from(step));
+            context.peer.notify_progress(progress).await.unwrap();
+        }
+        Ok(said("done"))
+    });
+    for http in servers(&server).await {
+        for lifecycle in LIFECYCLES {
+            let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+            let model =
+                ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
+            let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+            let events: Vec<_> = futures::StreamExt::collect(agent.stream("Go.")).await;
+            let is_custom = |event: &&tower_agent::stream::Event| {
+                matches!(event.kind, tower_agent::stream::EventKind::Custom { .. })
+            };
+            assert_eq!(events.iter().filter(is_custom).count(), 5);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_fails_calls_until_it_is_back() {
+    for lifecycle in LIFECYCLES {
+        let server = Server::echo();
+        let http = Http::serve(routes(&server, false)).await;
+        let address = http.address;
+        let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+        assert!(ask(&client, "echo", json!({})).await.is_ok());
+        http.task.abort();
+        drop(http);
+        // Open connections are served to their end.
+        let mut error = None;
+        for _ in 0..100 {
+            match ask(&client, "echo", json!({})).await {
+                Ok(_) => tokio::task::yield_now().await,
+                Err(failed) => {
+                    error = Some(failed);
+                    break;
+                }
+            }
+        }
+        if let Some(error) = error {
+            assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+        }
+        let _http = Http::serve_at(routes(&server, false), address).await;
+        // The session of an earlier protocol is unknown to the new server, and is made again.
+        assert!(ask(&client, "echo", json!({})).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn errors_of_http_are_errors_of_their_kind() {
+    for (status, kind) in [
+        (StatusCode::UNAUTHORIZED, ErrorKind::Auth),
+        (StatusCode::FORBIDDEN, ErrorKind::Auth),
+        (StatusCode::TOO_MANY_REQUESTS, ErrorKind::RateLimited),
+        (StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded),
+        (StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::Provider),
+    ] {
+        let answer = move || async move { (status, [("retry-after", "7")], "no") };
+        let http = Http::serve(Router::new().route("/mcp", any(answer))).await;
+        for lifecycle in LIFECYCLES {
+            let error = http.client().lifecycle(lifecycle).connect().await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.retry_after().unwrap().as_secs(), 7);
+            assert!(error.message().contains("MCP server `test`"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_no_server_fails_to_connect() {
+    let page = || async { ([("content-type", "text/html")], "<h1>Hello</h1>") };
+    let http = Http::serve(Router::new().route("/mcp", any(page))).await;
+    let error = http.client().connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    assert!(error.message().contains("text/html"), "{error}");
+}
+
+#[tokio::test]
+async fn a_layer_around_the_http_service_sees_every_request() {
+    let http = Http::serve(routes(&Server::echo(), false)).await;
+    let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let sees = seen.clone();
+    let service = ServiceBuilder::new()
+        .map_request(move |request: axum::http::Request<RequestBody>| {
+            sees.fetch_add(1, Ordering::SeqCst);
+            request
+        })
+        .service(HttpClient::new().unwrap());
+    let url = format!("http://{}/mcp?key=secret", http.address);
+    let client = McpClient::http(url, service).connect().await.unwrap();
+    ask(&client, "echo", json!({})).await.unwrap();
+    assert!(seen.load(Ordering::SeqCst) >= 3);
+    let error = ask(&client, "none", json!({})).await.unwrap_err();
+    assert!(!format!("{error} {error:?} {client:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn an_agent_served_over_http_asks_and_goes_on() {
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({ "value": 100 })),
+        Turn::from_text("Paid."),
+        Turn::from_text("Paid."),
+    ]);
+    let clerk = Agent::builder(model)
+        .name("clerk")
+        .tool(Tool::function("pay", "Pays.", |amount: u32| format!("paid {amount}")))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    let server = McpServer::builder("office", "1.0.0").agent(clerk).build().unwrap();
+    let http = Http::serve(Router::new().route_service("/mcp", server.into_http())).await;
+    let client = http.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let model = ScriptedModel::new([
+        Turn::tool("clerk", json!({ "request": "Pay." })),
+        Turn::from_text("Done."),
+    ]);
+    let outer = Agent::builder(model).tools(client.tools().await).build().unwrap();
+    let paused = outer.run("Pay.").await.unwrap();
+    let answer = Resolution::resolved(&paused.interrupts()[0].id, json!({ "approved": true }));
+    let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+    let done = outer.run(request).await.unwrap();
+    let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+    assert_eq!(result.text(), "Paid.");
+}
+
+#[tokio::test]
+async fn a_request_for_another_host_is_rejected_unless_it_is_allowed() {
+    for (hosts, is_allowed) in [(None, false), (Some("mcp.example.com"), true)] {
+        let builder = McpServer::builder("test", "1.0.0");
+        let builder = match hosts {
+            Some(host) => builder.allowed_hosts([host]),
+            None => builder,
+        };
+        let mut service = builder.build().unwrap().into_http();
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}"#;
+        let request = axum::http::Request::post("/mcp")
+            .header("host", "mcp.example.com")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(body.to_owned())
+            .unwrap();
+        let response = tower::Service::call(&mut service, request).await.unwrap();
+        assert_eq!(response.status().is_success(), is_allowed);
+    }
+}

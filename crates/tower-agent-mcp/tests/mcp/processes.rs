@@ -1,0 +1,88 @@
+//! Servers as child processes.
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tower_agent::{Effect, ErrorKind, Tool};
+use tower_agent_mcp::client::{McpClient, McpClientBuilder};
+use tower_agent_mcp::server::McpServer;
+
+use crate::support::{LIFECYCLES, ask, names};
+
+/// Tells the test below that it is the child.
+const CHILD: &str = "TOWER_AGENT_MCP_CHILD";
+
+/// Starts this program again as a server. What the test harness prints is noise that a client must
+/// bear.
+fn child() -> McpClientBuilder {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "processes::serves_on_standard_streams", "--ignored", "--nocapture"]);
+    McpClient::child_process({
+        command.env(CHILD, "1").stderr(std::process::Stdio::null());
+        command
+    })
+    .name("child")
+}
+
+#[tokio::test]
+#[ignore = "the process that the other tests start"]
+async fn serves_on_standard_streams() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let pid = Tool::function("pid", "Its id.", |_: Value| std::process::id()).effect(Effect::Pure);
+    let die = Tool::function("die", "Dies.", |_: Value| -> () { std::process::exit(3) });
+    let large = Tool::function("large", "A long text.", |bytes: usize| "x".repeat(bytes));
+    let server = McpServer::builder("child", "1.0.0").tools([pid, die, large]).build().unwrap();
+    server.serve_stdio().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_child_process_answers_and_is_started_again_after_its_death() {
+    for lifecycle in LIFECYCLES {
+        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        assert_eq!(names(&client).await, ["die", "large", "pid"]);
+        let first = ask(&client, "pid", json!({})).await.unwrap();
+        let error = ask(&client, "die", json!({})).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connection);
+        assert_eq!(error.message(), "MCP server `child` closed the connection");
+        assert!(!error.is_retryable());
+        let second = ask(&client, "pid", json!({})).await.unwrap();
+        assert_ne!(first.value(), second.value());
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_twenty_megabytes_comes_through_a_pipe() {
+    let client = child().connect().await.unwrap();
+    let answer = ask(&client, "large", json!({ "value": 20 << 20 })).await.unwrap();
+    assert_eq!(answer.value().as_str().unwrap().len(), 20 << 20);
+}
+
+#[tokio::test]
+async fn a_closed_client_leaves_no_process() {
+    let client = child().connect().await.unwrap();
+    let pid = ask(&client, "pid", json!({})).await.unwrap();
+    client.close().await;
+    let process = format!("/proc/{}", pid.value().as_str().unwrap());
+    assert!(
+        !std::path::Path::new("/proc/self").exists() || !std::path::Path::new(&process).exists()
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_is_no_server_fails_to_connect() {
+    for program in ["true", "cat"] {
+        let builder = McpClient::child_process(Command::new(program));
+        let builder = builder.connect_timeout(std::time::Duration::from_millis(500));
+        let error = builder.connect().await.unwrap_err();
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::Connection | ErrorKind::Protocol | ErrorKind::Timeout
+            ),
+            "{error}"
+        );
+        assert!(error.message().contains(&format!("MCP server `{program}`")), "{error}");
+    }
+}

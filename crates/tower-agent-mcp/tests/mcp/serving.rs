@@ -1,0 +1,432 @@
+//! Agents and tools as an MCP server: our client, which has its own tests, is the other side.
+#![allow(deprecated)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rmcp::ClientHandler;
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use rmcp::{ClientServiceExt, ServiceError};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentRequest, Effect, Error, ErrorKind, Interrupt, Json, Part, Request, Resolution,
+    Tool, ToolRequest, ToolResponse,
+};
+use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
+use tower_agent_mcp::server::{McpServer, ServerBuildError};
+
+use crate::support::{LIFECYCLES, ask, names};
+
+/// Returns a builder of a client that connects to the server in memory.
+fn client_of(server: &McpServer) -> McpClientBuilder {
+    let server = server.clone();
+    McpClient::stream(move || {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let server = server.clone();
+        tokio::spawn(async move { server.serve(ours).await });
+        async { Ok(theirs) }
+    })
+    .name("served")
+}
+
+fn serve(tools: impl IntoIterator<Item = Tool>) -> McpServer {
+    McpServer::builder("test", "1.0.0").tools(tools).build().unwrap()
+}
+
+/// An agent that pays after an approval, and how often it has paid.
+fn clerk() -> (Agent, Arc<AtomicUsize>) {
+    let paid = Arc::new(AtomicUsize::new(0));
+    let pays = paid.clone();
+    let model =
+        ScriptedModel::always(Turn::function(|request| {
+            let results = request.messages().iter().find_map(|it| it.tool_results().next());
+            Ok(match results {
+                None => tower_agent::ModelResponse::from_tool_calls([
+                    tower_agent::message::ToolCall::new("call_1", "pay", json!({ "value": 100 })),
+                ]),
+                Some(result) => {
+                    tower_agent::ModelResponse::from_text(format!("I {}.", result.text()))
+                }
+            })
+        }));
+    let pay = Tool::function("pay", "Pays.", move |amount: u32| {
+        pays.fetch_add(1, Ordering::SeqCst);
+        format!("paid {amount}")
+    });
+    let agent = Agent::builder(model)
+        .name("clerk")
+        .description("Pays bills.")
+        .tool(pay)
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    (agent, paid)
+}
+
+#[tokio::test]
+async fn tools_are_declared_with_their_schemas_and_effects() {
+    let add = Tool::function("add", "Adds.", |n: u32| n).effect(Effect::Pure);
+    let put = Tool::function("put", "Puts.", |n: u32| n).effect(Effect::Idempotent);
+    let pay = Tool::function("pay", "Pays.", |n: u32| n);
+    let expected: Vec<_> =
+        [&add, &pay, &put].map(|it| (**it.declaration()).clone()).into_iter().collect();
+    let server = serve([pay, put, add]);
+    for lifecycle in LIFECYCLES {
+        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let tools = client.tools().await;
+        let seen: Vec<_> = tools.iter().map(|tool| tool.declaration()).collect();
+        assert_eq!(seen.len(), 3);
+        for (seen, expected) in seen.iter().zip(&expected) {
+            assert_eq!(seen.name(), expected.name());
+            assert_eq!(seen.description(), expected.description());
+            assert_eq!(seen.effect(), expected.effect());
+            assert_eq!(seen.parameters(), expected.parameters());
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_tools_with_one_name_are_not_served() {
+    let tool = || Tool::function("add", "Adds.", |n: u32| n);
+    let error = McpServer::builder("test", "1").tools([tool(), tool()]).build().unwrap_err();
+    assert_eq!(error, ServerBuildError::Duplicate("add".into()));
+}
+
+#[tokio::test]
+async fn responses_of_every_kind_arrive() {
+    let parts = [
+        Part::from_text("words"),
+        Part::image_base64("image/png", "AAAA"),
+        Part::audio_base64("audio/wav", "BBBB"),
+        Part::document_base64("application/pdf", "CCCC"),
+    ];
+    let shown = parts.clone();
+    let server = serve([
+        Tool::function("parts", "", move |_: Value| {
+            ToolResponse::new("all").with_parts(shown.clone())
+        }),
+        Tool::function("object", "", |_: Value| Json(json!({ "n": 1 }))),
+        Tool::function("refuses", "", |_: Value| ToolResponse::error("no")),
+        Tool::function("fails", "", |_: Value| {
+            Err::<(), _>(Error::new(ErrorKind::Tool, "no column `balance`"))
+        })
+        .failure_message("The bank is closed."),
+        Tool::function("typed", "", |n: u32| n),
+    ]);
+    for lifecycle in LIFECYCLES {
+        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let response = ask(&client, "parts", json!({})).await.unwrap();
+        assert_eq!(response.parts()[..3], parts[..3]);
+        let Part::Document(document) = &response.parts()[3] else { panic!("{response:?}") };
+        assert_eq!(document.source.media_type(), Some("application/pdf"));
+        assert_eq!(ask(&client, "object", json!({})).await.unwrap().value()["n"], 1);
+        let refusal = ask(&client, "refuses", json!({})).await.unwrap();
+        assert!(refusal.is_error() && refusal.value() == "no");
+        let failure = ask(&client, "fails", json!({})).await.unwrap();
+        assert!(failure.is_error() && failure.value() == "The bank is closed.");
+        let invalid = ask(&client, "typed", json!({ "value": "x" })).await.unwrap();
+        assert!(invalid.is_error() && invalid.value().to_string().contains("invalid arguments"));
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_a_tool_with_its_name_and_tells_its_text_as_progress() {
+    let model = ScriptedModel::always(Turn::from_text("It rains."));
+    let agent = Agent::builder(model).name("weather").description("Knows the weather.").build();
+    let server = McpServer::builder("test", "1.0.0").agent(agent.unwrap()).build().unwrap();
+    for lifecycle in LIFECYCLES {
+        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        assert_eq!(names(&client).await, ["weather"]);
+        let asks = ScriptedModel::new([
+            Turn::tool("weather", json!({ "request": "How is it?" })),
+            Turn::from_text("Take an umbrella."),
+        ]);
+        let outer = Agent::builder(asks).tools(client.tools().await).build().unwrap();
+        let mut run = outer.stream("Go out?");
+        let mut told = String::new();
+        while let Some(event) = futures::StreamExt::next(&mut run).await {
+            if let tower_agent::stream::EventKind::Custom { value, .. } = event.kind {
+                told.push_str(value["message"].as_str().unwrap());
+            }
+        }
+        assert_eq!(told, "It rains.");
+        let result = run.response().await.unwrap();
+        let result = result.messages().iter().find_map(|it| it.tool_results().next().cloned());
+        assert_eq!(result.unwrap().text(), "It rains.");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_comes_back() {
+    for lifecycle in LIFECYCLES {
+        for (approved, text, times) in
+            [(true, "I paid 100.", 1), (false, "I the user rejected this call.", 0)]
+        {
+            let (agent, paid) = clerk();
+            let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+            let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+            let model = ScriptedModel::new([
+                Turn::tool("clerk", json!({ "request": "Pay." })),
+                Turn::from_text("Done."),
+            ]);
+            let outer = Agent::builder(model).tools(client.tools().await).build().unwrap();
+            let paused = outer.run("Pay the bill.").await.unwrap();
+            let [interrupt] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+            let message = interrupt.message.as_deref().unwrap();
+            assert!(message.contains(r#"{"arguments":{"value":100},"tool":"pay"}"#), "{message}");
+            let fields = interrupt.response_schema["properties"].as_object().unwrap();
+            assert_eq!(fields.keys().collect::<Vec<_>>(), ["approved", "reason"]);
+            assert_eq!(paid.load(Ordering::SeqCst), 0);
+
+            let answer = Resolution::resolved(&interrupt.id, json!({ "approved": approved }));
+            let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+            let done = outer.run(request).await.unwrap();
+            let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+            assert_eq!(result.text(), text);
+            assert_eq!(paid.load(Ordering::SeqCst), times);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
+    let count = Tool::function_with("count", "", |_: Value, call: ToolRequest| {
+        let context = call.context();
+        let key = context.call_key("visits");
+        let visits = context.private_state().get(&key).and_then(|n| n.as_u64()).unwrap_or(0) + 1;
+        context.private_state().set(key, visits);
+        match context.resolution("go_on") {
+            Some(resolution) => Ok(format!("{visits} {:?}", resolution.outcome)),
+            None => {
+                let schema = json!({ "type": "array", "items": { "type": "integer" } });
+                let ask = Interrupt::new("go_on", "confirmation").with_response_schema(schema);
+                Err(Error::interrupt(ask))
+            }
+        }
+    });
+    let server = serve([count]);
+    for lifecycle in LIFECYCLES {
+        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("Done.")]);
+        let outer = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let paused = outer.run("Go.").await.unwrap();
+        let [interrupt] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        // MCP knows no lists of numbers in forms.
+        let field = &interrupt.response_schema["properties"]["answer"];
+        assert_eq!(field["type"], "string");
+        let answer = Resolution::resolved(&interrupt.id, json!({ "answer": "[1, 2]" }));
+        let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+        let done = outer.run(request).await.unwrap();
+        let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        let expected = "2 Resolved(Array [Number(1), Number(2)])";
+        assert_eq!(result.text(), expected);
+    }
+}
+
+/// A client of rmcp's own, which answers questions with what it is given.
+#[derive(Clone, Default)]
+struct Other {
+    elicits: bool,
+    questions: Arc<Mutex<Vec<Value>>>,
+    progress: Arc<Mutex<Vec<String>>>,
+}
+
+impl ClientHandler for Other {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        if self.elicits {
+            capabilities.elicitation = Some(ElicitationCapability::new());
+        }
+        ClientConfig::new(capabilities, Implementation::new("other", "1"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        question: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        self.questions.lock().unwrap().push(json!(question));
+        let answer = ElicitResult::new(ElicitationAction::Accept);
+        Ok(answer.with_content(json!({ "approved": true })))
+    }
+
+    async fn on_progress(
+        &self,
+        progress: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.progress.lock().unwrap().push(progress.message.unwrap_or_default());
+    }
+}
+
+async fn other(server: &McpServer, client: &Other, lifecycle: Lifecycle) -> Running {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let server = server.clone();
+    tokio::spawn(async move { server.serve(ours).await });
+    let mode = match lifecycle {
+        Lifecycle::Initialize => rmcp::ClientLifecycleMode::Initialize,
+        _ => rmcp::ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        },
+    };
+    client.clone().serve_with_lifecycle(theirs, mode).await.unwrap()
+}
+
+type Running = rmcp::service::RunningService<RoleClient, Other>;
+
+fn pay() -> CallToolRequestParams {
+    let Value::Object(arguments) = json!({ "request": "Pay." }) else { unreachable!() };
+    CallToolRequestParams::new("clerk").with_arguments(arguments)
+}
+
+fn text(result: &CallToolResult) -> &str {
+    &result.content[0].as_text().unwrap().text
+}
+
+#[tokio::test]
+async fn another_client_asks_its_user_and_the_agent_goes_on() {
+    for lifecycle in LIFECYCLES {
+        let (agent, paid) = clerk();
+        let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+        let client = Other { elicits: true, ..Other::default() };
+        let running = other(&server, &client, lifecycle).await;
+        let result = running.call_tool(pay()).await.unwrap();
+        assert_eq!(text(&result), "I paid 100.");
+        assert_eq!(paid.load(Ordering::SeqCst), 1);
+        assert_eq!(client.questions.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
+    for lifecycle in LIFECYCLES {
+        let (agent, paid) = clerk();
+        let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+        let running = other(&server, &Other::default(), lifecycle).await;
+        let result = running.call_tool(pay()).await.unwrap();
+        assert_eq!(result.is_error, Some(true));
+        assert!(text(&result).starts_with("interrupted: this call needs an answer of the user"));
+        assert!(text(&result).contains(r#""tool":"pay""#));
+        assert_eq!(paid.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// Makes a call until it waits, and returns the sealed checkpoint.
+async fn waits(running: &Running) -> String {
+    match running.call_tool_once(pay()).await.unwrap() {
+        CallToolResponse::InputRequired(asked) => asked.request_state.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn approved(state: &str) -> CallToolRequestParams {
+    let yes = json!({ "action": "accept", "content": { "approved": true } });
+    let answers = [("question_1".to_owned(), yes)].into();
+    pay().with_request_state(state).with_input_responses(answers)
+}
+
+#[tokio::test]
+async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_changed() {
+    let (agent, paid) = clerk();
+    let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+    let client = Other { elicits: true, ..Other::default() };
+    let running = other(&server, &client, Lifecycle::Discover).await;
+    let state = waits(&running).await;
+    for word in ["pay", "Pay", "cGF5", "value"] {
+        assert!(!state.contains(word), "{state}");
+    }
+    let refused = async |params: CallToolRequestParams| match running.call_tool_once(params).await {
+        Err(ServiceError::McpError(error)) => error.message.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let foreign = "the request state does not belong to this call";
+    // Changed, for other arguments, and made up.
+    let mut changed = state.clone().into_bytes();
+    changed[40] = if changed[40] == b'A' { b'B' } else { b'A' };
+    let changed = String::from_utf8(changed).unwrap();
+    assert_eq!(refused(approved(&changed)).await, foreign);
+    let mut elsewhere = approved(&state);
+    elsewhere.arguments.as_mut().unwrap().insert("request".into(), "Pay more.".into());
+    assert_eq!(refused(elsewhere).await, foreign);
+    assert_eq!(refused(approved("made up")).await, foreign);
+    assert_eq!(paid.load(Ordering::SeqCst), 0);
+
+    assert!(running.call_tool_once(approved(&state)).await.is_ok());
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+    let used = "the request state was used before; make the call anew";
+    assert_eq!(refused(approved(&state)).await, used);
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn an_approval_without_the_sealed_checkpoint_approves_nothing() {
+    let (agent, paid) = clerk();
+    let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+    let client = Other { elicits: true, ..Other::default() };
+    let running = other(&server, &client, Lifecycle::Discover).await;
+    let mut forged = approved("");
+    forged.request_state = None;
+    let answer = running.call_tool_once(forged).await.unwrap();
+    assert!(matches!(answer, CallToolResponse::InputRequired(_)), "{answer:?}");
+    assert_eq!(paid.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn another_process_with_the_key_continues_a_call() {
+    let (agent, paid) = clerk();
+    let build = |key| {
+        let builder = McpServer::builder("test", "1.0.0").agent(agent.clone());
+        builder.seal_key([key; 32]).build().unwrap()
+    };
+    let client = Other { elicits: true, ..Other::default() };
+    let first = other(&build(1), &client, Lifecycle::Discover).await;
+    let state = waits(&first).await;
+    let stranger = other(&build(2), &client, Lifecycle::Discover).await;
+    assert!(stranger.call_tool_once(approved(&state)).await.is_err());
+    let second = other(&build(1), &client, Lifecycle::Discover).await;
+    let answer = second.call_tool_once(approved(&state)).await.unwrap();
+    let CallToolResponse::Complete(result) = answer else { panic!("{answer:?}") };
+    assert_eq!((text(&result), paid.load(Ordering::SeqCst)), ("I paid 100.", 1));
+}
+
+#[tokio::test]
+async fn a_call_that_its_client_cancels_is_dropped() {
+    struct Dropped(Arc<Notify>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+
+    let (begun, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, drops) = (begun.clone(), dropped.clone());
+    let slow = Tool::function("slow", "", move |_: Value| {
+        let (begins, guard) = (begins.clone(), Dropped(drops.clone()));
+        async move {
+            begins.notify_one();
+            std::future::pending::<()>().await;
+            drop(guard);
+        }
+    });
+    let server = serve([slow]);
+    for lifecycle in LIFECYCLES {
+        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        tokio::select! {
+            _ = ask(&client, "slow", json!({})) => panic!("it is slow"),
+            () = begun.notified() => {}
+        }
+        dropped.notified().await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_rejected() {
+    let running = other(&serve([]), &Other::default(), Lifecycle::Initialize).await;
+    let error = running.call_tool_once(CallToolRequestParams::new("gone")).await.unwrap_err();
+    assert!(error.to_string().contains("unknown tool `gone`"), "{error}");
+}
