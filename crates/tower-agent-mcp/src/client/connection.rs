@@ -1,9 +1,9 @@
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{fmt, io};
 
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
-use rmcp::service::{ClientInitializeError, Peer, RunningService};
+use rmcp::service::Peer;
 use rmcp::{ClientLifecycleMode, RoleClient};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -12,10 +12,8 @@ use tower_agent::{Error, ErrorKind, Result};
 use super::calls::Calls;
 use super::config::Config;
 use super::error;
-use super::handler::Handler;
+use super::handler::{Handler, Running};
 use super::transport::Endpoint;
-
-pub(super) type Service = RunningService<RoleClient, Handler>;
 
 /// One connection to a server, until either side closes it.
 pub(super) struct Connection {
@@ -23,36 +21,8 @@ pub(super) struct Connection {
     calls: Arc<Calls>,
     /// Whether the server has answered a call.
     has_answered: AtomicBool,
-    service: Mutex<Option<Service>>,
+    service: Mutex<Option<Running>>,
     _listening: DropGuard,
-}
-
-/// Why a connection could not be made.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
-    #[error(transparent)]
-    Open(io::Error),
-    #[error(transparent)]
-    Handshake(#[from] Box<ClientInitializeError>),
-}
-
-impl From<ClientInitializeError> for ConnectError {
-    fn from(error: ClientInitializeError) -> Self {
-        Self::Handshake(Box::new(error))
-    }
-}
-
-impl ConnectError {
-    /// Returns whether a server of an earlier version may fail `server/discover` like this: it may
-    /// close the connection at a request that it does not know.
-    fn may_be_legacy(&self) -> bool {
-        let Self::Handshake(error) = self else { return false };
-        matches!(
-            **error,
-            ClientInitializeError::ConnectionClosed(_)
-                | ClientInitializeError::NoCompatibleProtocolVersion { .. }
-        )
-    }
 }
 
 impl Connection {

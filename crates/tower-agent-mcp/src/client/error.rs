@@ -10,7 +10,7 @@ use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use tower_agent::{Error, ErrorKind};
 
-use super::connection::ConnectError;
+use super::connect_error::ConnectError;
 use super::transport::HttpFault;
 
 /// Converts the failure of a request to a server.

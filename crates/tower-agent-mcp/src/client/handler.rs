@@ -9,12 +9,15 @@ use rmcp::model::{
     ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ErrorData,
 };
-use rmcp::service::{InboundStreamOrigin, RequestContext};
+use rmcp::service::{InboundStreamOrigin, RequestContext, RunningService};
 use tokio::sync::oneshot;
 
 use super::calls::{CallEvent, Calls};
 use super::config::Config;
 use super::sampling;
+
+/// A connection of rmcp.
+pub(super) type Running = RunningService<RoleClient, Handler>;
 
 /// Answers the server's own requests.
 #[derive(Clone, Debug)]

@@ -89,6 +89,7 @@ mod builder;
 mod call;
 mod calls;
 mod config;
+mod connect_error;
 mod connection;
 mod content;
 mod declaration;
@@ -100,7 +101,9 @@ mod list;
 mod mcp_client;
 mod questions;
 mod remote_tool;
+mod run;
 mod sampling;
+mod send;
 mod task;
 mod transport;
 

@@ -9,6 +9,7 @@ use tower_agent::{Effect, Error, Result, ToolRequest, ToolResponse};
 use super::call::Call;
 use super::link::Link;
 use super::list::Listed;
+use super::run::run;
 
 /// The service of one tool of a server.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ impl Service<ToolRequest> for RemoteTool {
         let Self { link, name, effect } = self.clone();
         async move {
             let call = Call::new(&link, &name, &request, effect)?;
-            call.run().await
+            run(call).await
         }
         .boxed()
     }

@@ -11,7 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::BoxBody;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use tower::{BoxError, Service};
+use tower::Service;
+use tower_agent::BoxError;
 
 use super::handler::Handler;
 

@@ -22,7 +22,7 @@ use tower::{BoxError, ServiceExt};
 use tower_agent::{Error, ErrorKind};
 
 use super::HttpFault;
-use super::http_endpoint::{HttpService, ResponseBody};
+use super::http_service::{HttpService, ResponseBody};
 use super::limited::{BodyError, Limited};
 
 /// The most that is read of the body of a response that is an error.

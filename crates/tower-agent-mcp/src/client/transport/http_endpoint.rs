@@ -3,17 +3,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::{Service, ServiceBuilder};
+use tower_agent::BoxError;
 
 use super::http_client::HttpClient;
-
-pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
-
-pub(super) type HttpService =
-    BoxCloneSyncService<http::Request<Bytes>, http::Response<ResponseBody>, BoxError>;
+use super::http_service::{HttpService, ResponseBody};
 
 /// How many requests may wait for an answer that is not a stream. rmcp allows 16.
 const AT_ONCE: usize = 256;

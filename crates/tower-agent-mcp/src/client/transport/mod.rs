@@ -4,6 +4,7 @@ mod child;
 mod http_client;
 mod http_endpoint;
 mod http_error;
+mod http_service;
 mod limited;
 mod routed;
 
@@ -25,8 +26,8 @@ pub(super) use self::http_error::HttpFault;
 
 use self::child::ChildTransport;
 use self::routed::Routed;
-use super::connection::{ConnectError, Service};
-use super::handler::Handler;
+use super::connect_error::ConnectError;
+use super::handler::{Handler, Running};
 
 /// A stream in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
@@ -67,7 +68,7 @@ impl Endpoint {
         handler: Handler,
         lifecycle: ClientLifecycleMode,
         max_message_size: usize,
-    ) -> Result<Service, ConnectError> {
+    ) -> Result<Running, ConnectError> {
         let calls = handler.calls().clone();
         match self {
             Self::Child(command) => {

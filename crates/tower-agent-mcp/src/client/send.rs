@@ -1,0 +1,130 @@
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use rmcp::RoleClient;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResponse, CancelledNotification,
+    CancelledNotificationParam, ClientNotification, ClientRequest, ElicitResult, ElicitationAction,
+    RequestId, ServerResult,
+};
+use rmcp::service::{Peer, PeerRequestOptions};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tower_agent::Result;
+use tower_agent::call::Request;
+
+use super::call::Call;
+use super::calls::{CallEvent, Registered, UnderWay};
+use super::connection::Connection;
+use super::error;
+use super::questions::Questions;
+
+/// How many events of a call may wait.
+const EVENTS: usize = 64;
+
+/// Sends one request, and waits for its answer.
+pub(super) async fn send(
+    call: &Call<'_>,
+    connection: &Arc<Connection>,
+    questions: &mut Questions,
+) -> Result<CallToolResponse> {
+    let peer = connection.peer();
+    let (events, happened) = mpsc::channel(EVENTS);
+    let params = CallToolRequestParams::new(call.tool.to_string());
+    let mut wanted = CallToolRequest::new(questions.answered(params));
+    wanted.params.arguments = Some(call.arguments.clone());
+    wanted.extensions.insert(UnderWay { events, context: call.request.context().clone() });
+    let options = PeerRequestOptions::no_options();
+    let wanted = ClientRequest::CallToolRequest(wanted);
+    let sent = peer.send_request_with_option(wanted, options).await;
+    let sent = sent.map_err(|failed| error::request(&call.config().server, failed))?;
+
+    let mut abandoned = Abandoned { peer, id: Some(sent.id.clone()) };
+    let _registered = Registered { calls: connection.calls().clone(), id: sent.id.clone() };
+    // Dropped before the registration ends.
+    let mut happened = happened;
+    let mut answer = std::pin::pin!(sent.await_response());
+    let mut idle = std::pin::pin!(sleep(call.config().call_timeout));
+    let answer = loop {
+        tokio::select! {
+            biased;
+            answer = &mut answer => break answer,
+            Some(event) = happened.recv() => match event {
+                CallEvent::Progress(progress) => call.progress(progress).await,
+                CallEvent::Question(question, reply) => match questions.answer_to(&question) {
+                    Some(answer) => drop(reply.send(answer)),
+                    None => {
+                        // The server must not take what follows for an answer of the user.
+                        abandoned.cancel("the user is asked first").await;
+                        drop(reply.send(ElicitResult::new(ElicitationAction::Cancel)));
+                        return Err(questions.ask(call, &question));
+                    }
+                },
+            },
+            () = &mut idle => {
+                abandoned.cancel("no answer in time").await;
+                return Err(call.timed_out());
+            }
+        }
+        let timeout = call.config().call_timeout;
+        if let Some(later) = Instant::now().checked_add(timeout) {
+            idle.as_mut().reset(later);
+        }
+    };
+    abandoned.id = None;
+    while let Ok(event) = happened.try_recv() {
+        if let CallEvent::Progress(progress) = event {
+            call.progress(progress).await;
+        }
+    }
+    match answer {
+        Ok(answer) => {
+            connection.note_answer();
+            match answer {
+                ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
+                ServerResult::InputRequiredResult(asked) => {
+                    Ok(CallToolResponse::InputRequired(asked))
+                }
+                ServerResult::CreateTaskResult(created) => Ok(CallToolResponse::Task(created)),
+                _ => Err(call.broken("answered with something else")),
+            }
+        }
+        Err(failed) => {
+            if matches!(failed, rmcp::ServiceError::McpError(_)) {
+                connection.note_answer();
+            }
+            Err(call.after_sending(error::request(&call.config().server, failed)))
+        }
+    }
+}
+
+/// A request that is cancelled at the server unless it was answered.
+struct Abandoned<'a> {
+    peer: &'a Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Abandoned<'_> {
+    async fn cancel(&mut self, reason: &str) {
+        if let Some(id) = self.id.take()
+            && let Err(error) = self.peer.send_notification(cancelled(id, reason)).await
+        {
+            tracing::debug!(%error, "the server was not told that a call is cancelled");
+        }
+    }
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            // Polled once, it puts the notification into the queue, unless that is full.
+            let told = self.peer.send_notification(cancelled(id, "the call was dropped"));
+            drop(told.now_or_never());
+        }
+    }
+}
+
+fn cancelled(id: RequestId, reason: &str) -> ClientNotification {
+    let params = CancelledNotificationParam::new(Some(id), Some(reason.to_owned()));
+    CancelledNotification::new(params).into()
+}
