@@ -11,16 +11,27 @@ mod protocols;
 pub mod work;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::StreamExt;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
+use tower_agent_otel::OpenTelemetry;
 use tower_agent_providers::anthropic::Messages;
 use tower_agent_providers::gemini::GenerateContent;
 use tower_agent_providers::ollama;
 use tower_agent_providers::openai::{Chat, Responses};
+use tracing::Dispatch;
+use tracing::dispatcher::with_default;
+use tracing_subscriber::prelude::*;
 
 use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
@@ -47,6 +58,8 @@ pub const ROWS: &[Row] = &[
     run(CLOSURES[0], || agent(closures(10))),
     run(CLOSURES[1], || agent(closures(20))),
     run("agent, watched", watched),
+    run("agent, OpenTelemetry that nobody receives", || agent(telemetry(OpenTelemetry::new()))),
+    run("agent, OpenTelemetry, spans and metrics exported to nobody", exported),
     delta("delta, made and written by `serde_json` alone", written_alone),
     delta("delta of a run, not translated", || streamed(0)),
     delta("delta of a run, to AG-UI", || served(0)),
@@ -139,6 +152,50 @@ fn closures(pairs: usize) -> AgentBuilder {
             .on_tool(before_tool(|_| {}))
             .on_tool(after_tool(|_, _| {}))
     })
+}
+
+fn telemetry(telemetry: OpenTelemetry) -> AgentBuilder {
+    work::agent(SUMS).global_callbacks(telemetry)
+}
+
+/// Everything is recorded and handed to an exporter, which drops it.
+fn exported() -> Box<dyn FnMut()> {
+    let tracers = SdkTracerProvider::builder().with_simple_exporter(Nobody).build();
+    let metrics = PeriodicReader::builder(Nobody).with_interval(Duration::from_secs(3600));
+    let meters = SdkMeterProvider::builder().with_reader(metrics.build()).build();
+    let spans = tracing_opentelemetry::layer().with_tracer(tracers.tracer("benches"));
+    let subscriber = tracing_subscriber::registry().with(spans);
+    let dispatch = Dispatch::new(subscriber);
+    let mut run = agent(telemetry(OpenTelemetry::new().meter_provider(&meters)));
+    Box::new(move || with_default(&dispatch, &mut run))
+}
+
+/// An exporter to nowhere.
+#[derive(Debug)]
+struct Nobody;
+
+impl SpanExporter for Nobody {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+impl PushMetricExporter for Nobody {
+    async fn export(&self, _: &ResourceMetrics) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        Temporality::Cumulative
+    }
 }
 
 fn watched() -> Box<dyn FnMut()> {

@@ -100,8 +100,8 @@ impl Bundle {
     /// registered outermost.
     ///
     /// In a bundle for a whole tree or for one run, a layer is also outside everything of each
-    /// agent's own, and is applied anew in every call: state that calls share belongs into the
-    /// layer, behind an `Arc`.
+    /// agent's own. It is applied anew in every call, and once when it is registered: state that
+    /// calls share belongs into the layer, behind an `Arc`.
     ///
     /// ```
     /// use std::time::Duration;

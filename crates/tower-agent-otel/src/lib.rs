@@ -26,7 +26,33 @@
 //! Spans are `tracing` spans, so that a program needs a `tracing` subscriber with the layer of
 //! [`tracing-opentelemetry`](https://docs.rs/tracing-opentelemetry) to export them. Metrics are
 //! recorded with the global meter provider, or [another](OpenTelemetry::meter_provider). Without
-//! either, nothing is exported.
+//! either, nothing is exported. A filter has to let through the target `tower_agent_otel` at level
+//! `INFO`, and `tower_agent` at `WARN` for attempts.
+//!
+//! ```no_run
+//! use opentelemetry::trace::TracerProvider;
+//! use opentelemetry_otlp::{MetricExporter, SpanExporter};
+//! use opentelemetry_sdk::metrics::SdkMeterProvider;
+//! use opentelemetry_sdk::trace::SdkTracerProvider;
+//! use tracing_subscriber::prelude::*;
+//!
+//! # fn main() -> Result<(), tower_agent::BoxError> {
+//! // To `OTEL_EXPORTER_OTLP_ENDPOINT`, by default http://localhost:4318.
+//! let spans = SpanExporter::builder().with_http().build()?;
+//! let tracers = SdkTracerProvider::builder().with_batch_exporter(spans).build();
+//! let spans = tracing_opentelemetry::layer().with_tracer(tracers.tracer("my_program"));
+//! tracing_subscriber::registry().with(spans).init();
+//!
+//! let metrics = MetricExporter::builder().with_http().build()?;
+//! let meters = SdkMeterProvider::builder().with_periodic_exporter(metrics).build();
+//! opentelemetry::global::set_meter_provider(meters.clone());
+//!
+//! // Run agents, and at the end of the program:
+//! tracers.shutdown()?;
+//! meters.shutdown()?;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Spans
 //!
