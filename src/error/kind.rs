@@ -52,6 +52,10 @@ pub enum ErrorKind {
     MaxNesting,
     /// The budget of the run or of its account is exhausted.
     BudgetExceeded,
+    /// Somebody else changed what this call was about to change, such as the session of a run.
+    Conflict,
+    /// A store, such as that of sessions, failed or could not be reached.
+    Store,
     /// A callback or a wrap failed or panicked.
     Callback,
     /// Anything else; [`downcast_ref`](crate::Error::downcast_ref) finds the original.
@@ -100,6 +104,8 @@ impl ErrorKind {
             Self::MaxIterations => "max_iterations",
             Self::MaxNesting => "max_nesting",
             Self::BudgetExceeded => "budget_exceeded",
+            Self::Conflict => "conflict",
+            Self::Store => "store",
             Self::Callback => "callback",
             Self::Other => "other",
         }
@@ -146,6 +152,8 @@ impl fmt::Display for ErrorKind {
             Self::MaxIterations => "too many iterations",
             Self::MaxNesting => "too many nested agents",
             Self::BudgetExceeded => "budget exceeded",
+            Self::Conflict => "conflict",
+            Self::Store => "store failed",
             Self::Callback => "callback failed",
             Self::Other => "failed",
         })

@@ -1,0 +1,37 @@
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+
+use crate::StoreError;
+
+/// The migrations of one database, in order: a released one never changes.
+pub(super) type Migrations = &'static [(i64, &'static str, &'static str)];
+
+#[cfg(feature = "sqlite")]
+pub(super) const SQLITE: Migrations =
+    &[(1, "sessions", include_str!("../../migrations/sqlite/0001_sessions.sql"))];
+
+#[cfg(feature = "postgres")]
+pub(super) const POSTGRES: Migrations =
+    &[(1, "sessions", include_str!("../../migrations/postgres/0001_sessions.sql"))];
+
+/// Returns the migrator, whose table is not that of the program's own migrations.
+pub(super) fn migrator(migrations: Migrations) -> Migrator {
+    let migrations = migrations.iter().map(|(version, name, sql)| {
+        let kind = MigrationType::Simple;
+        Migration::new(*version, (*name).into(), kind, (*sql).into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.dangerous_set_table_name("tower_agent_migrations");
+    migrator
+}
+
+/// Returns the error of a migration.
+pub(super) fn failed(error: MigrateError, migrations: Migrations) -> StoreError {
+    match error {
+        MigrateError::VersionMissing(found) => StoreError::NewerFormat {
+            found: u32::try_from(found).unwrap_or(u32::MAX),
+            newest: u32::try_from(migrations.len()).unwrap_or(u32::MAX),
+        },
+        error => StoreError::database(error),
+    }
+}

@@ -1,0 +1,61 @@
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+use super::migrations::{self, POSTGRES, migrator};
+use crate::StoreError;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+/// A PostgreSQL database, which several processes and machines may share.
+///
+/// Connections that were lost are replaced. Clones share the connections.
+///
+/// ```no_run
+/// use tower_agent_durable::Postgres;
+///
+/// # async fn connect() -> Result<(), tower_agent::BoxError> {
+/// let database = Postgres::connect(&std::env::var("DATABASE_URL")?).await?;
+/// # drop(database);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Postgres(PgPool);
+
+impl Postgres {
+    /// Connects to a database, such as `postgres://user:password@host/name`, and creates the tables
+    /// if they do not exist.
+    ///
+    /// Connections are encrypted if the server can; `?sslmode=verify-full` insists on it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be reached, or was written by a newer version of this crate.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let options = PgConnectOptions::from_str(url)?;
+        let pool = PgPoolOptions::new().acquire_timeout(WAIT).connect_with(options).await?;
+        let migrated = migrator(POSTGRES).run(&pool).await;
+        migrated.map_err(|error| migrations::failed(error, POSTGRES))?;
+        Ok(Self(pool))
+    }
+
+    /// Closes all connections, of clones as well, once they are idle.
+    pub async fn close(&self) {
+        self.0.close().await;
+    }
+
+    #[allow(dead_code, reason = "for the stores, which come next")]
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Postgres {
+    /// Omits the URL, which has the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").finish_non_exhaustive()
+    }
+}

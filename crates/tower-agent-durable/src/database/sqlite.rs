@@ -1,0 +1,109 @@
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+
+use super::migrations::{self, SQLITE, migrator};
+use crate::StoreError;
+
+const WAIT: Duration = Duration::from_secs(10);
+const READERS: u32 = 4;
+
+/// An SQLite database: a file, or memory.
+///
+/// What it has written is on disk: neither a killed process nor a power cut loses it. Writers take
+/// turns, and readers do not wait for them. Clones share the connections.
+///
+/// Several processes of one machine may open the same file. For several machines use
+/// [`Postgres`](crate::Postgres): a file on a network drive is not safe.
+///
+/// ```
+/// use tower_agent_durable::Sqlite;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let file = std::env::temp_dir().join(format!("tower-agent-{}.db", std::process::id()));
+/// let database = Sqlite::open(&file).await?;
+/// # database.close().await;
+/// # std::fs::remove_file(&file)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Sqlite {
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl Sqlite {
+    /// Opens a file, and creates it and its tables if they do not exist.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be opened, or was written by a newer version of this crate.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let options = options().filename(path).journal_mode(SqliteJournalMode::Wal);
+        let writer = SqlitePoolOptions::new().max_connections(1).acquire_timeout(WAIT);
+        let writer = writer.connect_with(options.clone().create_if_missing(true)).await?;
+        migrate(&writer).await?;
+        let readers = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(WAIT);
+        let readers = readers.connect_lazy_with(options.read_only(true));
+        Ok(Self { writer, readers })
+    }
+
+    /// Creates a database in memory, which is gone with its last clone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tables cannot be created.
+    pub async fn in_memory() -> Result<Self, StoreError> {
+        // Each connection would have a database of its own, and it ends with the connection.
+        let one = SqlitePoolOptions::new().max_connections(1).min_connections(1);
+        let one = one.max_lifetime(None).idle_timeout(None).acquire_timeout(WAIT);
+        let writer = one.connect_with(options().in_memory(true)).await?;
+        migrate(&writer).await?;
+        Ok(Self { readers: writer.clone(), writer })
+    }
+
+    /// Closes all connections, of clones as well, once they are idle.
+    ///
+    /// A program that ends without it loses nothing; the next to open the file reads its log.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    /// Returns the one connection that writes. A transaction begins with `BEGIN IMMEDIATE`, since
+    /// it would otherwise fail when another process writes.
+    #[allow(dead_code, reason = "for the stores, which come next")]
+    pub(crate) fn writer(&self) -> &SqlitePool {
+        &self.writer
+    }
+
+    /// Returns the connections that read.
+    #[allow(dead_code, reason = "for the stores, which come next")]
+    pub(crate) fn readers(&self) -> &SqlitePool {
+        &self.readers
+    }
+}
+
+fn options() -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .busy_timeout(WAIT)
+        .foreign_keys(true)
+        .synchronous(SqliteSynchronous::Full)
+}
+
+async fn migrate(pool: &SqlitePool) -> Result<(), StoreError> {
+    let migrated = migrator(SQLITE).run(pool).await;
+    migrated.map_err(|error| migrations::failed(error, SQLITE))
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+use std::sync::Arc;
+
+use tower_agent::error::{BoxError, Error, ErrorKind};
+
+/// An error of a store.
+///
+/// As an [`Error`] its kind is [`Conflict`](ErrorKind::Conflict) or [`Store`](ErrorKind::Store), and
+/// [`downcast_ref`](Error::downcast_ref) finds it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The stored version is not the expected one, because somebody else has written. Nothing was
+    /// written.
+    #[error("version {expected} was expected, but it was changed or deleted; load it again")]
+    Conflict {
+        /// The expected version.
+        expected: u64,
+    },
+    /// The data was written by a newer version of this crate.
+    #[error("the data has format {found}, but this version reads up to {newest}; update it")]
+    NewerFormat {
+        /// The format of the stored data.
+        found: u32,
+        /// The newest format that this version reads.
+        newest: u32,
+    },
+    /// The data cannot be read or written as JSON.
+    #[error("the data does not have the expected form: {0}")]
+    Data(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// The database failed or cannot be reached. Whether it has written may be unknown.
+    #[error("the database failed: {0}")]
+    Database(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl StoreError {
+    /// Creates the error of a database that failed.
+    pub fn database(error: impl Into<BoxError>) -> Self {
+        Self::Database(error.into().into())
+    }
+
+    /// Creates the error of data that does not have the expected form.
+    pub fn data(error: impl Into<BoxError>) -> Self {
+        Self::Data(error.into().into())
+    }
+
+    /// Returns whether the stored version is not the expected one.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::database(error)
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match error {
+            StoreError::Conflict { .. } => ErrorKind::Conflict,
+            _ => ErrorKind::Store,
+        };
+        Self::new(kind, error.to_string()).with_source(error)
+    }
+}

@@ -1,0 +1,3 @@
+//! Sessions and durable runs, against real databases.
+
+mod database;
