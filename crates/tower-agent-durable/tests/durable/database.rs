@@ -9,7 +9,8 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("tower-agent-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("tower-agent-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
