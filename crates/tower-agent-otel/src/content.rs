@@ -33,7 +33,10 @@ pub(crate) fn input(request: &ModelRequest) -> Vec<KeyValue> {
 
 /// Returns the message of a response.
 pub(crate) fn output(response: &ModelResponse) -> String {
-    text(vec![message(response.message())])
+    let mut said = message(response.message());
+    // The conventions have deprecated it, but readers of older revisions drop a message without.
+    said["finish_reason"] = response.finish_reason().to_string().into();
+    text(vec![said])
 }
 
 fn text(list: Vec<Value>) -> String {
@@ -66,8 +69,11 @@ fn part(part: &Part) -> Value {
             "arguments": it.arguments.value(),
         }),
         Part::ToolResult(it) => {
-            let said: Vec<_> = it.parts.iter().map(self::part).collect();
-            json!({ "type": "tool_call_response", "id": &*it.call_id, "result": said })
+            let said: Value = match it.parts.iter().all(|part| part.as_text().is_some()) {
+                true => it.text().into(),
+                false => it.parts.iter().map(self::part).collect(),
+            };
+            json!({ "type": "tool_call_response", "id": &*it.call_id, "response": said })
         }
         // Only the provider knows what is in it.
         _ => json!({ "type": "provider" }),

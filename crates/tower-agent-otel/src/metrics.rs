@@ -110,27 +110,25 @@ impl Metrics {
         }
     }
 
-    /// Counts the tokens of a model call. `None` if the model has not answered.
-    pub(crate) fn count(&self, usage: Option<Usage>, attributes: &[KeyValue]) {
-        if let Some(usage) = usage.filter(|usage| *usage != Usage::default()) {
-            self.input_tokens.record(usage.input_tokens, attributes);
-            self.output_tokens.record(usage.output_tokens, attributes);
-        }
-        let usage = usage.unwrap_or_default();
+    /// Counts the tokens of a model call. The conventions count a call without usage as zero.
+    pub(crate) fn count(&self, usage: Usage, attributes: &[KeyValue]) {
         let mut attributes = attributes.to_vec();
         attributes.push(KeyValue::new(attribute::TOKEN_MODALITY, UNKNOWN_MODALITY));
-        // Also none: the conventions count a call without usage as zero.
-        self.usage_input.add(usage.input_tokens, &attributes);
-        self.usage_output.add(usage.output_tokens, &attributes);
         for (counter, tokens) in [
+            (&self.usage_input, usage.input_tokens),
+            (&self.usage_output, usage.output_tokens),
             (&self.usage_cache_read, usage.cached_input_tokens),
             (&self.usage_cache_write, usage.cache_write_tokens),
             (&self.usage_reasoning, usage.reasoning_tokens),
         ] {
-            if tokens > 0 {
-                counter.add(tokens, &attributes);
-            }
+            counter.add(tokens, &attributes);
         }
+    }
+
+    /// Records how many tokens one model call has used.
+    pub(crate) fn record_tokens(&self, usage: Usage, attributes: &[KeyValue]) {
+        self.input_tokens.record(usage.input_tokens, attributes);
+        self.output_tokens.record(usage.output_tokens, attributes);
     }
 }
 

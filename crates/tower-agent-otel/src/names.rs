@@ -104,6 +104,9 @@ pub(crate) const UNKNOWN_PROVIDER: &str = "unknown";
 /// The type of the tools that an agent executes itself.
 pub(crate) const FUNCTION: &str = "function";
 
+/// The finish reason of a response that did not come.
+pub(crate) const NO_RESPONSE: &str = "error";
+
 /// Returns the conventions' name of a provider.
 pub(crate) fn provider(name: &'static str) -> &'static str {
     match name {

@@ -83,20 +83,19 @@ impl Recorded for AgentRequest {
     ) {
         let metrics = &telemetry.metrics;
         let name = std::mem::take(&mut call.name);
-        let (operation, name) = match &call.calls {
-            Some(_) => (operation::INVOKE_AGENT, KeyValue::new(attribute::AGENT_NAME, name)),
-            None => (operation::INVOKE_WORKFLOW, KeyValue::new(attribute::WORKFLOW_NAME, name)),
+        let (duration, key) = match &call.calls {
+            Some(_) => (&metrics.agent_duration, attribute::AGENT_NAME),
+            None => (&metrics.workflow_duration, attribute::WORKFLOW_NAME),
         };
-        let mut attributes = vec![KeyValue::new(attribute::OPERATION_NAME, operation), name];
+        let mut attributes = vec![KeyValue::new(key, name)];
+        if let Some(calls) = &call.calls {
+            metrics.inference_calls.record(calls.inference.load(Ordering::Relaxed), &attributes);
+            metrics.tool_calls.record(calls.tool.load(Ordering::Relaxed), &attributes);
+        }
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
         }
-        let Some(calls) = &call.calls else {
-            return record(&metrics.workflow_duration, ending.duration, &attributes);
-        };
-        record(&metrics.agent_duration, ending.duration, &attributes);
-        metrics.inference_calls.record(calls.inference.load(Ordering::Relaxed), &attributes);
-        metrics.tool_calls.record(calls.tool.load(Ordering::Relaxed), &attributes);
+        record(duration, ending.duration, &attributes);
     }
 
     /// The call that failed has told it.

@@ -15,7 +15,7 @@ use tracing::{Span, info_span};
 use super::agent::Calls;
 use crate::content;
 use crate::metrics::record;
-use crate::names::{self, attribute, event, exception, operation};
+use crate::names::{self, NO_RESPONSE, attribute, event, exception, operation};
 use crate::recorded::{Ending, Recorded};
 use crate::telemetry::Telemetry;
 
@@ -48,8 +48,9 @@ impl Recorded for ModelRequest {
     }
 
     fn describe(request: &Self, _: &Telemetry, span: &SpanRef<'_>) {
-        let is_streamed = request.delta_sender().is_some();
-        span.set_attribute(KeyValue::new(attribute::REQUEST_STREAM, is_streamed));
+        if request.delta_sender().is_some() {
+            span.set_attribute(KeyValue::new(attribute::REQUEST_STREAM, true));
+        }
     }
 
     fn error_type(_: &ModelResponse) -> Option<&'static str> {
@@ -80,6 +81,12 @@ impl Recorded for ModelRequest {
             );
             span.set_attributes(std::mem::take(&mut seen.attributes));
             span.set_attributes(usage(seen.usage.unwrap_or_default()));
+            if seen.is_sent {
+                let reason = seen.finish_reason.take();
+                let reason = StringValue::from(reason.unwrap_or_else(|| NO_RESPONSE.to_owned()));
+                let reasons = Value::Array(Array::String(vec![reason]));
+                span.set_attribute(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+            }
             if let Some(time) = seen.first_chunk {
                 let time = time.as_secs_f64();
                 span.set_attribute(KeyValue::new(attribute::RESPONSE_TIME_TO_FIRST_CHUNK, time));
@@ -95,15 +102,19 @@ impl Recorded for ModelRequest {
             }
             attributes.push(KeyValue::new(attribute::RESPONSE_MODEL, model));
         }
-        // A call that no model has received has spent nothing.
-        if seen.is_sent {
-            metrics.count(seen.usage, &attributes);
-        }
         if let Some(time) = seen.first_chunk {
             record(&metrics.time_to_first_chunk, time, &attributes);
         }
+        // A call that no model has received has spent nothing.
+        let usage = seen.is_sent.then(|| seen.usage.unwrap_or_default());
+        if let Some(usage) = usage {
+            metrics.count(usage, &attributes);
+        }
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
+        }
+        if let Some(usage) = usage {
+            metrics.record_tokens(usage, &attributes);
         }
         record(&metrics.inference_duration, ending.duration, &attributes);
     }
@@ -153,9 +164,12 @@ struct Watch {
 #[derive(Default)]
 struct Seen {
     is_sent: bool,
-    /// Those of the request that was sent last, and of its response.
+    /// Those of the request that was sent last.
     attributes: Vec<KeyValue>,
+    /// That of all responses.
     usage: Option<Usage>,
+    /// That of the response to the request that was sent last.
+    finish_reason: Option<String>,
     model: Option<String>,
     first_chunk: Option<Duration>,
 }
@@ -214,6 +228,7 @@ impl Callback<ModelRequest> for Innermost {
         let mut seen = watched.lock();
         seen.is_sent = true;
         seen.attributes = attributes;
+        seen.finish_reason = None;
         drop(seen);
         request.map_deltas(move || ChunkClock { watched: watched.clone(), last: None });
         Ok(Action::Continue)
@@ -230,9 +245,7 @@ impl Callback<ModelRequest> for Innermost {
             seen.usage = Some(seen.usage.unwrap_or_default() + response.usage());
             seen.model = response.metadata().model().map(str::to_owned);
             if watched.0.has_span {
-                let reason = StringValue::from(response.finish_reason().to_string());
-                let reasons = Value::Array(Array::String(vec![reason]));
-                seen.attributes.push(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+                seen.finish_reason = Some(response.finish_reason().to_string());
             }
         }
         Ok(Action::Continue)

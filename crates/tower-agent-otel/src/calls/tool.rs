@@ -3,7 +3,7 @@ use std::sync::Arc;
 use opentelemetry::trace::SpanRef;
 use opentelemetry::{Context, KeyValue};
 use tower_agent::call::CallKind;
-use tower_agent::{ErrorKind, ToolRequest, ToolResponse};
+use tower_agent::{ErrorKind, Request, ToolRequest, ToolResponse};
 use tracing::{Span, info_span};
 
 use super::agent::Calls;
@@ -15,6 +15,7 @@ use crate::telemetry::Telemetry;
 pub(crate) struct ToolRecord {
     /// `None` for a name that a model has made up.
     name: Option<String>,
+    agent: String,
 }
 
 impl Recorded for ToolRequest {
@@ -27,16 +28,20 @@ impl Recorded for ToolRequest {
             otel.kind = "internal",
             { attribute::OPERATION_NAME } = operation::EXECUTE_TOOL,
             { attribute::TOOL_NAME } = request.name(),
+            { attribute::TOOL_TYPE } = FUNCTION,
+            { attribute::AGENT_NAME } = request.context().agent(),
         )
     }
 
     fn begin(request: &mut Self, _: &Arc<Telemetry>, _: &mut Context) -> ToolRecord {
         Calls::count(CallKind::Tool);
-        ToolRecord { name: request.declaration().map(|tool| tool.name().to_owned()) }
+        ToolRecord {
+            name: request.declaration().map(|tool| tool.name().to_owned()),
+            agent: request.context().agent().to_owned(),
+        }
     }
 
     fn describe(request: &Self, telemetry: &Telemetry, span: &SpanRef<'_>) {
-        span.set_attribute(KeyValue::new(attribute::TOOL_TYPE, FUNCTION));
         span.set_attribute(KeyValue::new(attribute::TOOL_CALL_ID, request.id().to_owned()));
         if let Some(tool) = request.declaration() {
             let description = tool.description().to_owned();
@@ -66,7 +71,7 @@ impl Recorded for ToolRequest {
         // A model can make up any number of names.
         let name = call.name.take().unwrap_or_else(|| error_type::OTHER.to_owned());
         let mut attributes = vec![
-            KeyValue::new(attribute::OPERATION_NAME, operation::EXECUTE_TOOL),
+            KeyValue::new(attribute::AGENT_NAME, std::mem::take(&mut call.agent)),
             KeyValue::new(attribute::TOOL_NAME, name),
             KeyValue::new(attribute::TOOL_TYPE, FUNCTION),
         ];

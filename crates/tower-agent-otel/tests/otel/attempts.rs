@@ -37,6 +37,7 @@ async fn one_span_with_two_failures(world: &World, agent: AgentBuilder, is_strea
     let chat = data.spans.one("chat");
     assert_eq!(chat.error(), None);
     assert_eq!(chat.get("gen_ai.usage.input_tokens").as_deref(), Some("7"));
+    assert_eq!(chat.get("gen_ai.response.finish_reasons").as_deref(), Some("[stop]"));
     let events = chat.events_of("retrying call");
     let told = |key| events.iter().filter_map(|event| of_event(event, key)).collect::<Vec<_>>();
     assert_eq!(told("made"), ["1", "2"]);

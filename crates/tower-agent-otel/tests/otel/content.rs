@@ -65,8 +65,12 @@ async fn on_request_it_is_what_was_sent_and_answered() {
         json!({ "type": "tool_call", "id": "call_1", "name": "lookup", "arguments": { "whom": ADDRESS } })
     );
     let result = &json(second.get("gen_ai.input.messages"))[2]["parts"][0];
-    assert_eq!(result["type"], "tool_call_response");
-    assert_eq!(result["id"], "call_1");
+    let response = format!("it is {ADDRESS}");
+    assert_eq!(
+        *result,
+        json!({ "type": "tool_call_response", "id": "call_1", "response": response })
+    );
+    assert_eq!(json(first.get("gen_ai.output.messages"))[0]["finish_reason"], "tool_calls");
 
     let tool = data.spans.one("execute_tool lookup");
     assert_eq!(json(tool.get("gen_ai.tool.call.arguments")), json!({ "whom": ADDRESS }));
@@ -145,12 +149,13 @@ async fn settings_are_attributes() {
         ("gen_ai.request.max_tokens", "64"),
         ("gen_ai.request.seed", "7"),
         ("gen_ai.request.stop_sequences", "[\n, END]"),
-        ("gen_ai.request.stream", "false"),
         ("gen_ai.response.finish_reasons", "[stop]"),
     ];
     for (key, value) in expected {
         assert_eq!(chat.get(key).as_deref(), Some(value), "{key}");
     }
+    // Unset is not streamed.
+    assert_eq!(chat.get("gen_ai.request.stream"), None);
     let mut keys: Vec<_> = chat.attributes.iter().map(|it| &it.key).collect();
     keys.sort();
     let count = keys.len();

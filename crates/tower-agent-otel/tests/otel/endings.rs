@@ -50,7 +50,11 @@ async fn each_kind_of_error_has_its_type() {
             .unwrap();
         agent.run("?").await.unwrap_err();
         let expected = [pair("chat", Some(expected)), pair("invoke_agent agent", Some(expected))];
-        assert_eq!(errors(&world.spans()), expected, "{kind:?}");
+        let spans = world.spans();
+        assert_eq!(errors(&spans), expected, "{kind:?}");
+        // The reason for which no response came.
+        let reasons = spans.one("chat").get("gen_ai.response.finish_reasons");
+        assert_eq!(reasons.as_deref(), Some("[error]"), "{kind:?}");
     }
 }
 

@@ -77,7 +77,13 @@ async fn a_call_that_fails_counts_with_no_tokens() {
     let metrics = world.received().metrics;
     assert!(metrics.names().contains(&"gen_ai.client.inference.usage.input_tokens"));
     assert_eq!(totals(&metrics), [0, 0, 0]);
-    assert!(!metrics.names().contains(&"gen_ai.client.inference.operation.input_tokens"));
+    for kind in ["input_tokens", "output_tokens"] {
+        let metric = format!("gen_ai.client.inference.operation.{kind}");
+        let [point] = metrics.histogram(&metric) else { panic!("{metric}") };
+        assert_eq!((point.count, point.sum), (1, Some(0.0)));
+        assert_eq!(metrics.attributes(&metric)[0]["error.type"], "overloaded");
+    }
+    assert!(metrics.names().contains(&"gen_ai.client.inference.usage.reasoning.output_tokens"));
 }
 
 #[tokio::test]
@@ -111,6 +117,18 @@ async fn durations_and_calls_are_recorded_for_each_agent_team_and_tool() {
     assert_eq!(count("gen_ai.client.inference.duration", "error.type")[""], 5);
     let bounds = &metrics.histogram("gen_ai.client.inference.duration")[0].explicit_bounds;
     assert_eq!((bounds.len(), bounds[0], bounds[13]), (14, 0.01, 81.92));
+    // Each metric has the attributes that the conventions list for it, and no other.
+    let keys = |metric| -> Vec<String> { metrics.attributes(metric)[0].keys().cloned().collect() };
+    assert_eq!(keys("gen_ai.invoke_agent.duration"), ["gen_ai.agent.name"]);
+    assert_eq!(keys("gen_ai.invoke_agent.inference_calls"), ["gen_ai.agent.name"]);
+    assert_eq!(keys("gen_ai.invoke_agent.tool_calls"), ["gen_ai.agent.name"]);
+    assert_eq!(keys("gen_ai.invoke_workflow.duration"), ["gen_ai.workflow.name"]);
+    let of_a_tool = ["gen_ai.agent.name", "gen_ai.tool.name", "gen_ai.tool.type"];
+    assert_eq!(keys("gen_ai.execute_tool.duration"), of_a_tool);
+    let of_a_model = ["gen_ai.operation.name", "gen_ai.provider.name"];
+    assert_eq!(keys("gen_ai.client.inference.duration"), of_a_model);
+    let by_agent = metrics.counts("gen_ai.execute_tool.duration", "gen_ai.agent.name");
+    assert_eq!((by_agent["boss"], by_agent["worker"]), (2, 2));
 }
 
 #[tokio::test]

@@ -56,6 +56,19 @@ impl Spans {
         span
     }
 
+    /// Returns the spans that are inside no other.
+    pub(crate) fn roots(&self) -> Vec<&Span> {
+        self.0.iter().filter(|span| span.parent_span_id.is_empty()).collect()
+    }
+
+    /// Returns the tree of names from a span on.
+    pub(crate) fn under(&self, span: &Span) -> String {
+        match self.below(&span.span_id) {
+            nothing if nothing.is_empty() => span.name.clone(),
+            inside => format!("{}({inside})", span.name),
+        }
+    }
+
     /// Returns the tree of names: each span with those inside it, in the order of their start.
     pub(crate) fn tree(&self) -> String {
         self.below(&[])
@@ -65,10 +78,7 @@ impl Spans {
         let mut children: Vec<_> =
             self.0.iter().filter(|span| span.parent_span_id == parent).collect();
         children.sort_by_key(|span| (span.start_time_unix_nano, span.name.clone()));
-        let lines = children.iter().map(|span| match self.below(&span.span_id) {
-            nothing if nothing.is_empty() => span.name.clone(),
-            inside => format!("{}({inside})", span.name),
-        });
+        let lines = children.iter().map(|span| self.under(span));
         lines.collect::<Vec<_>>().join(", ")
     }
 }

@@ -49,6 +49,7 @@ async fn parallel_tool_calls_are_siblings_between_two_model_calls() {
     assert_eq!(tool.get("gen_ai.operation.name").as_deref(), Some("execute_tool"));
     assert_eq!(tool.get("gen_ai.tool.name").as_deref(), Some("echo"));
     assert_eq!(tool.get("gen_ai.tool.type").as_deref(), Some("function"));
+    assert_eq!(tool.get("gen_ai.agent.name").as_deref(), Some("clerk"));
     assert_eq!(tool.get("gen_ai.tool.call.id").as_deref(), Some("call_1"));
     assert_eq!(tool.get("gen_ai.tool.description").as_deref(), Some("Says it again."));
     let kinds: Vec<_> =
@@ -149,6 +150,46 @@ async fn what_a_tool_logs_and_the_spans_it_opens_are_inside_its_call() {
             call.events.iter().map(|it| (&*it.name, crate::received::of_event(it, "n"))).collect();
         assert_eq!(said, [("begins", n.clone()), ("ends", n)]);
     }
+}
+
+/// Each attempt of a model is a span of its HTTP client, opened at one poll and closed at another.
+#[tokio::test]
+async fn the_spans_of_a_models_http_client_are_inside_its_call() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tower_agent::callback::on_model_error;
+    use tower_agent::{BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Recovery};
+
+    let world = World::new();
+    let sent = std::sync::Arc::new(AtomicU32::new(0));
+    let model = tower::service_fn(move |_: ModelRequest| {
+        let attempt = sent.fetch_add(1, Ordering::Relaxed);
+        let http = async move {
+            tokio::task::yield_now().await;
+            let inner = info_span!("TLS");
+            tracing::Instrument::instrument(tokio::task::yield_now(), inner).await;
+            match attempt {
+                0 => Err(Error::new(ErrorKind::Overloaded, "busy").into()),
+                _ => Ok::<_, BoxError>(ModelResponse::from_text("hi")),
+            }
+        };
+        async move {
+            tokio::task::yield_now().await;
+            tracing::Instrument::instrument(http, info_span!("POST", attempt)).await
+        }
+    });
+    let agent = Agent::builder(model)
+        .on_model(on_model_error(|_, _| Recovery::Retry))
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    let (a, b) = futures::join!(agent.run("?"), agent.run("?"));
+    a.and(b).unwrap();
+    let spans = world.spans();
+    let mut trees: Vec<_> = spans.roots().iter().map(|root| spans.under(root)).collect();
+    trees.sort();
+    // Of the two runs at once, one meets the busy server.
+    let run = |inside: &str| format!("invoke_agent agent(chat({inside}))");
+    assert_eq!(trees, [run("POST(TLS)"), run("POST(TLS), POST(TLS)")]);
 }
 
 #[tokio::test]
