@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitationCapability, FormElicitationCapability,
-    Implementation, TASKS_EXTENSION_ID, UrlElicitationCapability,
+    Implementation, ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
 use tower_agent::Effect;
 use tower_agent::model::BoxModel;
@@ -53,7 +53,9 @@ impl Config {
         let tasks = (TASKS_EXTENSION_ID.to_owned(), Default::default());
         capabilities.extensions = Some([tasks].into());
         let this = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(capabilities, this)
+        // A server that speaks a later version is not asked with `initialize`.
+        let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        ClientConfig::new(capabilities, this).with_protocol_version(version)
     }
 }
 

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ContentBlock,
-    ElicitRequest, ElicitRequestParams, ElicitResult, ErrorData, InputRequest, InputRequiredResult,
-    ProgressNotificationParam, ProtocolVersion, ServerRequest,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientResult,
+    ContentBlock, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationCapability,
+    ErrorData, InputRequest, InputRequiredResult, ProgressNotificationParam, ProtocolVersion,
+    ServerRequest,
 };
 use rmcp::service::{RequestContext, RoleServer, ServiceError};
 use serde_json::Value;
@@ -57,11 +58,11 @@ impl<'a> Call<'a> {
             };
             let is_modern = self.context.protocol_version();
             let is_modern = is_modern.is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
-            if !self.elicits() {
-                return Ok(failed(waiting(&checkpoint.interrupts)));
-            }
-            if is_modern {
-                return self.ask(checkpoint);
+            match (self.elicits(), is_modern) {
+                (true, true) => return self.ask(checkpoint),
+                (true, false) => {}
+                (false, true) => return Err(unable(&checkpoint.interrupts)),
+                (false, false) => return Ok(failed(waiting(&checkpoint.interrupts))),
             }
             let mut resolutions = Vec::new();
             for interrupt in &checkpoint.interrupts {
@@ -114,10 +115,10 @@ impl<'a> Call<'a> {
     /// Asks with a result: the client repeats the call with the answers.
     fn ask(&self, checkpoint: Checkpoint) -> Result<CallToolResponse, ErrorData> {
         let mut requests = BTreeMap::new();
-        for (index, interrupt) in checkpoint.interrupts.iter().enumerate() {
+        for interrupt in &checkpoint.interrupts {
             let question = form::question(interrupt).ok_or_else(cannot_ask)?;
             let question = InputRequest::Elicitation(ElicitRequest::new(question));
-            requests.insert(key(index), question);
+            requests.insert(interrupt.id.clone(), question);
         }
         let name = self.served.declaration().name();
         let state = self.seal.seal(name, &self.arguments, checkpoint).ok_or_else(cannot_ask)?;
@@ -136,15 +137,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The key of an interrupt's question.
-fn key(index: usize) -> String {
-    format!("question_{}", index + 1)
-}
-
 /// Returns what the client's answers resolve. An interrupt without a valid answer stays open.
 fn resolutions(interrupts: &[Interrupt], mut given: BTreeMap<String, Value>) -> Vec<Resolution> {
-    let answered = interrupts.iter().enumerate().filter_map(|(index, interrupt)| {
-        let answer = given.remove(&key(index))?;
+    let answered = interrupts.iter().filter_map(|interrupt| {
+        let answer = given.remove(&interrupt.id)?;
         let answer: ElicitResult = serde_json::from_value(answer).ok()?;
         Some(answers::resolution(interrupt, answer))
     });
@@ -162,6 +158,16 @@ fn refused(refusal: Refusal) -> ErrorData {
 
 fn cannot_ask() -> ErrorData {
     ErrorData::internal_error("the call waits for input that cannot be asked for", None)
+}
+
+/// The error for a client that does not declare what the call needs, since protocol version
+/// 2026-07-28.
+fn unable(interrupts: &[Interrupt]) -> ErrorData {
+    let mut needed = ClientCapabilities::default();
+    needed.elicitation = Some(ElicitationCapability::new());
+    let mut error = ErrorData::missing_required_client_capability(needed);
+    error.message = waiting(interrupts).into();
+    error
 }
 
 fn failed(message: String) -> CallToolResponse {

@@ -54,7 +54,7 @@
 //! |---|---|
 //! | speaks 2026-07-28 | the result is `input_required` and carries the run's [checkpoint](tower_agent::Checkpoint), sealed; the client repeats the call with the answers, here or at another process with the [key](McpServerBuilder::seal_key) |
 //! | speaks an earlier version | it is asked during the call |
-//! | declares no elicitation | the result is an error, which says what the run waits for |
+//! | declares no elicitation | it receives an error, which says what the run waits for: since 2026-07-28 that of the missing capability, before a result that is an error |
 //!
 //! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with the
 //! same tool and arguments, for 24 hours, and is accepted once by each process.

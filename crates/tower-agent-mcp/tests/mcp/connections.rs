@@ -115,6 +115,14 @@ async fn a_program_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
+async fn initialize_asks_for_the_last_version_that_has_it() {
+    let server =
+        Server::new(async |_, context| Ok(said(context.protocol_version().unwrap().as_str())));
+    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    assert_eq!(ask(&client, "echo", json!({})).await.unwrap().value(), "2025-11-25");
+}
+
+#[tokio::test]
 async fn a_server_of_an_earlier_version_is_found_out() {
     for server in [Server::echo().only_initialize(), Server::echo().hanging_up()] {
         let client = server.client().connect().await.unwrap();

@@ -2,8 +2,10 @@
 //! and against servers and clients that others wrote.
 
 mod calls;
+mod conformance;
 mod connections;
 mod http;
+mod installed;
 mod lists;
 mod processes;
 mod questions;

@@ -307,10 +307,22 @@ async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
         let (agent, paid) = clerk();
         let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
         let running = other(&server, &Other::default(), lifecycle).await;
-        let result = running.call_tool(pay()).await.unwrap();
-        assert_eq!(result.is_error, Some(true));
-        assert!(text(&result).starts_with("interrupted: this call needs an answer of the user"));
-        assert!(text(&result).contains(r#""tool":"pay""#));
+        let told = match running.call_tool(pay()).await {
+            Ok(result) => {
+                assert_eq!((lifecycle, result.is_error), (Lifecycle::Initialize, Some(true)));
+                text(&result).to_owned()
+            }
+            Err(ServiceError::McpError(error)) => {
+                assert_eq!(lifecycle, Lifecycle::Discover);
+                assert_eq!(error.code, ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY);
+                let needed = json!({ "requiredCapabilities": { "elicitation": {} } });
+                assert_eq!(error.data, Some(needed));
+                error.message.into_owned()
+            }
+            Err(other) => panic!("{other}"),
+        };
+        assert!(told.starts_with("interrupted: this call needs an answer of the user"), "{told}");
+        assert!(told.contains(r#""tool":"pay""#), "{told}");
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
 }
@@ -325,7 +337,7 @@ async fn waits(running: &Running) -> String {
 
 fn approved(state: &str) -> CallToolRequestParams {
     let yes = json!({ "action": "accept", "content": { "approved": true } });
-    let answers = [("question_1".to_owned(), yes)].into();
+    let answers = [("clerk/call_1".to_owned(), yes)].into();
     pay().with_request_state(state).with_input_responses(answers)
 }
 

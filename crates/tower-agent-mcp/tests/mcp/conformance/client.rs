@@ -1,0 +1,78 @@
+//! The client that the suite runs: an agent that calls every tool it is offered, and accepts every
+//! question with the values that the server proposes.
+
+use serde_json::{Map, Value, json};
+use tower_agent::message::ToolCall;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{
+    Agent, AgentRequest, BoxError, Interrupt, ModelRequest, ModelResponse, Resolution,
+};
+use tower_agent_mcp::client::{Lifecycle, McpClient};
+use tower_agent_providers::HttpClient;
+
+/// Runs against the server at `url`. The suite says the rest in the environment.
+pub(super) async fn run(url: &str) -> Result<(), BoxError> {
+    let lifecycle = match std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION")?.as_str() {
+        "2026-07-28" => Lifecycle::Discover,
+        _ => Lifecycle::Initialize,
+    };
+    let model = ScriptedModel::new([
+        Turn::function(|request| Ok(ModelResponse::from_tool_calls(calls(request)))),
+        Turn::from_text("Done."),
+    ]);
+
+    let client = McpClient::http(url, HttpClient::new()?).lifecycle(lifecycle).connect().await?;
+    let tools = client.tools().await;
+    if !tools.is_empty() {
+        let agent = Agent::builder(model).tools(tools).build()?;
+        let mut response = agent.run("Call every tool.").await?;
+        while !response.interrupts().is_empty() {
+            let answers: Vec<_> = response.interrupts().iter().map(answer).collect();
+            let request = AgentRequest::resume(response.checkpoint()).with_resolutions(answers);
+            response = agent.run(request).await?;
+        }
+    }
+    client.close().await;
+    Ok(())
+}
+
+/// The calls that the suite asks for, or else one of every tool.
+fn calls(request: &ModelRequest) -> Vec<ToolCall> {
+    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
+    let context: Value = serde_json::from_str(&context).unwrap_or_default();
+    let call = |(n, (name, arguments)): (usize, (&str, Value))| {
+        ToolCall::new(format!("call_{n}"), name, arguments)
+    };
+    match context["toolCalls"].as_array() {
+        Some(calls) => {
+            let calls = calls.iter();
+            let calls = calls.map(|it| (it["name"].as_str().unwrap(), it["arguments"].clone()));
+            calls.enumerate().map(call).collect()
+        }
+        None => {
+            let tools = request.tools().iter();
+            let calls = tools.map(|tool| (tool.name(), arguments(tool, request)));
+            calls.enumerate().map(call).collect()
+        }
+    }
+}
+
+/// A value for every parameter: the schema of the first tool where one is asked for.
+fn arguments(tool: &ToolDeclaration, request: &ModelRequest) -> Value {
+    let fields = tool.parameters()["properties"].as_object().into_iter().flatten();
+    let value = |schema: &Value| match schema["type"].as_str() {
+        Some("object") => request.tools()[0].parameters().clone(),
+        Some("number" | "integer") => json!(1),
+        Some("boolean") => json!(true),
+        _ => json!("text"),
+    };
+    fields.map(|(name, schema)| (name.clone(), value(schema))).collect::<Map<_, _>>().into()
+}
+
+/// Accepts, with the values that the form proposes.
+fn answer(interrupt: &Interrupt) -> Resolution {
+    let fields = interrupt.response_schema["properties"].as_object().into_iter().flatten();
+    let fields = fields.filter_map(|(name, it)| Some((name.clone(), it.get("default")?.clone())));
+    Resolution::resolved(&interrupt.id, fields.collect::<Map<_, _>>())
+}
