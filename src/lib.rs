@@ -214,6 +214,7 @@
 
 mod any_value;
 mod call_kind;
+mod chance;
 mod function;
 mod lock;
 mod maybe_future;

@@ -25,7 +25,44 @@ use crate::lock::lock;
 /// assert_eq!(state.delta().removed, ["theme"]);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct State(Arc<Mutex<Inner>>);
+pub struct State {
+    inner: Arc<Mutex<Inner>>,
+    /// Collects the changes that are made through this handle.
+    log: Option<Arc<StateLog>>,
+}
+
+/// The changes made through some handles of a state.
+#[derive(Debug, Default)]
+pub(crate) struct StateLog {
+    changes: Mutex<BTreeMap<String, Option<Value>>>,
+    outer: Option<Arc<StateLog>>,
+}
+
+impl StateLog {
+    /// Creates a log whose changes are part of those of an `outer` one.
+    pub(crate) fn within(outer: Option<Arc<Self>>) -> Self {
+        Self { outer, ..Self::default() }
+    }
+
+    fn note(&self, key: &str, now: Option<&Value>) {
+        let mut log = Some(self);
+        while let Some(StateLog { changes, outer }) = log {
+            lock(changes).insert(key.to_owned(), now.cloned());
+            log = outer.as_deref();
+        }
+    }
+
+    pub(crate) fn delta(&self) -> StateDelta {
+        let mut delta = StateDelta::default();
+        for (key, now) in &*lock(&self.changes) {
+            match now {
+                Some(now) => drop(delta.set.insert(key.clone(), now.clone())),
+                None => delta.removed.push(key.clone()),
+            }
+        }
+        delta
+    }
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -132,25 +169,27 @@ impl State {
     /// Returns the value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.0).now.get(key).cloned()
+        lock(&self.inner).now.get(key).cloned()
     }
 
     /// Stores `value` under `key`.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
         let key = key.into();
-        let mut inner = lock(&self.0);
+        let mut inner = lock(&self.inner);
         let value = value.into();
         let exists = inner.now.contains_key(&key);
         inner.note(&key, exists, || Some(value.clone()));
+        self.log(&key, Some(&value));
         let old = inner.now.insert(key.clone(), value);
         inner.before.entry(key).or_insert(old);
     }
 
     /// Removes the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
-        let mut inner = lock(&self.0);
+        let mut inner = lock(&self.inner);
         let old = inner.now.remove(key)?;
         inner.note(key, true, || None);
+        self.log(key, None);
         inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -161,7 +200,7 @@ impl State {
     /// `change` must not access the state itself.
     pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
         let key = key.into();
-        let mut inner = lock(&self.0);
+        let mut inner = lock(&self.inner);
         let exists = inner.now.contains_key(&key);
         if !inner.before.contains_key(&key) {
             let old = inner.now.get(&key).cloned();
@@ -170,18 +209,43 @@ impl State {
         let mut value = inner.now.remove(&key).unwrap_or_default();
         let updated = update(&mut value);
         inner.note(&key, exists, || Some(value.clone()));
+        self.log(&key, Some(&value));
         inner.now.insert(key, value);
         updated
     }
 
+    /// Returns a handle of this state whose changes are logged.
+    pub(crate) fn logged(&self, log: Arc<StateLog>) -> Self {
+        Self { inner: self.inner.clone(), log: Some(log) }
+    }
+
+    /// Makes the changes of a call that is not made again.
+    pub(crate) fn apply(&self, delta: &StateDelta) {
+        delta.removed.iter().for_each(|key| drop(self.remove(key)));
+        delta.set.iter().for_each(|(key, value)| self.set(key, value.clone()));
+    }
+
+    /// Looks at the value under `key` without a copy.
+    #[cfg(feature = "redact")]
+    pub(crate) fn look<T>(&self, key: &str, look: impl FnOnce(Option<&Value>) -> T) -> T {
+        look(lock(&self.inner).now.get(key))
+    }
+
+    /// Called while the state is locked, so that the log has the changes in their order.
+    fn log(&self, key: &str, now: Option<&Value>) {
+        if let Some(log) = &self.log {
+            log.note(key, now);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0).now.is_empty()
+        lock(&self.inner).now.is_empty()
     }
 
     /// Removes the keys for which `is_gone` returns `true`.
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
         let keys: Vec<String> = {
-            let inner = lock(&self.0);
+            let inner = lock(&self.inner);
             inner.now.keys().filter(|key| is_gone(key)).cloned().collect()
         };
         for key in keys {
@@ -192,17 +256,17 @@ impl State {
     /// Returns a copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.0).now.clone()
+        lock(&self.inner).now.clone()
     }
 
     /// Starts a run: from here on changes are recorded.
     pub(crate) fn begin(&self) {
-        lock(&self.0).before.clear();
+        lock(&self.inner).before.clear();
     }
 
     /// Returns the whole state, after which changes are recorded for a stream.
     pub(crate) fn watch(&self, untold: &Arc<Untold>) -> Map<String, Value> {
-        let mut inner = lock(&self.0);
+        let mut inner = lock(&self.inner);
         inner.watchers.push(Arc::downgrade(untold));
         inner.now.clone()
     }
@@ -210,13 +274,13 @@ impl State {
     /// Ends the recording for a stream.
     pub(crate) fn unwatch(&self, untold: &Arc<Untold>) {
         let untold = Arc::as_ptr(untold);
-        lock(&self.0).watchers.retain(|watcher| watcher.as_ptr() != untold);
+        lock(&self.inner).watchers.retain(|watcher| watcher.as_ptr() != untold);
     }
 
     /// Returns the changes since the run started.
     #[must_use]
     pub fn delta(&self) -> StateDelta {
-        let inner = lock(&self.0);
+        let inner = lock(&self.inner);
         let mut delta = StateDelta::default();
         for (key, old) in &inner.before {
             match inner.now.get(key) {
@@ -232,7 +296,8 @@ impl State {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
-        Self(Arc::new(Mutex::new(Inner { now, ..Inner::default() })))
+        let inner = Arc::new(Mutex::new(Inner { now, ..Inner::default() }));
+        Self { inner, log: None }
     }
 }
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::Service;
 
+use super::durability;
 use super::named_tools::KnownTools;
 use super::options;
 use super::outline::{Body, Outline};
@@ -184,6 +185,9 @@ impl AgentInner {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         let of_run = request.extensions().get::<OfRun>();
+        if let Some(OfRun(of_run)) = of_run {
+            durability::check_run(&self.outline.global, of_run)?;
+        }
         let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
     }

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::call::CallKind;
 use crate::tool::InvalidTool;
 
 /// The agent cannot be built.
@@ -32,6 +33,16 @@ pub enum BuildError {
         tool: Arc<str>,
         /// The existing tools.
         known: Vec<Arc<str>>,
+    },
+    /// Calls would not be journaled, or not all of them.
+    #[error("`{by}` does not see each {call} call once: {why}")]
+    NotDurable {
+        /// The name of the layer that journals calls.
+        by: Cow<'static, str>,
+        /// The calls.
+        call: CallKind,
+        /// What is wrong, and what to do.
+        why: String,
     },
     /// The team has no members.
     #[error("team `{0}` has no members; add them with `agent`")]

@@ -8,6 +8,7 @@ use tower_layer::Layer;
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
+use super::durability;
 use super::explain::Explanation;
 use super::lint;
 use super::loop_state::{self, Config, StopWhen};
@@ -17,6 +18,7 @@ use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
+use crate::call::CallKind;
 use crate::callback::{
     Bundle, Callback, Callbacks, InBundle, LayerInner, Registered, StackBuilder, noting,
 };
@@ -399,6 +401,9 @@ impl AgentBuilder {
         let (tools, of_tools) = noting(|| self.tool_stack.in_agent(leaf, inmost, band));
         named.extend(of_tools.tools);
         named_tools::check(named.iter().cloned(), &own)?;
+        durability::check_bundle(&self.global)?;
+        durability::check_own(CallKind::Model, &of_model.registered)?;
+        durability::check_own(CallKind::Tool, &of_tools.registered)?;
         let of_model = outermost_first::<ModelRequest>(&self.global, of_model.registered);
         let of_tools = outermost_first::<ToolRequest>(&self.global, of_tools.registered);
         let has_fallback = matches!(self.model_name, ModelName::Fallback(_));
@@ -420,6 +425,7 @@ impl AgentBuilder {
         };
         let agent = loop_state::service(config);
         let (stack, of_agent) = noting(|| self.agent_stack.in_agent(agent, Callbacks::new(), band));
+        durability::check_agent(&self.global, &of_agent.registered)?;
         let of_tree = [self.global.named_tools(), of_agent.tools].concat();
         named_tools::check(of_tree.iter().cloned(), &all)?;
         let mut brought = [named, of_tree].concat();

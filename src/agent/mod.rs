@@ -30,6 +30,7 @@ mod answering;
 mod as_tool;
 mod build_error;
 mod builder;
+mod durability;
 mod explain;
 mod judge;
 mod lint;

@@ -78,6 +78,11 @@ impl<R: Request> Layers<R> {
         registered.filter(|it| it.purpose.is_some())
     }
 
+    /// Returns all layers, outermost first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Registered> {
+        self.as_slice().iter().flat_map(|layer| layer.registered.iter().rev())
+    }
+
     pub(super) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice().iter().flat_map(|layer| layer.tools.iter().cloned())
     }

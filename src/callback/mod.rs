@@ -83,10 +83,10 @@ pub use self::function::{
 pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
 pub(crate) use self::names::names_of;
-pub use self::noted::layer_names_tools;
-pub(crate) use self::noted::{NamedTool, Notes, Registered, layer_has_purpose, noting};
+pub(crate) use self::noted::{NamedTool, Notes, Registered, noting};
+pub use self::noted::{layer_has_purpose, layer_names_tools};
 pub(crate) use self::options::{CallbackSemantics, Globals};
-pub(crate) use self::purpose::Purpose;
+pub use self::purpose::Purpose;
 pub use self::service::CallbackService;
 pub use self::stack_builder::StackBuilder;
 pub(crate) use self::tree::Tree;
@@ -247,8 +247,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The purpose that building an agent checks the order by; only callbacks of this crate have one.
-    #[doc(hidden)]
+    /// Returns the purpose, by which building an agent checks the order. Defaults to none.
     fn purpose(&self) -> Option<Purpose> {
         None
     }

@@ -58,8 +58,9 @@ pub fn layer_names_tools(name: &'static str, tools: impl IntoIterator<Item = Arc
 
 /// States the purpose of the layer `name`. Call it from [`Layer::layer`](tower_layer::Layer::layer):
 /// inner layers are applied first, so the order of the calls is the order of the layers, whatever
-/// they are composed with.
-pub(crate) fn layer_has_purpose(name: &'static str, purpose: Purpose) {
+/// they are composed with. It has no effect outside [`AgentBuilder::build`](crate::AgentBuilder::build).
+/// A callback overrides [`Callback::purpose`](super::Callback::purpose) instead.
+pub fn layer_has_purpose(name: &'static str, purpose: Purpose) {
     note(|| Notes::of(Registered { name: name.into(), purpose: Some(purpose) }));
 }
 

@@ -91,6 +91,17 @@ impl Checkpoint {
         Self { turn, private_state, ..Self::new(messages) }
     }
 
+    /// Returns the checkpoint from which a run that has not begun with these messages begins.
+    pub(crate) fn before(record: &Record, messages: &Messages, context: &RunContext) -> Self {
+        Self {
+            messages: messages.clone(),
+            suspended: record.save().suspended.for_length(messages.len()),
+            turn: record.turn().saturating_sub(1),
+            private_state: context.private_state().snapshot(),
+            ..Self::default()
+        }
+    }
+
     /// Returns the checkpoint of a running or ended run.
     pub(crate) fn of(record: &Record, context: &RunContext) -> Self {
         let Conversation { messages, suspended } = record.save();

@@ -53,6 +53,12 @@ impl Suspended {
         *self == Self::default()
     }
 
+    /// Returns the data for the messages that the conversation has in the end.
+    pub(crate) fn for_length(mut self, length: usize) -> Self {
+        self.rest.length = length;
+        self
+    }
+
     /// Returns the data that is still valid for these messages: all of it, unless more than tool
     /// results were added.
     pub(super) fn or_nothing(self, messages: &Messages) -> Self {

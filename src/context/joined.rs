@@ -35,7 +35,7 @@ impl Joined {
             (None, given) => self.made.get_or_init(|| {
                 let given = given.as_deref().cloned().unwrap_or_default();
                 let earlier = self.earlier.as_ref().map(|earlier| &*earlier.scope);
-                RunContext::of(Scope::root(given, earlier), None)
+                RunContext::of(Scope::root(given, earlier), None, None)
             }),
         }
     }

@@ -1,7 +1,10 @@
 //! The run that a call belongs to.
 
+mod charges;
 mod checkpoint;
+mod collecting;
 mod conversation;
+mod effects;
 mod endings;
 mod hold;
 mod inherited;
@@ -22,8 +25,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::charges::Charged;
 pub use self::checkpoint::Checkpoint;
 pub(crate) use self::conversation::{Conversation, Suspended};
+pub(crate) use self::effects::{Charge, Collected};
+pub use self::effects::{EffectLog, Effects};
 pub(crate) use self::inherited::Inherited;
 pub(crate) use self::joined::Joined;
 pub(crate) use self::nesting::Nesting;
@@ -34,6 +40,7 @@ pub use self::values::{ValueTypeError, Values};
 
 use self::run::{CallName, Given, Scope};
 use crate::call_kind::CallKind;
+use crate::chance;
 use crate::error::{CallSite, Error, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
 pub use crate::state::{State, StateDelta};
@@ -59,6 +66,8 @@ pub struct RunContext {
     tool_call: Option<CallName>,
     /// Whether the model call with this context is beyond the agent's limit.
     beyond_limit: bool,
+    /// The log of the call that this is part of, if its effects are collected.
+    effects: Option<Arc<Collected>>,
 }
 
 impl RunContext {
@@ -66,7 +75,7 @@ impl RunContext {
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
         let given = Given { state: Some(state), token: Some(cancellation), ..Given::default() };
-        Self::of(Scope::root(given, None), None)
+        Self::of(Scope::root(given, None), None, None)
     }
 
     /// Returns the context of a part of the run with further settings.
@@ -85,9 +94,9 @@ impl RunContext {
         (Self { scope: Arc::new(scope), ..self.clone() }, events)
     }
 
-    fn of(scope: Scope, tool_call: Option<CallName>) -> Self {
+    fn of(scope: Scope, tool_call: Option<CallName>, effects: Option<Arc<Collected>>) -> Self {
         let (scope, texts) = (Arc::new(scope), 0..0);
-        Self { scope, iteration: 0, texts, tool_call, beyond_limit: false }
+        Self { scope, iteration: 0, texts, tool_call, beyond_limit: false, effects }
     }
 
     /// Returns the run's id; unique, unless the caller has set it.
@@ -152,12 +161,37 @@ impl RunContext {
         self.scope.call_path(self.tool_call.as_ref())
     }
 
+    /// Returns the path of this execution of the call: the [call path](Self::call_path), where agents
+    /// that one call has called more than once, each with a conversation of its own, are numbered:
+    /// `boss/call_1/worker//2/call_7`. No other call that runs at the same time has it, and a run that
+    /// is made again in another process gives a call the same one.
+    ///
+    /// Agents are numbered in the order in which they start.
+    #[must_use]
+    pub fn step_path(&self) -> String {
+        self.scope.step_path(self.tool_call.as_ref())
+    }
+
+    /// Returns a number from 0 up to 1 that looks random, and is the same whenever this run asks for
+    /// `what` in this call. It depends on the [run's id](Self::run_id) and on nothing else.
+    #[must_use]
+    pub fn chance(&self, what: &str) -> f64 {
+        chance::unit(&[self.run_id(), &self.step_path(), &self.iteration.to_string(), what])
+    }
+
     /// Returns the resolution of the interrupt with this id, if the run was resumed with one.
     ///
     /// Every agent of the run sees it.
     #[must_use]
     pub fn resolution(&self, id: &str) -> Option<&Resolution> {
         self.scope.resolutions.as_ref()?.get(id)
+    }
+
+    /// Returns all resolutions that the run was resumed with, by their ids.
+    pub(crate) fn resolutions(&self) -> Vec<Resolution> {
+        let mut all: Vec<_> = self.scope.resolutions.iter().flat_map(|it| it.values()).collect();
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all.into_iter().cloned().collect()
     }
 
     /// Returns the run's values, of any type.
@@ -169,7 +203,7 @@ impl RunContext {
     /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
-        &self.scope.run.state
+        self.effects.as_ref().map_or(&self.scope.run.state, |effects| &effects.state)
     }
 
     /// Returns the conversation's private state: data that callbacks keep across runs, such as the
@@ -205,7 +239,8 @@ impl RunContext {
     /// ```
     #[must_use]
     pub fn private_state(&self) -> &State {
-        &self.scope.run.private_state
+        let of_run = &self.scope.run.private_state;
+        self.effects.as_ref().map_or(of_run, |effects| &effects.private_state)
     }
 
     /// Returns the key in the [private state](Self::private_state) for data of `name` about this
@@ -314,6 +349,9 @@ impl RunContext {
     /// ```
     pub fn escalate(&self) {
         self.scope.escalate();
+        if let Some(effects) = &self.effects {
+            effects.escalate();
+        }
     }
 
     /// Returns whether the team that called this agent was told to end.
@@ -324,6 +362,9 @@ impl RunContext {
     /// Adds the token usage of one attempt to this agent and its callers.
     pub(crate) fn add_usage(&self, usage: Usage) {
         self.scope.add_usage(usage);
+        if let Some(effects) = &self.effects {
+            effects.add_usage(usage);
+        }
     }
 
     /// Returns the tokens used so far by this agent and its sub-agents.
@@ -340,7 +381,7 @@ impl RunContext {
     pub(crate) fn enter(&self, agent: &str, max_iterations: u32, inherited: Inherited) -> Self {
         let caller = self.tool_call.clone();
         let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
-        Self::of(scope, caller)
+        Self::of(scope, caller, self.effects.clone())
     }
 
     /// Returns the context of a team member called with this one.
@@ -352,7 +393,7 @@ impl RunContext {
     ) -> Self {
         let caller = self.tool_call.clone();
         let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
-        Self::of(scope.of_member(), caller)
+        Self::of(scope.of_member(), caller, self.effects.clone())
     }
 
     /// Sets how many agents may be nested inside the agent.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::charges::Charges;
 use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
@@ -34,6 +35,7 @@ pub(super) struct Run {
     pub(super) private_state: State,
     pub(super) values: Arc<Values>,
     pub(super) aborted: OnceLock<Error>,
+    pub(super) charges: Charges,
     begun: OnceLock<()>,
 }
 
@@ -102,6 +104,10 @@ pub(super) struct Scope {
     /// Whether a team called this agent, so that an escalation stops here.
     member: bool,
     escalated: AtomicBool,
+    /// Counts the agents called in this part that have conversations of their own.
+    children: Mutex<Vec<(Arc<str>, u32)>>,
+    /// The number among those of the same place, from 1.
+    number: u32,
 }
 
 impl Default for Scope {
@@ -125,6 +131,7 @@ impl Scope {
             private_state: private_state.unwrap_or_default(),
             values: earlier.map(|earlier| earlier.values.clone()).unwrap_or_default(),
             aborted: OnceLock::new(),
+            charges: Charges::default(),
             begun: OnceLock::new(),
         };
         Self { resolutions, ..Self::new(Arc::new(run), Arc::from(""), None, token) }
@@ -189,7 +196,37 @@ impl Scope {
             texts: Mutex::default(),
             member: false,
             escalated: AtomicBool::new(false),
+            children: Mutex::default(),
+            number: 1,
         }
+    }
+
+    /// Numbers an agent that opens a conversation of its own.
+    pub(super) fn count(&mut self) {
+        let Some(mut parent) = self.parent.clone().filter(|parent| !parent.path.is_empty()) else {
+            return;
+        };
+        // Parts of one agent count together.
+        while let Some(whole) = parent.parent.clone().filter(|whole| whole.path == parent.path) {
+            parent = whole;
+        }
+        let call = self.caller.as_ref().filter(|call| !parent.is_in(call));
+        let place = match call {
+            Some(call) => format!("{}/{}", call.name, self.name()).into(),
+            None => self.path.clone(),
+        };
+        let mut children = lock(&parent.children);
+        let at = children.iter().position(|(known, _)| *known == place);
+        self.number = match at {
+            Some(at) => {
+                children[at].1 += 1;
+                children[at].1
+            }
+            None => {
+                children.push((place, 1));
+                1
+            }
+        };
     }
 
     /// Applies the settings of a request inside another run.
@@ -219,8 +256,17 @@ impl Scope {
 
     /// Returns the path of a call of this agent: the agents and tool calls that contain it.
     pub(super) fn call_path(&self, tool: Option<&CallName>) -> String {
+        self.path_of_call(tool, false)
+    }
+
+    /// Returns the path of a call of this agent with the numbers of the agents.
+    pub(super) fn step_path(&self, tool: Option<&CallName>) -> String {
+        self.path_of_call(tool, true)
+    }
+
+    fn path_of_call(&self, tool: Option<&CallName>, is_numbered: bool) -> String {
         let mut path = match &self.parent {
-            Some(parent) => parent.call_path(self.caller.as_ref()),
+            Some(parent) => parent.path_of_call(self.caller.as_ref(), is_numbered),
             None => String::new(),
         };
         // Calls outside the agent's own tool calls are still inside its caller's.
@@ -229,7 +275,12 @@ impl Scope {
         let is_caller = self.parent.as_ref().is_some_and(|parent| parent.path == self.path);
         let agent = self.path.rsplit('/').next();
         let agent = agent.filter(|agent| !agent.is_empty() && !is_caller);
-        for step in agent.into_iter().chain(own.map(|tool| &*tool.name)) {
+        let number = match self.number {
+            number if is_numbered && number > 1 => Some(format!("/{number}")),
+            _ => None,
+        };
+        let steps = agent.into_iter().chain(number.as_deref());
+        for step in steps.chain(own.map(|tool| &*tool.name)) {
             if !path.is_empty() {
                 path.push('/');
             }

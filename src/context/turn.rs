@@ -25,6 +25,7 @@ impl RunContext {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let path = scope.name().into();
             scope.place = RecordPlace { record, path, joined: None };
+            scope.count();
         }
         self
     }

@@ -4,8 +4,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Origin;
+use crate::error::Result;
 use crate::message::{Message, Metadata, Part, Role, ToolCall, Usage};
-use crate::stream::Streamed;
+use crate::stream::{DeltaSender, Streamed};
 
 /// The response of a model call. Cloning is O(1).
 ///
@@ -230,6 +231,40 @@ impl ModelResponse {
     #[must_use]
     pub fn attempt(&self) -> Option<u32> {
         self.attempt
+    }
+
+    /// Streams the response as one attempt, and returns it with the number of that attempt, for a
+    /// layer that answers a call without the model. Without a `sender` nothing is streamed.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::ModelResponse;
+    /// use tower_agent::stream::{self, EventKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tower_agent::Result<()> {
+    /// let (sender, mut events) = stream::channel(8);
+    /// let response = ModelResponse::from_text("Oslo").streamed_to(Some(&sender)).await?;
+    /// assert_eq!(response.attempt(), Some(0));
+    /// let first = events.next().await.map(|event| event.kind);
+    /// assert!(matches!(first, Some(EventKind::TextStart { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Attempt::send`](crate::stream::Attempt::send) does.
+    pub async fn streamed_to(mut self, sender: Option<&DeltaSender>) -> Result<Self> {
+        self.attempt = None;
+        if let Some(sender) = sender {
+            let mut attempt = sender.open();
+            for part in self.message.parts() {
+                attempt.send(part.clone()).await?;
+            }
+            self.attempt = attempt.finish().await?.attempt;
+        }
+        Ok(self)
     }
 
     /// Returns where the response came from.

@@ -11,6 +11,7 @@ mod answer_format;
 pub(crate) mod options;
 mod request;
 mod response;
+mod saved_request;
 mod service;
 mod typed_response;
 
@@ -18,6 +19,7 @@ pub use self::answer_format::{AnswerFormat, AnswerMode, InvalidAnswer};
 pub(crate) use self::options::LoopSemantics;
 pub use self::request::AgentRequest;
 pub use self::response::{AgentResponse, EndReason};
+pub use self::saved_request::SavedRequest;
 pub use self::service::{AgentService, BoxAgent};
 pub use self::typed_response::TypedResponse;
 pub use crate::context::Checkpoint;

@@ -201,6 +201,18 @@ impl AgentResponse {
         checkpoint
     }
 
+    /// Returns the [checkpoint](Self::checkpoint) that the response will have once it leaves the agent
+    /// with this context, for a layer of that agent, where the response has none yet.
+    #[must_use]
+    pub fn checkpoint_in(&self, context: &RunContext) -> Checkpoint {
+        let mut checkpoint = self.clone().kept_by(context).checkpoint();
+        checkpoint.suspended = match self.interrupts() {
+            [] => Suspended::default(),
+            _ => checkpoint.suspended.for_length(self.messages.len()),
+        };
+        checkpoint
+    }
+
     /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {

@@ -38,6 +38,8 @@ pub struct ToolDeclaration {
     provider: ProviderData,
     #[serde(skip)]
     check: Check,
+    #[serde(skip)]
+    is_agent: bool,
 }
 
 fn no_parameters() -> Value {
@@ -74,7 +76,20 @@ impl ToolDeclaration {
             effect: Effect::default(),
             provider: ProviderData::default(),
             check: Check::default(),
+            is_agent: false,
         }
+    }
+
+    pub(super) fn of_agent(mut self) -> Self {
+        self.is_agent = true;
+        self
+    }
+
+    /// Returns whether an [agent](crate::Agent::into_tool) is the tool: called again in a resumed run,
+    /// it continues where it stopped, whatever its effect.
+    #[must_use]
+    pub fn is_agent(&self) -> bool {
+        self.is_agent
     }
 
     pub(super) fn with_check(

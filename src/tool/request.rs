@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::arguments::{looks_like_object, wrapped};
 use super::{Effect, ToolDeclaration, ToolResponse};
 use crate::call::{BoxCallService, CallKind, Extensions, Origin, Request};
+use crate::chance;
 use crate::context::RunContext;
 use crate::message::ToolCall;
 
@@ -114,6 +115,26 @@ impl ToolRequest {
     /// The changed arguments, which replace the call's own.
     pub(super) fn changed_arguments(&self) -> Option<&Value> {
         self.arguments.as_deref()
+    }
+
+    /// Returns a key for the service that the tool calls, so that a call that is made again has no
+    /// further effect there. It names the run, the call, the tool and its arguments, and is the same
+    /// whenever this call is made, also in another process, if the run has the same
+    /// [id](crate::AgentRequest::with_run_id).
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::ToolRequest;
+    /// use tower_agent::message::ToolCall;
+    ///
+    /// let pay = ToolRequest::new(ToolCall::new("call_1", "pay", json!({ "amount": 5 })));
+    /// assert_eq!(pay.idempotency_key(), pay.clone().idempotency_key());
+    /// ```
+    #[must_use]
+    pub fn idempotency_key(&self) -> String {
+        let (context, arguments) = (&self.context, self.arguments().to_string());
+        let (run, path) = (context.run_id(), context.step_path());
+        chance::name(&[run, &path, self.id(), self.name(), &arguments]).to_string()
     }
 
     /// Returns the declaration of the tool, or `None` if the tool does not exist.

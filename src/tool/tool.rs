@@ -153,8 +153,9 @@ impl Tool {
         self
     }
 
-    /// Records the tools of an agent that implements this tool.
+    /// Records that an agent with these tools implements this tool.
     pub(crate) fn with_inner_tools(mut self, tools: BTreeSet<Arc<str>>) -> Self {
+        self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).of_agent());
         self.inner_tools = tools;
         self
     }

@@ -11,6 +11,7 @@ mod recordings;
 mod semantics;
 mod stable_prefix;
 mod stack;
+mod steps;
 mod stored;
 mod streams;
 mod team_endings;

@@ -15,6 +15,7 @@ const FLOORS: &[&[&str]] = &[
     &[
         "any_value",
         "call_kind",
+        "chance",
         "function",
         "lock",
         "maybe_future",

@@ -7,10 +7,11 @@ use super::config::{Config, Plan, Until};
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
+use crate::agent::durability;
 use crate::agent::named_tools::{self, KnownTools};
 use crate::agent::options::Semantics;
 use crate::agent::outline::{Body, Outline};
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder};
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder, noting};
 use crate::context::Inherited;
 use crate::run::{AgentRequest, AgentResponse, AgentService};
 
@@ -227,7 +228,9 @@ impl TeamBuilder {
         }
         let all = self.members.iter().flat_map(Agent::known_tools).cloned().collect();
         named_tools::check(self.global.named_tools(), &all)?;
+        durability::check_bundle(&self.global)?;
         let outline = self.outline();
+        let global = self.global.clone();
         let Self { name, description, plan, members, until, max_nesting, semantics, stack, .. } =
             self;
         let gives_one_answer = match plan {
@@ -235,8 +238,9 @@ impl TeamBuilder {
             Plan::SideBySide => false,
         };
         let team = super::service(Config { plan, members, until });
-        let stack =
-            stack.in_agent(team, Callbacks::new(), semantics.map(|semantics| semantics.band));
+        let band = semantics.map(|semantics| semantics.band);
+        let (stack, of_agent) = noting(|| stack.in_agent(team, Callbacks::new(), band));
+        durability::check_agent(&global, &of_agent.registered)?;
         Ok(Agent::new(AgentInner {
             name,
             description,

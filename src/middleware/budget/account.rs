@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -6,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::limits::{Exceeded, Limit, Limits, money, nanos};
+use crate::context::{Charge, Charged, Collected};
 use crate::lock::lock;
 
 /// Records what was spent against limits, and what running calls have reserved. Clones share one
@@ -32,6 +34,8 @@ struct Ledger {
     used: Amounts,
     reserved: Amounts,
     warned: Vec<Limit>,
+    /// The calls of durable runs that were charged.
+    calls: HashSet<Arc<str>>,
 }
 
 impl Ledger {
@@ -136,7 +140,7 @@ impl Account {
 
     fn hold(&self, ledger: &mut Ledger, wanted: Amounts) -> Reservation {
         ledger.reserved += wanted;
-        Reservation { account: self.clone(), held: Mutex::new(Some(wanted)) }
+        Reservation { account: self.clone(), held: Mutex::new(Some(wanted)), log: None }
     }
 
     /// Reports, once for each limit, that the configured fraction of it is used.
@@ -221,9 +225,16 @@ impl SubAssign for Amounts {
 pub(super) struct Reservation {
     account: Account,
     held: Mutex<Option<Amounts>>,
+    /// The log that what it spends belongs to, and the name of the budget there.
+    log: Option<(Arc<Collected>, Arc<str>)>,
 }
 
 impl Reservation {
+    /// Makes what it spends part of the effects of a call.
+    pub(super) fn log(&mut self, effects: Arc<Collected>, budget: Arc<str>) {
+        self.log = Some((effects, budget));
+    }
+
     /// Records what a finished call has used, computed by `spent` from what it reserved.
     pub(super) fn settle(&self, spent: impl FnOnce(Amounts) -> Amounts) {
         if self.close(spent) {
@@ -248,7 +259,50 @@ impl Reservation {
         let mut ledger = self.account.ledger();
         ledger.reserved -= held;
         ledger.used += spent;
+        if let Some((effects, budget)) = &self.log {
+            ledger.calls.extend(effects.ids().cloned());
+            drop(ledger);
+            effects.charge(budget, &spent.into());
+        }
         true
+    }
+}
+
+impl Charged for Account {
+    fn charge(&self, call: &str, charge: &Charge) {
+        self.begin();
+        let mut ledger = self.ledger();
+        if ledger.calls.insert(call.into()) {
+            ledger.used += Amounts::from(charge);
+        }
+    }
+}
+
+impl From<Amounts> for Charge {
+    fn from(amounts: Amounts) -> Self {
+        let Amounts { model_calls, tool_calls, tokens, cost, unpriced_calls } = amounts;
+        let all = [
+            ("model_calls", model_calls),
+            ("tool_calls", tool_calls),
+            ("tokens", tokens),
+            ("cost", cost),
+            ("unpriced_calls", unpriced_calls),
+        ];
+        let some = all.into_iter().filter(|(_, amount)| *amount > 0);
+        some.map(|(name, amount)| (name.to_owned(), amount)).collect()
+    }
+}
+
+impl From<&Charge> for Amounts {
+    fn from(charge: &Charge) -> Self {
+        let of = |name: &str| charge.get(name).copied().unwrap_or_default();
+        Self {
+            model_calls: of("model_calls"),
+            tool_calls: of("tool_calls"),
+            tokens: of("tokens"),
+            cost: of("cost"),
+            unpriced_calls: of("unpriced_calls"),
+        }
     }
 }
 

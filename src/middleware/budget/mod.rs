@@ -100,7 +100,7 @@ use crate::call::Origin;
 use crate::call::Request;
 use crate::callback::{Action, Bundle, Callback, Outcome, Purpose};
 use crate::context::{RunContext, ValueTypeError};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
@@ -133,8 +133,9 @@ pub struct Budget(Arc<Config>);
 
 #[derive(Debug)]
 struct Config {
-    /// The key under which each run stores its part.
-    key: String,
+    /// Tells the budgets of this process apart.
+    number: u64,
+    name: Arc<str>,
     scope: Scope,
 }
 
@@ -160,7 +161,23 @@ impl Budget {
     fn in_scope(scope: Scope) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Config { key: format!("tower_agent::middleware::budget/{number}"), scope }))
+        Self(Arc::new(Config { number, name: "budget".into(), scope }))
+    }
+
+    /// Sets the name, by which a run that goes on in another process knows what it has spent. Defaults
+    /// to `budget`; a durable run with several budgets needs a name for each.
+    #[must_use]
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        let config = Arc::try_unwrap(self.0).unwrap_or_else(|shared| {
+            // A clone that is in use keeps its name.
+            let Config { number, name, scope } = &*shared;
+            let scope = match scope {
+                Scope::Run(limits) => Scope::Run(limits.clone()),
+                Scope::Account(account) => Scope::Account(account.clone()),
+            };
+            Config { number: *number, name: name.clone(), scope }
+        });
+        Self(Arc::new(Config { name: name.into(), ..config }))
     }
 
     /// Returns the account that a run is charged to, for example for a callback to read.
@@ -190,16 +207,37 @@ impl Budget {
     }
 
     fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>, ValueTypeError> {
-        context.values().update(&self.0.key, |kept: &mut Option<Arc<OfRun>>| {
-            let new = || {
+        let mut new = None;
+        let key = format!("tower_agent::middleware::budget/{}", self.0.number);
+        let of_run = context.values().update(&key, |kept: &mut Option<Arc<OfRun>>| {
+            let create = || {
                 let account = match &self.0.scope {
                     Scope::Run(limits) => Account::new(limits.clone()),
                     Scope::Account(account) => account.clone(),
                 };
+                new = Some(account.clone());
                 Arc::new(OfRun { account, state: Mutex::default() })
             };
-            kept.get_or_insert_with(new).clone()
-        })
+            kept.get_or_insert_with(create).clone()
+        })?;
+        if let Some(account) = new {
+            context.add_budget(&self.0.name, self.0.number, Arc::new(account));
+        }
+        Ok(of_run)
+    }
+
+    /// Makes what a call is charged part of the effects of a call around it.
+    fn log(&self, context: &RunContext, reservation: &mut Reservation) -> Result<()> {
+        let Some(effects) = context.effects() else { return Ok(()) };
+        let name = &self.0.name;
+        if context.has_budgets_of_one_name(name) {
+            return Err(Error::abort(format!(
+                "the run has several budgets named `{name}`, which another process could not tell \
+                 apart; give each a name with `Budget::named`"
+            )));
+        }
+        reservation.log(effects.clone(), name.clone());
+        Ok(())
     }
 
     /// Stores a call's reservation with the call.
@@ -290,7 +328,7 @@ impl Callback<ModelRequest> for Budget {
         let run = self.of_run(request.context())?;
         let wanted = wanted(run.account.limits(), request)?;
         let room = run.exceeded().map_or_else(|| run.account.reserve(wanted), Err);
-        let reservation = match room {
+        let mut reservation = match room {
             Ok(reservation) => reservation,
             Err(exceeded) => {
                 if !run.account.limits().finishes() || !run.concludes(request) {
@@ -300,6 +338,7 @@ impl Callback<ModelRequest> for Budget {
                 run.account.reserve_beyond(wanted)
             }
         };
+        self.log(request.context(), &mut reservation)?;
         self.keep(request.extensions_mut(), reservation);
         Ok(Action::Continue)
     }
@@ -325,7 +364,10 @@ impl Callback<ToolRequest> for Budget {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         let run = self.of_run(request.context())?;
         match run.account.reserve(Amounts { tool_calls: 1, ..Amounts::default() }) {
-            Ok(reservation) => self.keep(request.extensions_mut(), reservation),
+            Ok(mut reservation) => {
+                self.log(request.context(), &mut reservation)?;
+                self.keep(request.extensions_mut(), reservation);
+            }
             Err(exceeded) => {
                 run.exceed(exceeded);
                 if !run.account.limits().finishes() {

@@ -15,12 +15,15 @@ const KEY: &str = "tower_agent.guard.redact";
 /// The placeholders of one conversation and their original texts. Clones share one vault. It is
 /// stored in the conversation's private state.
 #[derive(Clone, Default)]
-pub(super) struct Vault(Arc<Mutex<Inner>>);
+pub(super) struct Vault {
+    inner: Arc<Mutex<Inner>>,
+    /// Where this call stores what it adds.
+    state: Option<State>,
+}
 
 #[derive(Default)]
 struct Inner {
-    /// Where it is stored.
-    state: Option<State>,
+    is_open: bool,
     /// Indexed by kind and text.
     placeholders: HashMap<(String, String), String>,
     originals: HashMap<String, String>,
@@ -39,13 +42,14 @@ struct Kept {
 impl Vault {
     /// Returns the vault of a run.
     pub(super) fn of(context: &RunContext) -> Result<Self> {
-        let vault = context.values().update(KEY, |vault: &mut Self| vault.clone())?;
+        let mut vault = context.values().update(KEY, |vault: &mut Self| vault.clone())?;
         vault.inner().open(context.private_state())?;
+        vault.state = Some(context.private_state().clone());
         Ok(vault)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.0)
+        lock(&self.inner)
     }
 
     /// Returns the placeholder for a text, always the same one.
@@ -61,9 +65,20 @@ impl Vault {
         let placeholder = format!("[{kind}-{number}]");
         inner.placeholders.insert(of, placeholder.clone());
         inner.originals.entry(placeholder.clone()).or_insert_with(|| text.to_owned());
-        inner.keep("originals", &placeholder, text.into());
-        inner.keep("numbers", kind, number.into());
+        self.keep("originals", &placeholder, text.into());
+        self.keep("numbers", kind, number.into());
         placeholder
+    }
+
+    fn keep(&self, what: &str, key: &str, value: Value) {
+        let Some(state) = &self.state else { return };
+        state.update(KEY, |kept| {
+            if let Some(kept) = object(kept)
+                && let Some(kept) = object(kept.entry(what).or_insert(Value::Null))
+            {
+                kept.insert(key.to_owned(), value);
+            }
+        });
     }
 
     /// Returns whether this placeholder has an original text.
@@ -84,7 +99,7 @@ impl Vault {
                 let last = inner.numbers.entry(kind.to_owned()).or_default();
                 if number > *last {
                     *last = number;
-                    inner.keep("numbers", kind, number.into());
+                    self.keep("numbers", kind, number.into());
                 }
             }
         }
@@ -111,9 +126,12 @@ impl Vault {
 }
 
 impl Inner {
-    /// Reads the stored vault, once.
+    /// Reads the stored vault: once, and again if a call that was not made has added to it.
     fn open(&mut self, state: &State) -> Result<()> {
-        if self.state.is_some() {
+        let count = |kept: Option<&Value>| {
+            kept.and_then(|kept| kept.get("originals")?.as_object()).map_or(0, serde_json::Map::len)
+        };
+        if self.is_open && state.look(KEY, count) == self.originals.len() {
             return Ok(());
         }
         let kept: Kept = match state.get(KEY) {
@@ -129,20 +147,18 @@ impl Inner {
                 self.placeholders.insert((kind.into(), original.clone()), placeholder.clone());
             }
         }
-        (self.originals, self.numbers) = (kept.originals, kept.numbers);
-        self.state = Some(state.clone());
+        let stored = kept.originals.len();
+        self.originals.extend(kept.originals);
+        for (kind, number) in kept.numbers {
+            let last = self.numbers.entry(kind).or_default();
+            *last = number.max(*last);
+        }
+        if self.originals.len() > stored {
+            // Of two calls that were not made, the second has stored the vault as it knew it.
+            state.set(KEY, json!({ "originals": self.originals, "numbers": self.numbers }));
+        }
+        self.is_open = true;
         Ok(())
-    }
-
-    fn keep(&self, what: &str, key: &str, value: Value) {
-        let Some(state) = &self.state else { return };
-        state.update(KEY, |kept| {
-            if let Some(kept) = object(kept)
-                && let Some(kept) = object(kept.entry(what).or_insert(Value::Null))
-            {
-                kept.insert(key.to_owned(), value);
-            }
-        });
     }
 }
 

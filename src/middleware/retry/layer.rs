@@ -64,7 +64,8 @@ impl CallRetryLayer {
         self
     }
 
-    /// Sets the source of the backoff's random numbers, for tests that need known values.
+    /// Sets the source of the backoff's random numbers, for tests that need known values. Defaults to
+    /// the run's own [chance](crate::RunContext::chance).
     pub fn rng(mut self, rng: impl Rng + Send + 'static) -> Self {
         self.policy.set_rng(rng);
         self

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 use tower::retry::budget::{Budget, TpsBudget};
-use tower::util::rng::{HasherRng, Rng};
+use tower::util::rng::Rng;
 
 use crate::call::Request;
 use crate::error::{CallSite, Error, Result, When};
@@ -26,8 +26,9 @@ pub(super) struct Config {
     pub(super) restart_streams: bool,
     when: When,
     budget: Arc<dyn Budget + Send + Sync>,
-    /// Shared by all calls, so that calls that fail together wait for different times.
-    rng: Arc<Mutex<dyn Rng + Send>>,
+    /// Defaults to the run's own chance, so that calls that fail together wait for different times,
+    /// and a run that is made again for the same ones.
+    rng: Option<Arc<Mutex<dyn Rng + Send>>>,
 }
 
 impl Default for Config {
@@ -40,7 +41,7 @@ impl Default for Config {
             restart_streams: false,
             when: When::new(Error::is_retryable),
             budget: Arc::new(TpsBudget::new(Duration::from_secs(10), 3, 0.2)),
-            rng: Arc::new(Mutex::new(HasherRng::default())),
+            rng: None,
         }
     }
 }
@@ -65,7 +66,7 @@ impl Policy {
     }
 
     pub(super) fn set_rng(&mut self, rng: impl Rng + Send + 'static) {
-        self.config().rng = Arc::new(Mutex::new(rng));
+        self.config().rng = Some(Arc::new(Mutex::new(rng)));
     }
 
     pub(super) fn set_when(&mut self, when: impl Fn(&Error) -> bool + Send + Sync + 'static) {
@@ -99,17 +100,20 @@ impl Policy {
                 )
             }
             _ if !budget.withdraw() => "the retry budget is exhausted".to_owned(),
-            after => return Ok(Ok(after.unwrap_or_else(|| self.backoff()))),
+            after => return Ok(Ok(after.unwrap_or_else(|| self.backoff(request)))),
         };
         Ok(Err(Stop::Because(against)))
     }
 
     /// Returns a random part of a time that doubles with each attempt.
-    fn backoff(&self) -> Duration {
+    fn backoff<R: Request>(&self, request: &R) -> Duration {
         let Config { base, max, rng, .. } = &*self.config;
         let doubled = 2_u32.saturating_pow(self.made.saturating_sub(1));
         let most = base.saturating_mul(doubled).min(*max);
-        let part = lock(rng).next_f64();
+        let part = match rng {
+            Some(rng) => lock(rng).next_f64(),
+            None => request.context().chance(&format!("backoff of {} {}", R::CALL, self.made)),
+        };
         Duration::try_from_secs_f64(most.as_secs_f64() * part).map_or(most, |wait| wait.min(most))
     }
 

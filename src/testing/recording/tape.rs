@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::lock::lock;
-use crate::model::{ModelRequest, ModelResponse};
+use crate::model::ModelRequest;
 use crate::stream::{Attempt, Delta, DeltaSender, Mapper};
 
 /// What the attempts of one call have streamed.
@@ -105,13 +105,4 @@ pub(super) async fn play(
         }
     }
     Ok((number, open))
-}
-
-/// Streams a response that was recorded without its deltas. Returns the number of the attempt.
-pub(super) async fn show(sink: &DeltaSender, response: &ModelResponse) -> Result<Option<u32>> {
-    let mut attempt = sink.open();
-    for part in response.message().parts() {
-        attempt.send(part.clone()).await?;
-    }
-    Ok(attempt.finish().await?.attempt)
 }

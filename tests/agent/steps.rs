@@ -1,0 +1,226 @@
+//! What a layer that journals calls builds on: names, effects, saved requests, its place.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tower::{Layer, ServiceBuilder};
+use tower_agent::agent::{BuildError, SavedRequest};
+use tower_agent::callback::{Bundle, Purpose, before_model, before_tool, layer_has_purpose};
+use tower_agent::context::Effects;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentRequest, Error, ErrorKind, Request, Resolution, RunContext, State, Tool,
+    ToolRequest,
+};
+
+#[derive(Clone, Copy)]
+struct Journaled;
+
+impl<S> Layer<S> for Journaled {
+    type Service = S;
+
+    fn layer(&self, inner: S) -> S {
+        layer_has_purpose("Journaled", Purpose::Durability);
+        inner
+    }
+}
+
+fn journaled() -> Bundle {
+    Bundle::new().model_layer(Journaled).tool_layer(Journaled)
+}
+
+fn model() -> ScriptedModel {
+    ScriptedModel::always(Turn::from_text("Yes."))
+}
+
+#[tokio::test]
+async fn a_journal_is_outside_everything_else_or_the_agent_is_not_built() {
+    assert!(Agent::builder(model()).global_callbacks(journaled()).build().is_ok());
+
+    let late = Bundle::new().model_layer(CallRetryLayer::new()).and(journaled());
+    let error = Agent::builder(model()).global_callbacks(late).build().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`Journaled` does not see each model call once: `CallRetryLayer` is outside; register that \
+         after it",
+    );
+    let composed = ServiceBuilder::new().layer(CallRetryLayer::new()).layer(Journaled);
+    let composed = Bundle::new().model_layer(composed.into_inner());
+    assert!(Agent::builder(model()).global_callbacks(composed).build().is_err());
+    let foreign = tower::buffer::BufferLayer::new(4);
+    let buffered = Bundle::new().tool_layer(foreign).and(journaled());
+    let error = Agent::builder(model()).global_callbacks(buffered).build().unwrap_err();
+    assert!(error.to_string().contains("`BufferLayer<ToolRequest>` is outside"), "{error}");
+
+    let own = Agent::builder(model()).callbacks(journaled()).build();
+    assert!(matches!(own, Err(BuildError::NotDurable { .. })));
+    let around = Agent::builder(model()).global_callbacks(journaled());
+    let error = around.agent_layer(CallRetryLayer::new()).build().unwrap_err();
+    assert!(error.to_string().contains("repeats the whole agent"), "{error}");
+    let inside = Agent::builder(model()).global_callbacks(journaled());
+    assert!(inside.model_layer(CallRetryLayer::new()).build().is_ok());
+}
+
+#[tokio::test]
+async fn the_journal_of_a_run_is_outside_everything_else_or_the_run_fails() {
+    let agent = Agent::builder(model()).build().unwrap();
+    let request = || AgentRequest::new("Hi.").with_callbacks(journaled());
+    assert!(agent.run(request()).await.is_ok());
+
+    let retry = Bundle::new().model_layer(CallRetryLayer::new());
+    let agent = Agent::builder(model()).global_callbacks(retry).build().unwrap();
+    let error = agent.run(request()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("`CallRetryLayer` outside"), "{error}");
+}
+
+/// Notes the step path of each call.
+fn noting(paths: &Arc<Mutex<Vec<String>>>) -> Bundle {
+    let note = |paths: &Arc<Mutex<Vec<String>>>, context: &RunContext| {
+        paths.lock().unwrap().push(format!("{} {}", context.step_path(), context.iteration()));
+    };
+    let (of_models, of_tools) = (paths.clone(), paths.clone());
+    Bundle::new()
+        .on_model(before_model(move |request| note(&of_models, request.context())))
+        .on_tool(before_tool(move |request| note(&of_tools, request.context())))
+}
+
+#[tokio::test]
+async fn agents_of_one_name_in_one_call_have_names_of_their_own_for_their_steps() {
+    let worker = ScriptedModel::always(Turn::from_text("Done."));
+    let worker = Agent::builder(worker).name("worker").build().unwrap();
+    let both = Tool::function_with("both", "Asks two.", move |_: Value, call: ToolRequest| {
+        let run =
+            |text: &str| worker.run(AgentRequest::new(text).with_context(call.context().clone()));
+        let (one, other) = (run("One."), run("Two."));
+        async move {
+            let (one, other) = futures::join!(one, other);
+            Ok::<_, Error>(one?.text() + &other?.text())
+        }
+    });
+    let script = [Turn::tool("both", json!({})), Turn::from_text("Both.")];
+    let paths = Arc::<Mutex<Vec<_>>>::default();
+    let boss = Agent::builder(ScriptedModel::new(script)).name("boss").tool(both);
+    let boss = boss.global_callbacks(noting(&paths)).build().unwrap();
+    boss.run("Both.").await.unwrap();
+    let call = paths.lock().unwrap()[1].strip_suffix(" 0").unwrap().to_owned();
+    let expected = [
+        "boss 0".to_owned(),
+        format!("{call} 0"),
+        format!("{call}/worker 0"),
+        format!("{call}/worker//2 0"),
+        "boss 1".to_owned(),
+    ];
+    assert_eq!(*paths.lock().unwrap(), expected);
+}
+
+#[test]
+fn chance_and_keys_depend_on_the_run_and_the_call_alone() {
+    let context = |run: &str| AgentRequest::new("").with_run_id(run).context().clone();
+    let one = context("run 1").chance("backoff");
+    assert_eq!(one, context("run 1").chance("backoff"));
+    assert_ne!(one, context("run 1").chance("other"));
+    assert_ne!(one, context("run 2").chance("backoff"));
+    assert!((0.0..1.0).contains(&one));
+
+    let key = |run: &str, amount: u32| {
+        let call = ToolCall::new("call_1", "pay", json!({ "amount": amount }));
+        ToolRequest::new(call).with_context(context(run)).idempotency_key()
+    };
+    assert_eq!(key("run 1", 5), key("run 1", 5));
+    assert_ne!(key("run 1", 5), key("run 1", 6));
+    assert_ne!(key("run 1", 5), key("run 2", 5));
+}
+
+#[test]
+fn a_call_has_the_effects_that_were_made_through_its_context() {
+    let state = State::from_iter([("old".to_owned(), json!(1)), ("kept".to_owned(), json!(1))]);
+    let context = AgentRequest::new("").with_state(state.clone()).context().clone();
+    let (outer, outer_log) = context.collecting_effects("outer");
+    let (inner, inner_log) = outer.collecting_effects("inner");
+    inner.state().set("new", 1);
+    inner.state().update("new", |value| *value = json!(2));
+    inner.state().remove("old");
+    inner.private_state().set("secret", "s3cret");
+    outer.state().set("outer", true);
+    context.state().set("elsewhere", true);
+    assert_eq!(state.get("new"), Some(json!(2)));
+    assert!(!format!("{inner_log:?}").contains("s3cret"));
+
+    let stored = serde_json::to_string(&inner_log.effects()).unwrap();
+    let effects: Effects = serde_json::from_str(&stored).unwrap();
+    assert_eq!(effects, inner_log.effects());
+    let state = State::from_iter([("old".to_owned(), json!(1)), ("kept".to_owned(), json!(1))]);
+    let context = AgentRequest::new("").with_state(state).context().clone();
+    context.apply_effects("inner", &effects);
+    let now = serde_json::to_value(context.state().snapshot()).unwrap();
+    assert_eq!(now, json!({ "kept": 1, "new": 2 }));
+    assert_eq!(context.private_state().get("secret"), Some(json!("s3cret")));
+    assert_eq!(serde_json::to_value(outer_log.effects()).unwrap()["state"]["set"]["outer"], true);
+}
+
+#[tokio::test]
+async fn a_budget_is_charged_once_for_a_call_whose_effects_are_applied() {
+    let budget = Budget::new(Limits::new().model_calls(10));
+    let agent = Agent::builder(model()).global_callbacks(budget.clone()).build().unwrap();
+    let context = AgentRequest::new("").context().clone();
+    let (inside, log) = context.collecting_effects("run/1");
+    agent.run(AgentRequest::new("Hi.").with_context(inside)).await.unwrap();
+    let effects = log.effects();
+
+    // In the process that made the call, and in another one, before and after the budget is used.
+    for used in [false, true] {
+        let other = AgentRequest::new("").context().clone();
+        if used {
+            budget.account(&other).unwrap();
+        }
+        other.apply_effects("run/1", &effects);
+        other.apply_effects("run/1", &effects);
+        assert_eq!(budget.account(&other).unwrap().used().model_calls, 1);
+    }
+    context.apply_effects("run/1", &effects);
+    assert_eq!(budget.account(&context).unwrap().used().model_calls, 1);
+}
+
+#[tokio::test]
+async fn two_budgets_of_one_name_cannot_be_told_apart_in_a_journal() {
+    let budgets = |one: Budget, other: Budget| Bundle::from(one).and(Bundle::from(other));
+    let run = async |budgets: Bundle| {
+        let agent = Agent::builder(model()).global_callbacks(budgets).build().unwrap();
+        let (context, _log) = RunContext::default().collecting_effects("run/1");
+        agent.run(AgentRequest::new("Hi.").with_context(context)).await
+    };
+    let new = || Budget::new(Limits::new().model_calls(10));
+    let error = run(budgets(new(), new())).await.unwrap_err();
+    assert!(error.message().contains("several budgets named `budget`"), "{error}");
+    assert!(run(budgets(new(), new().named("other"))).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_saved_request_makes_the_same_request_again() {
+    let script = || [Turn::tool("pay", json!({})), Turn::from_text("Paid.")];
+    let model = ScriptedModel::new(script());
+    let agent = Agent::builder(model)
+        .tool(Tool::function("pay", "Pays.", |_: Value| "paid"))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    let first = AgentRequest::new("Pay.").with_run_id("run 1");
+    let saved = serde_json::to_string(&SavedRequest::from(&first)).unwrap();
+    let first: SavedRequest = serde_json::from_str(&saved).unwrap();
+    assert_eq!(serde_json::to_string(&first).unwrap(), saved);
+    let paused = agent.run(AgentRequest::from(first)).await.unwrap();
+    let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);
+
+    let second = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
+    let second = SavedRequest::from(&second);
+    assert_eq!((second.checkpoint().turn, second.resolutions().len()), (1, 1));
+    let stored = serde_json::to_string(&second).unwrap();
+    let second: SavedRequest = serde_json::from_str(&stored).unwrap();
+    let answer = agent.run(AgentRequest::from(second)).await.unwrap();
+    assert_eq!((answer.text(), answer.checkpoint().turn), ("Paid.".into(), 2));
+}
