@@ -15,6 +15,7 @@
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
 mod error;
+pub mod journal;
 
 #[cfg(feature = "postgres")]
 pub use self::database::Postgres;

@@ -7,8 +7,10 @@ use crate::StoreError;
 pub(super) type Migrations = &'static [(i64, &'static str, &'static str)];
 
 #[cfg(feature = "sqlite")]
-pub(super) const SQLITE: Migrations =
-    &[(1, "sessions", include_str!("../../migrations/sqlite/0001_sessions.sql"))];
+pub(super) const SQLITE: Migrations = &[
+    (1, "sessions", include_str!("../../migrations/sqlite/0001_sessions.sql")),
+    (2, "runs", include_str!("../../migrations/sqlite/0002_runs.sql")),
+];
 
 #[cfg(feature = "postgres")]
 pub(super) const POSTGRES: Migrations =

@@ -1,3 +1,4 @@
 //! Sessions and durable runs, against real databases.
 
 mod database;
+mod journal;

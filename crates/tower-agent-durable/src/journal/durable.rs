@@ -1,0 +1,97 @@
+use std::future::Future;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tower_agent::callback::Bundle;
+use tower_agent::context::Effects;
+use tower_agent::{Result, RunContext};
+
+use super::record::Outcome;
+use super::run_service::RunLayer;
+use super::step_service::StepLayer;
+use super::steps::Steps;
+use super::unfinished::AnswerUnfinished;
+use super::{Begun, Fingerprint, Intent, Journal, JournalError, Record, StepKind};
+use crate::StoreError;
+
+/// Makes runs durable: a run that has stopped goes on in another process, with what its model and tool
+/// calls have returned. See the [module](super).
+///
+/// Pass it first to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
+/// agent.
+#[derive(Clone, Debug)]
+pub struct Durable<J> {
+    journal: J,
+}
+
+impl<J: Journal> Durable<J> {
+    /// Creates one with a journal, such as a [`Sqlite`](crate::Sqlite) database.
+    #[must_use]
+    pub fn new(journal: J) -> Self {
+        Self { journal }
+    }
+
+    /// Returns a value that is made once in a run: the time, a random number, what a file contains. A
+    /// run that is made again has the same one.
+    ///
+    /// Use it for what decides how a run goes on, in callbacks and in agents; what a tool does is kept
+    /// with its call. Calls of the same name in one turn are told apart by their order.
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use tower_agent::{Result, RunContext};
+    /// use tower_agent_durable::Sqlite;
+    /// use tower_agent_durable::journal::Durable;
+    ///
+    /// async fn began(durable: &Durable<Sqlite>, context: &RunContext) -> Result<SystemTime> {
+    ///     durable.value(context, "began", async || Ok(SystemTime::now())).await
+    /// }
+    /// # drop(began);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with the error of `make`, which is then called again the next time, or with that of the
+    /// journal.
+    pub async fn value<T, F, O>(&self, context: &RunContext, name: &str, make: F) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> O,
+        O: Future<Output = Result<T>>,
+    {
+        let steps = Steps::of(context, || format!("value `{name}`"))?;
+        let step = steps.name(StepKind::Value(name.into()), context)?;
+        let intent = Intent { fingerprint: Fingerprint::default(), is_repeatable: true };
+        let lease = match self.journal.begin(&steps.run, &step, &intent).await? {
+            Begun::Fresh(lease) | Begun::Unfinished(lease, _) => lease,
+            Begun::Done(_, Record { outcome: Outcome::Response(value), .. }) => {
+                let value = serde_json::from_value(value).map_err(StoreError::data);
+                return Ok(value.map_err(JournalError::from)?);
+            }
+            Begun::Done(_, Record { outcome: Outcome::Error(error), .. }) => return Err(error),
+        };
+        match make().await {
+            Ok(value) => {
+                let kept = serde_json::to_value(&value).map_err(StoreError::data);
+                let kept = Outcome::Response(kept.map_err(JournalError::from)?);
+                self.journal.commit(&lease, &Record::new(kept, Effects::default(), None)).await?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.journal.release(&lease).await?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<J: Journal> From<Durable<J>> for Bundle {
+    fn from(durable: Durable<J>) -> Self {
+        let journal = durable.journal;
+        Self::new()
+            .agent_layer(RunLayer(journal.clone()))
+            .model_layer(StepLayer(journal.clone()))
+            .tool_layer(StepLayer(journal))
+            .innermost_tool(AnswerUnfinished)
+    }
+}

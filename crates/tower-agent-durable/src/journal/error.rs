@@ -1,0 +1,87 @@
+use std::sync::Arc;
+
+use tower_agent::Error;
+
+use super::StepId;
+use crate::StoreError;
+
+/// Why a run cannot go on, or not in this process.
+///
+/// As an [`Error`] it is an abort, since the model must not read it and no other step may follow;
+/// [`downcast_ref`](Error::downcast_ref) finds it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The program does not do what it did before: it was changed, or depends on something besides the
+    /// run's steps.
+    #[error(
+        "{step} differs from what the journal has: `{part}` is another; run it with the program that \
+         began it, or delete the run"
+    )]
+    NonDeterminism {
+        /// The step.
+        step: StepId,
+        /// The part of its request that differs.
+        part: String,
+    },
+    /// Another process works on the run.
+    #[error("run `{run}` was taken over by another process")]
+    TakenOver {
+        /// The run.
+        run: Arc<str>,
+    },
+    /// The run was cancelled.
+    #[error("run `{run}` was cancelled")]
+    Cancelled {
+        /// The run.
+        run: Arc<str>,
+    },
+    /// The run does not exist, or was deleted.
+    #[error("there is no run `{run}`")]
+    UnknownRun {
+        /// The run.
+        run: Arc<str>,
+    },
+    /// The run was started with another request, and has not ended.
+    #[error(
+        "run `{run}` was started with another request and has not ended; start it with that request, \
+         or use another run id"
+    )]
+    OtherRequest {
+        /// The run.
+        run: Arc<str>,
+    },
+    /// A call is not part of a run that is journaled.
+    #[error("{call} is not part of a journaled run: {why}")]
+    NoRun {
+        /// The call.
+        call: String,
+        /// The reason, and what to do.
+        why: &'static str,
+    },
+    /// A model call that has failed is repeated from outside the journal.
+    #[error(
+        "{step} follows one that has failed: something repeats the agent; put the retry around the \
+         model"
+    )]
+    Repeated {
+        /// The step.
+        step: StepId,
+    },
+    /// The journal failed or cannot be reached.
+    #[error("the journal failed: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl From<JournalError> for Error {
+    fn from(error: JournalError) -> Self {
+        Self::abort(error.to_string()).with_source(error)
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl From<sqlx::Error> for JournalError {
+    fn from(error: sqlx::Error) -> Self {
+        StoreError::from(error).into()
+    }
+}

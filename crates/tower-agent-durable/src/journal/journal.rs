@@ -1,0 +1,167 @@
+use std::future::Future;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tower_agent::agent::SavedRequest;
+use tower_agent::{Checkpoint, Error, Interrupt};
+
+use super::{Fingerprint, Intent, JournalError, Record, StepId};
+
+/// Keeps the steps of runs. Implemented by [`Sqlite`](crate::Sqlite).
+///
+/// Every method has written what it says, so that a power cut does not lose it, when it returns. If it
+/// cannot, it fails, and the run stops.
+pub trait Journal: Clone + Send + Sync + 'static {
+    /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
+    /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
+    ///
+    /// A request with another fingerprint than the run's latest resumes a run that has ended or waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`OtherRequest`](JournalError::OtherRequest) for another request while the run has
+    /// not ended, and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
+
+    /// Begins a step, or says how it went.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run was taken over.
+    fn begin(
+        &self,
+        run: &OpenRun,
+        step: &StepId,
+        intent: &Intent,
+    ) -> impl Future<Output = Result<Begun, JournalError>> + Send;
+
+    /// Begins an unfinished step again, as another attempt.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run was taken over.
+    fn begin_again(&self, lease: Lease)
+    -> impl Future<Output = Result<Lease, JournalError>> + Send;
+
+    /// Keeps how a step has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run was taken over.
+    fn commit(
+        &self,
+        lease: &Lease,
+        record: &Record,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Makes a step one that was never begun.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run was taken over.
+    fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Keeps how the run has ended, for now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run was taken over.
+    fn end(
+        &self,
+        run: &OpenRun,
+        end: &RunEnd,
+    ) -> impl Future<Output = Result<(), JournalError>> + Send;
+}
+
+/// A request that starts or resumes a run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Input {
+    /// The outermost agent.
+    pub agent: Arc<str>,
+    /// The request.
+    pub request: SavedRequest,
+    /// The fingerprint of the request.
+    pub fingerprint: Fingerprint,
+}
+
+/// A run that this process works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenRun {
+    /// Its id.
+    pub id: Arc<str>,
+    /// How often it was started or taken over.
+    pub epoch: u64,
+    /// The number of its latest request.
+    pub input: u32,
+}
+
+impl OpenRun {
+    /// Creates one, for a journal of your own.
+    #[must_use]
+    pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32) -> Self {
+        Self { id: id.into(), epoch, input }
+    }
+}
+
+/// The right to make a step and to commit it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Lease {
+    /// The run.
+    pub run: OpenRun,
+    /// The step.
+    pub step: StepId,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+}
+
+impl Lease {
+    /// Creates one, for a journal of your own.
+    #[must_use]
+    pub fn new(run: OpenRun, step: StepId, attempt: u32) -> Self {
+        Self { run, step, attempt }
+    }
+}
+
+/// The state of a step.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Begun {
+    /// It was not begun before.
+    Fresh(Lease),
+    /// It has ended.
+    Done(Intent, Record),
+    /// It was begun, and whether it has ended is not known.
+    Unfinished(Lease, Intent),
+}
+
+/// How a run has ended, for now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RunEnd {
+    /// It has responded.
+    Completed(Checkpoint),
+    /// It waits for the resolutions of the checkpoint's interrupts.
+    Waiting {
+        /// Where it goes on.
+        checkpoint: Checkpoint,
+        /// The session's state.
+        state: serde_json::Map<String, serde_json::Value>,
+    },
+    /// It has failed, and goes on with the failed step when it is made again.
+    Failed(Error),
+}
+
+impl RunEnd {
+    /// Returns what the run waits for.
+    #[must_use]
+    pub fn interrupts(&self) -> &[Interrupt] {
+        match self {
+            Self::Waiting { checkpoint, .. } => &checkpoint.interrupts,
+            _ => &[],
+        }
+    }
+}

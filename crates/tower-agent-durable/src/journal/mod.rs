@@ -1,0 +1,121 @@
+//! Durable runs: what the model and the tools have returned outlives the process.
+//!
+//! ```text
+//! Durable<J>  ->  Bundle      where J: Journal, such as Sqlite
+//! ```
+//!
+//! A run writes to a journal what each of its model and tool calls is about to do, and what it has
+//! returned. If the process stops, the same run is made again, in the same process or another: calls
+//! that have returned are answered from the journal, and the run goes on with the first that has not.
+//!
+//! ```
+//! use serde_json::json;
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::{Agent, AgentRequest, BoxError, Tool};
+//! use tower_agent_durable::Sqlite;
+//! use tower_agent_durable::journal::Durable;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let database = Sqlite::in_memory().await?; // `Sqlite::open("runs.db")`
+//! let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
+//! let agent = Agent::builder(model.clone())
+//!     .tool(Tool::function("pay", "Pays.", |_: serde_json::Value| "paid"))
+//!     .global_callbacks(Durable::new(database.clone()))
+//!     .build()?;
+//!
+//! let response = agent.run(AgentRequest::new("Pay.").with_run_id("invoice 7")).await?;
+//! assert_eq!(response.text(), "Paid.");
+//!
+//! // Made again, it calls neither the model nor the tool.
+//! let request = database.runs().request("invoice 7").await?;
+//! assert_eq!(agent.run(request).await?.text(), "Paid.");
+//! assert_eq!(model.requests().len(), 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is made again
+//!
+//! | a call that was running when the process stopped | is |
+//! |---|---|
+//! | of a model, or of a tool that is [`Pure`](tower_agent::Effect::Pure) or [`Idempotent`](tower_agent::Effect::Idempotent) | made again |
+//! | of an agent as a tool | entered again; its own calls that have returned are not made again |
+//! | of a tool that is [`Mutating`](tower_agent::Effect::Mutating), the default | not made again: the run [waits](tower_agent::Interrupt) for somebody who knows whether it was done, and answers with [`Unfinished`] |
+//!
+//! So is a call of a mutating tool whose time has run out. A tool that passes
+//! [`idempotency_key`](tower_agent::ToolRequest::idempotency_key) to its service can be declared
+//! `Idempotent`.
+//!
+//! A model call that has failed is made again when the run is; a tool that has failed is not, since the
+//! model was told. An interrupt leaves its call open, as in any run.
+//!
+//! A call that is answered from the journal has the [effects](tower_agent::context::Effects) of the one
+//! that was made: the state, the private state, the tokens, and what was charged to budgets, each once.
+//! What its callbacks and layers do besides, such as telemetry, is not done again. Its stream shows the
+//! response as one attempt. [`Values`](tower_agent::context::Values) are not kept.
+//!
+//! # Where it stands
+//!
+//! First in the [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
+//! agent, so that everything else is inside: retries, fallbacks, timeouts, approvals, redaction,
+//! telemetry. Anything outside would be asked again about a call that is done, or would repeat it, and
+//! the agent is not built. A layer that makes its own request instead of passing on the one that it
+//! received makes the run fail.
+//!
+//! What happens between the calls must depend on them alone. Take the time and chance from
+//! [`Durable::value`] or from [`RunContext::chance`](tower_agent::RunContext::chance); data of the
+//! program that changes belongs into a tool. If a call is not the one that was made before, the run
+//! fails with [`NonDeterminism`](JournalError::NonDeterminism), which says in what it differs.
+//!
+//! # Resuming
+//!
+//! A run that waits goes on with the [request](Runs::request) that the journal has for it and the
+//! resolutions of its [interrupts](RunInfo::interrupts). Its run id stays.
+//!
+//! # Two processes
+//!
+//! Whoever starts a run that is not at its end takes it over: what another process still writes is
+//! refused with [`TakenOver`](JournalError::TakenOver), and a mutating tool that it was calling is asked
+//! about. So start a run again only when its process has stopped.
+//!
+//! If the journal cannot be written, the run stops with an abort, before the call or after it; nothing
+//! goes on without a journal.
+//!
+//! # Secrets
+//!
+//! The journal has the request that starts a run, the responses of its calls, and hashes of their
+//! requests. With a `Redact` inside, responses contain placeholders; the texts that they stand for are in
+//! the private state, which the journal has to keep, as a [`Checkpoint`](tower_agent::Checkpoint) does:
+//! protect the file likewise.
+
+mod durable;
+mod error;
+mod fingerprint;
+mod intent;
+#[expect(clippy::module_inception, reason = "a trait is in the file of its name")]
+mod journal;
+mod record;
+mod run_service;
+mod run_status;
+#[cfg(feature = "sqlite")]
+mod runs;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod step_id;
+mod step_request;
+mod step_service;
+mod steps;
+mod unfinished;
+
+pub use self::durable::Durable;
+pub use self::error::JournalError;
+pub use self::fingerprint::Fingerprint;
+pub use self::intent::Intent;
+pub use self::journal::{Begun, Input, Journal, Lease, OpenRun, RunEnd};
+pub use self::record::{Outcome, Record};
+pub use self::run_status::RunStatus;
+#[cfg(feature = "sqlite")]
+pub use self::runs::{RunInfo, Runs, StepInfo};
+pub use self::step_id::{StepId, StepKind};
+pub use self::unfinished::Unfinished;

@@ -1,0 +1,65 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a step of a run: what it is, not when it was made. A run that is made again gives a
+/// step the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct StepId {
+    /// The run.
+    pub run: Arc<str>,
+    /// The number of the run's request that the step was made for: 1, and one more each time that the
+    /// run was resumed. 0 for a tool call, which may wait for an answer over several requests.
+    pub input: u32,
+    /// The [path](tower_agent::RunContext::step_path) of the agents and tool calls that contain it.
+    pub path: Arc<str>,
+    /// The turn of the agent. 0 for a tool call, which its path names.
+    pub iteration: u32,
+    /// The kind of step.
+    pub kind: StepKind,
+    /// The number of earlier steps of the same kind at the same place. 0 for a tool call.
+    pub nth: u32,
+}
+
+/// The kind of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StepKind {
+    /// A model call.
+    Model,
+    /// A tool call, with the name of the tool.
+    Tool(Arc<str>),
+    /// A [value](super::Durable::value), with its name.
+    Value(Arc<str>),
+}
+
+impl StepId {
+    /// Returns a text that no other step of the run has.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let Self { input, path, iteration, kind, nth, .. } = self;
+        match kind {
+            StepKind::Model => format!("{input} {iteration} {nth} model {path}"),
+            StepKind::Tool(_) => format!("tool {path}"),
+            StepKind::Value(name) => format!("{input} {iteration} {nth} value {name:?} {path}"),
+        }
+    }
+}
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { run, path, iteration, kind, nth, .. } = self;
+        match kind {
+            StepKind::Model => write!(f, "model call {iteration} of `{path}`")?,
+            StepKind::Tool(tool) => write!(f, "call of `{tool}` at `{path}`")?,
+            StepKind::Value(name) => write!(f, "value `{name}` in turn {iteration} of `{path}`")?,
+        }
+        if *nth > 0 {
+            write!(f, ", repeated {nth} times")?;
+        }
+        write!(f, " in run `{run}`")
+    }
+}

@@ -1,0 +1,187 @@
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use tower::{Service, ServiceExt};
+use tower_agent::call::CallService;
+use tower_agent::callback::{Purpose, layer_has_purpose};
+use tower_agent::error::CallSite;
+use tower_agent::{Error, ErrorKind, Result};
+use tower_layer::Layer;
+
+use super::record::Outcome;
+use super::step_request::StepRequest;
+use super::steps::Steps;
+use super::unfinished;
+use super::{Begun, Intent, Journal, JournalError, Lease, Record, StepId, StepKind, Unfinished};
+use crate::StoreError;
+
+/// Journals model and tool calls.
+#[derive(Clone)]
+pub(super) struct StepLayer<J>(pub(super) J);
+
+/// Readiness is that of the call: a step that is done does not wait for the service.
+#[derive(Clone)]
+pub(super) struct StepService<S, J> {
+    inner: S,
+    journal: J,
+}
+
+/// Marks a call that is a step already.
+struct InStep;
+
+impl<S, J: Journal> Layer<S> for StepLayer<J> {
+    type Service = StepService<S, J>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        layer_has_purpose("Durable", Purpose::Durability);
+        StepService { inner, journal: self.0.clone() }
+    }
+}
+
+impl<S, J, R> Service<R> for StepService<S, J>
+where
+    R: StepRequest,
+    S: CallService<R>,
+    J: Journal,
+{
+    type Response = R::Response;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<R::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        Box::pin(make(self.inner.clone(), self.journal.clone(), request))
+    }
+}
+
+async fn make<S, J, R>(inner: S, journal: J, mut request: R) -> Result<R::Response>
+where
+    R: StepRequest,
+    S: CallService<R>,
+    J: Journal,
+{
+    if request.data().get::<InStep>().is_some() {
+        // A sub-agent has a journal of its own, for when it is not one.
+        return inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
+    }
+    request.data().insert(InStep);
+    let context = request.context().clone();
+    let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
+    let step = steps.name(request.kind(), &context)?;
+    let fingerprint = request.fingerprint().map_err(JournalError::from)?;
+    let intent = Intent { fingerprint, is_repeatable: request.may_repeat() };
+    let lease = match journal.begin(&steps.run, &step, &intent).await? {
+        Begun::Fresh(lease) => lease,
+        Begun::Done(then, record) => {
+            check(&step, &then, &intent)?;
+            return replay(&request, &step, record).await;
+        }
+        Begun::Unfinished(lease, then) => {
+            check(&step, &then, &intent)?;
+            match intent.is_repeatable {
+                true => lease,
+                false => match unfinished::decide(&context, &request, &lease)? {
+                    Unfinished::RunAgain => journal.begin_again(lease).await?,
+                    known => {
+                        request.data().insert(known);
+                        lease
+                    }
+                },
+            }
+        }
+    };
+    let (inside, log) = context.collecting_effects(effects_id(&step));
+    let made = inner.oneshot(request.clone().in_context(inside)).await;
+    let result = made.map_err(|error| Error::from(error.into()));
+    match end_of(&request, &intent, &lease, &result) {
+        End::Commit => {
+            let outcome = match &result {
+                Ok(response) => serde_json::to_value(response).map(Outcome::Response),
+                Err(error) => Ok(Outcome::Error(error.clone())),
+            };
+            let outcome = outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
+            let ending = context.ending_after_response(R::CALL).filter(|_| result.is_ok());
+            journal.commit(&lease, &Record::new(outcome, log.effects(), ending)).await?;
+        }
+        End::Release => {
+            if step.kind == StepKind::Model {
+                steps.fail(&step);
+            }
+            journal.release(&lease).await?;
+        }
+        End::Leave => {}
+        End::Ask(question) => return Err(question),
+    }
+    result
+}
+
+/// What becomes of a step that was made.
+enum End {
+    Commit,
+    /// It was never begun.
+    Release,
+    /// Whether it has ended is not known.
+    Leave,
+    /// Likewise, and the run goes on once it is.
+    Ask(Error),
+}
+
+fn end_of<R: StepRequest>(
+    request: &R,
+    intent: &Intent,
+    lease: &Lease,
+    result: &Result<R::Response>,
+) -> End {
+    let is_tool = matches!(lease.step.kind, StepKind::Tool(_));
+    match result {
+        // A layer has replaced an interrupt by a response: the call is still to be made.
+        Ok(_) if request.context().is_waiting(R::CALL) => End::Release,
+        Ok(_) => End::Commit,
+        Err(error) if error.downcast_ref::<JournalError>().is_some() => End::Leave,
+        Err(error) => match error.kind() {
+            ErrorKind::Interrupted => End::Release,
+            ErrorKind::Aborted if intent.is_repeatable => End::Release,
+            ErrorKind::Aborted => End::Leave,
+            ErrorKind::Timeout | ErrorKind::Cancelled if !intent.is_repeatable => {
+                End::Ask(unfinished::ask(request, lease, None))
+            }
+            // The model is told, and the run goes on.
+            _ if is_tool => End::Commit,
+            // The agent fails; when it is made again, the call may succeed.
+            _ => End::Release,
+        },
+    }
+}
+
+fn check(step: &StepId, then: &Intent, now: &Intent) -> Result<(), JournalError> {
+    match then.fingerprint.difference(&now.fingerprint) {
+        Some(part) => Err(JournalError::NonDeterminism { step: step.clone(), part }),
+        None => Ok(()),
+    }
+}
+
+/// Answers a call as it was answered.
+async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> Result<R::Response> {
+    let Record { outcome, effects, ending, .. } = record;
+    let context = request.context();
+    context.apply_effects(&effects_id(step), &effects);
+    if let Some(ending) = &ending {
+        context.end_after_response(R::CALL, ending);
+    }
+    match outcome {
+        Outcome::Error(error) => Err(error),
+        Outcome::Response(response) => {
+            let response = serde_json::from_value(response);
+            let response = response.map_err(|error| JournalError::from(StoreError::data(error)))?;
+            request.show(response).await
+        }
+    }
+}
+
+/// Returns a name that no other step of any run has.
+fn effects_id(step: &StepId) -> String {
+    format!("{} {}", step.run, step.key())
+}

@@ -1,0 +1,332 @@
+//! A run with everything in it: a stream, tools in parallel, a retry, a sub-agent, an approval, a
+//! budget. Its models answer by what they are asked, and everything that is really done is written to a
+//! file.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tower::service_fn;
+use tower_agent::message::ToolCall;
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::middleware::budget::{Budget, Limits};
+use tower_agent::middleware::retry::CallRetryLayer;
+use tower_agent::stream::Delta;
+use tower_agent::{
+    Agent, AgentRequest, AgentResponse, BoxError, Effect, Error, ErrorKind, ModelRequest,
+    ModelResponse, Request, Resolution, Result, Role, RunContext, State, Tool, ToolRequest, Usage,
+};
+use tower_agent_durable::Sqlite;
+use tower_agent_durable::journal::{
+    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
+    RunStatus, StepId, Unfinished,
+};
+
+pub(crate) const RUN: &str = "run 1";
+
+/// The file of what was done, and the point at which the process ends.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Inner>);
+
+struct Inner {
+    folder: PathBuf,
+    kill_at: Option<u32>,
+    point: AtomicU32,
+    /// The number of the run's request.
+    input: AtomicU32,
+    /// How often each model call was tried in this process.
+    tries: Mutex<Vec<String>>,
+}
+
+impl World {
+    pub(crate) fn new(folder: &Path, kill_at: Option<u32>) -> Self {
+        let (point, input, tries) = Default::default();
+        Self(Arc::new(Inner { folder: folder.to_owned(), kill_at, point, input, tries }))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.folder.join(name)
+    }
+
+    /// Writes a line to a file that the journal knows nothing of.
+    fn write(&self, file: &str, line: &str) {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.file(file)).unwrap();
+        file.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// A point at which the process may be killed.
+    fn point(&self, what: &str) {
+        let point = self.0.point.fetch_add(1, Ordering::SeqCst) + 1;
+        self.write("points", &format!("{point} {what}"));
+        if self.0.kill_at == Some(point) {
+            let me = std::process::id().to_string();
+            std::process::Command::new("kill").args(["-9", &me]).status().unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
+    fn made(&self, what: &str, context: &RunContext) {
+        let (path, iteration) = (context.step_path(), context.iteration());
+        let input = self.0.input.load(Ordering::SeqCst);
+        self.write("done", &format!("made {what} {path} {iteration} {input}"));
+    }
+
+    /// The steps that were made or committed, in order.
+    pub(crate) fn done(folder: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(folder.join("done")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn model(
+        &self,
+        answer: fn(&ModelRequest) -> ModelResponse,
+    ) -> impl tower_agent::model::ModelService {
+        let world = self.clone();
+        service_fn(move |request: ModelRequest| {
+            let world = world.clone();
+            async move {
+                let context = request.context();
+                world.made("model", context);
+                world.point("a model is called");
+                let response = answer(&request);
+                let usage = Usage::new(10, u64::from(context.iteration()) + 1);
+                let place = format!("{} {}", context.step_path(), context.iteration());
+                let is_first = {
+                    let mut tries = world.0.tries.lock().unwrap();
+                    let is_first = !tries.contains(&place);
+                    tries.push(place);
+                    is_first
+                };
+                // The second turn of every agent fails at first.
+                if is_first && context.iteration() == 1 {
+                    world.point("a model fails");
+                    return Err(Error::new(ErrorKind::Overloaded, "busy"));
+                }
+                let Some(sender) = request.delta_sender() else {
+                    return Ok(response.with_usage(usage));
+                };
+                let mut attempt = sender.open();
+                attempt.send(Delta::Text("Well. ".into())).await?;
+                world.point("a model streams");
+                for part in response.message().parts() {
+                    attempt.send(part.clone()).await?;
+                }
+                let streamed = attempt.finish().await?;
+                world.point("a model has streamed");
+                Ok::<_, Error>(ModelResponse::from(streamed).with_usage(usage))
+            }
+        })
+    }
+
+    fn tool(&self, name: &'static str, effect: Effect) -> Tool {
+        let world = self.clone();
+        let tool = move |_: Value, request: ToolRequest| {
+            let world = world.clone();
+            async move {
+                let context = request.context();
+                world.point(&format!("{name} is called"));
+                // Others get their turn in between.
+                tokio::task::yield_now().await;
+                world.made(name, context);
+                world.write("keys", &request.idempotency_key());
+                context
+                    .state()
+                    .update(name, |count| *count = json!(count.as_u64().unwrap_or(0) + 1));
+                world.point(&format!("{name} has run"));
+                format!("{name} done")
+            }
+        };
+        Tool::function_with(name, "Does it.", tool).effect(effect)
+    }
+
+    pub(crate) fn agent(&self, journal: impl Journal) -> (Agent, Budget) {
+        let retry = || {
+            let moment = std::time::Duration::from_millis(1);
+            CallRetryLayer::new().backoff(moment, moment).restart_streams(true)
+        };
+        let worker = Agent::builder(self.model(answer_of_worker))
+            .name("worker")
+            .tool(self.tool("note", Effect::Mutating))
+            .model_layer(retry())
+            .build()
+            .unwrap();
+        let budget = Budget::new(Limits::new().model_calls(100).tokens(10_000).tool_calls(100));
+        let agent = Agent::builder(self.model(answer_of_boss))
+            .name("boss")
+            .tool(self.tool("look", Effect::Pure))
+            .tool(self.tool("charge", Effect::Mutating))
+            .tool(self.tool("pay", Effect::Mutating))
+            .tool(worker.into_tool("Works."))
+            .on_tool(Approval::of_tools(["pay"]))
+            .global_callbacks(Durable::new(journal))
+            .global_callbacks(budget.clone())
+            .model_layer(retry())
+            .build()
+            .unwrap();
+        (agent, budget)
+    }
+
+    /// Starts the run or goes on with it, answers what it waits for, and writes down how it ended.
+    pub(crate) async fn go_on(&self) -> Result<(), BoxError> {
+        let database = Sqlite::open(self.file("runs.db")).await?;
+        let (agent, budget) = self.agent(Watched { world: self.clone(), inner: database.clone() });
+        loop {
+            let runs = database.runs();
+            let request = match runs.get(RUN).await {
+                Err(JournalError::UnknownRun { .. }) => first_request(),
+                Err(error) => Err(error)?,
+                Ok(run) => {
+                    let answers: Vec<_> = run.interrupts.iter().map(|it| self.answer(it)).collect();
+                    runs.request(RUN).await?.with_resolutions(answers)
+                }
+            };
+            let (start, context) = (request.messages().len(), request.context().clone());
+            let response = stream(&agent, request).await?;
+            let used = budget.account(&context)?.used();
+            self.write(
+                "spent",
+                &format!(
+                    "{start}-{} {} {} {}",
+                    response.messages().len(),
+                    used.model_calls,
+                    used.tool_calls,
+                    used.tokens
+                ),
+            );
+            if response.interrupts().is_empty() {
+                assert_eq!(runs.get(RUN).await?.status, RunStatus::Completed);
+                let end = json!({
+                    "messages": response.messages(),
+                    "state": response.state().snapshot(),
+                });
+                std::fs::write(self.file("end.json"), end.to_string())?;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Plays the person: approves, and looks whether an unfinished call was made.
+    fn answer(&self, interrupt: &tower_agent::Interrupt) -> Resolution {
+        if interrupt.reason != Unfinished::REASON {
+            return Resolution::resolved(&interrupt.id, Decision::Approve);
+        }
+        let tool = interrupt.payload["tool"].as_str().unwrap();
+        let key = interrupt.payload["idempotency_key"].as_str().unwrap();
+        let keys = std::fs::read_to_string(self.file("keys")).unwrap_or_default();
+        let was_done = keys.lines().any(|line| line == key);
+        self.write("asked", &format!("{tool} {was_done}"));
+        let answer = match was_done {
+            true => Unfinished::Done(json!(format!("{tool} done"))),
+            false => Unfinished::RunAgain,
+        };
+        Resolution::resolved(&interrupt.id, answer)
+    }
+}
+
+fn first_request() -> AgentRequest {
+    let state = State::from_iter([("units".to_owned(), json!("metric"))]);
+    AgentRequest::new("Do it all.").with_state(state).with_run_id(RUN)
+}
+
+async fn stream(agent: &Agent, request: AgentRequest) -> Result<AgentResponse> {
+    let mut stream = agent.stream(request);
+    while stream.next().await.is_some() {}
+    stream.response().await
+}
+
+/// How many results of tools there are.
+fn results(request: &ModelRequest) -> usize {
+    request.messages().iter().filter(|message| message.role() == Role::Tool).count()
+}
+
+fn call(id: &str, tool: &str) -> ToolCall {
+    let arguments = match tool {
+        "worker" => json!({ "request": "Note it." }),
+        tool => json!({ "of": tool }),
+    };
+    ToolCall::new(id, tool, arguments)
+}
+
+fn answer_of_boss(request: &ModelRequest) -> ModelResponse {
+    match results(request) {
+        0 => ModelResponse::from_tool_calls([
+            call("c1", "look"),
+            call("c2", "charge"),
+            call("c3", "worker"),
+        ]),
+        3 => ModelResponse::from_tool_calls([call("c4", "pay")]),
+        _ => ModelResponse::from_text("All done."),
+    }
+}
+
+fn answer_of_worker(request: &ModelRequest) -> ModelResponse {
+    match results(request) {
+        0 => ModelResponse::from_tool_calls([call("n1", "note")]),
+        _ => ModelResponse::from_text("Noted."),
+    }
+}
+
+/// A journal with points before and after all that it writes.
+#[derive(Clone)]
+struct Watched<J> {
+    world: World,
+    inner: J,
+}
+
+impl<J: Journal> Journal for Watched<J> {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        self.world.point("a run starts");
+        let run = self.inner.start(input).await?;
+        self.world.0.input.store(run.input, Ordering::SeqCst);
+        self.world.point("a run has started");
+        Ok(run)
+    }
+
+    async fn begin(
+        &self,
+        run: &OpenRun,
+        step: &StepId,
+        intent: &Intent,
+    ) -> Result<Begun, JournalError> {
+        self.world.point(&format!("begins {}", step.key()));
+        let begun = self.inner.begin(run, step, intent).await?;
+        self.world.point(&format!("has begun {}", step.key()));
+        Ok(begun)
+    }
+
+    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+        self.world.point("begins again");
+        let lease = self.inner.begin_again(lease).await?;
+        self.world.point("has begun again");
+        Ok(lease)
+    }
+
+    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+        self.world.point(&format!("commits {}", lease.step.key()));
+        self.inner.commit(lease, record).await?;
+        let StepId { kind, path, iteration, input, .. } = &lease.step;
+        self.world.write("done", &format!("kept {kind:?} {path} {iteration} {input}"));
+        self.world.point(&format!("has committed {}", lease.step.key()));
+        Ok(())
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+        self.world.point(&format!("releases {}", lease.step.key()));
+        self.inner.release(lease).await?;
+        self.world.point(&format!("has released {}", lease.step.key()));
+        Ok(())
+    }
+
+    async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
+        self.world.point("a run ends");
+        self.inner.end(run, end).await?;
+        self.world.point("a run has ended");
+        Ok(())
+    }
+}
