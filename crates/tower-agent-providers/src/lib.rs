@@ -10,7 +10,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `anthropic` | [`anthropic`]: the Messages API |
-//! | `gemini` | [`gemini`]: `generateContent` |
+//! | `gemini` | [`gemini`]: `generateContent`, and Interactions |
 //! | `ollama` | [`ollama`]: Ollama's own protocol |
 //! | `openai` | [`openai`]: chat completions, and Responses |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |

@@ -1,13 +1,13 @@
-//! Google's Gemini: the `generateContent` protocol.
+//! Google's Gemini: the protocols `generateContent` and Interactions.
 //!
 //! ```text
-//! Gemini<S>: Service<ModelRequest, Response = ModelResponse>
-//!        S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
+//! Gemini<S>:             Service<ModelRequest, Response = ModelResponse>
+//! GeminiInteractions<S>: Service<ModelRequest, Response = ModelResponse>
+//!                    S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
 //! ```
 //!
-//! A streamed call is one of `streamGenerateContent`. The key is sent in the header
-//! `x-goog-api-key`, never in the URL. It is read from `GEMINI_API_KEY`, or else from
-//! `GOOGLE_API_KEY`.
+//! The key is sent in the header `x-goog-api-key`, never in the URL. It is read from
+//! `GEMINI_API_KEY`, or else from `GOOGLE_API_KEY`.
 //!
 //! ```
 //! # #[cfg(feature = "http-client")]
@@ -24,7 +24,9 @@
 //! # fn main() {}
 //! ```
 //!
-//! # Requests
+//! # `generateContent`: requests
+//!
+//! A streamed call is one of `streamGenerateContent`.
 //!
 //! - Instructions become `systemInstruction`; so do the texts of system messages, after them.
 //! - Neighbouring messages of one role become one content. All results of one turn become one content
@@ -58,7 +60,7 @@
 //!
 //! A model is named as in `gemini-2.5-flash`, or with its resource name, as in `tunedModels/mine`.
 //!
-//! # Responses
+//! # `generateContent`: responses
 //!
 //! - A `thoughtSignature` stays with the part that it came with, also with an empty text. Text before
 //!   it in a stream is a part of its own, since a part with a signature must not be merged.
@@ -71,12 +73,53 @@
 //! - What is said about a response (grounding, citations, why it was blocked) is the provider data of
 //!   its message. It is not sent back.
 //!
+//! # Interactions
+//!
+//! [`GeminiInteractions`] speaks the protocol that Google recommends for new programs. Some models
+//! have no other.
+//!
+//! - Nothing is kept by the server: `store` is `false`, and each request says all. The revision of the
+//!   protocol is fixed by the header `api-revision`; `.header("api-revision", "..")` replaces it.
+//! - A message of the user becomes a step `user_input`, and what the model said becomes its steps, in
+//!   its order. Images, audio and documents in a tool result are sent with the result. What the user
+//!   said between calls and their results follows the last result.
+//! - Reasoning is sent back in its place, with its signature. Without one it is left out, since it is
+//!   rejected. Models from Gemini 3 on reject a call without reasoning before it, which is so if
+//!   another model made the call; such calls are sent after a step `thought` with the value
+//!   `skip_thought_signature_validator` in place of a signature.
+//! - Steps that this library does not know, such as the calls and results of the provider's own
+//!   tools, are kept as [`Part::Provider`](tower_agent::Part::Provider) in their place, and sent back
+//!   unchanged.
+//! - [`Settings::reasoning_effort`](tower_agent::Settings::reasoning_effort) becomes `thinking_level`.
+//!   `None` is an error. Summaries of the reasoning are returned if they are requested, in
+//!   [`extra`](tower_agent::Settings::extra): `{"generation_config": {"thinking_summaries": "auto"}}`.
+//! - A schema for the response is sent with its format, without its name. `parallel_tool_calls: false`
+//!   is an error. The prompt cache needs no field.
+//! - `extra` is merged last, and a `null` removes a field. In `generation_config` its fields are merged
+//!   one by one, and its `tools`, such as `{"type": "google_search"}`, are added to the functions.
+//! - [`ProviderData`](tower_agent::message::ProviderData) under the key `gemini_interactions` is an
+//!   object whose fields are added to the content, step or function that carries it. In a message of
+//!   the user, a `Part::Provider` is sent unchanged as a content.
+//! - An answer that was blocked has the finish reason
+//!   [`ContentFilter`](tower_agent::model::FinishReason::ContentFilter), and the error is the provider
+//!   data of its message. The statuses `incomplete`, `budget_exceeded` and `requires_continuation` are
+//!   [`Length`](tower_agent::model::FinishReason::Length).
+//!
 //! See [`HttpModel`] for streams and errors.
 
+mod fault;
 mod generate_content;
+mod instructions;
+mod interactions;
+mod model;
+mod seed;
 
 pub use self::generate_content::{GenerateContent, GenerateContentDecoder};
+pub use self::interactions::{Interactions, InteractionsDecoder};
 use crate::HttpModel;
 
 /// A Gemini model reached by the `generateContent` protocol, over an HTTP service `S`.
 pub type Gemini<S> = HttpModel<GenerateContent, S>;
+
+/// A Gemini model reached by the Interactions API, over an HTTP service `S`.
+pub type GeminiInteractions<S> = HttpModel<Interactions, S>;

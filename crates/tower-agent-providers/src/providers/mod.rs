@@ -116,6 +116,7 @@ impl Providers {
     /// |---|---|---|
     /// | `anthropic` | Anthropic Messages | `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL` |
     /// | `gemini` | Gemini `generateContent` | `GEMINI_API_KEY` or `GOOGLE_API_KEY`, `GEMINI_BASE_URL` |
+    /// | `gemini-interactions` | Gemini Interactions | the same |
     /// | `ollama` | Ollama `/api/chat` | `OLLAMA_HOST`, `OLLAMA_API_KEY` |
     /// | `openai` | OpenAI chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
     /// | `openai-responses` | OpenAI Responses | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
@@ -127,7 +128,9 @@ impl Providers {
         #[cfg(feature = "anthropic")]
         let providers = providers.with_protocol::<crate::anthropic::Messages>("anthropic");
         #[cfg(feature = "gemini")]
-        let providers = providers.with_protocol::<crate::gemini::GenerateContent>("gemini");
+        let providers = providers
+            .with_protocol::<crate::gemini::GenerateContent>("gemini")
+            .with_protocol::<crate::gemini::Interactions>("gemini-interactions");
         #[cfg(feature = "ollama")]
         let providers = providers.with_protocol::<crate::ollama::Chat>("ollama");
         #[cfg(feature = "openai")]

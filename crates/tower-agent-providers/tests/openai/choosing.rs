@@ -30,6 +30,18 @@ async fn child_calls() {
 }
 
 #[test]
+fn each_protocol_has_a_name() {
+    let providers = Providers::from_env();
+    let names: Vec<_> = providers.names().collect();
+    let expected =
+        ["anthropic", "gemini", "gemini-interactions", "ollama", "openai", "openai-responses"];
+    assert_eq!(names, expected);
+    for name in names {
+        assert!(providers.model(&format!("{name}:any")).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn a_wrong_name_is_an_error_that_says_what_is_known() {
     let providers = Providers::new()
         .with("local", |model| Ok::<_, BoxError>(OpenAi::builder().model(model).build()?))

@@ -8,7 +8,7 @@ use tower_agent_providers::Protocol;
 
 use crate::answer::{Answer, Bit, call, reasoning, text};
 use crate::column::{Column, Sent, model, streamed};
-use crate::columns::{anthropic, chat, gemini, ollama, responses};
+use crate::columns::{anthropic, chat, gemini, interactions, ollama, responses};
 use crate::server::{Reply, Seen, Server, json as reply};
 
 const FIRST: &str = "thought-of-the-first";
@@ -189,6 +189,7 @@ macro_rules! first {
         check::<$column, anthropic::AnthropicColumn>().await;
         check::<$column, chat::ChatColumn>().await;
         check::<$column, gemini::GeminiColumn>().await;
+        check::<$column, interactions::InteractionsColumn>().await;
         check::<$column, ollama::OllamaColumn>().await;
         check::<$column, responses::ResponsesColumn>().await;
     };
@@ -197,5 +198,6 @@ macro_rules! first {
 first!(anthropic_first, anthropic::AnthropicColumn);
 first!(chat_first, chat::ChatColumn);
 first!(gemini_first, gemini::GeminiColumn);
+first!(interactions_first, interactions::InteractionsColumn);
 first!(ollama_first, ollama::OllamaColumn);
 first!(responses_first, responses::ResponsesColumn);

@@ -81,5 +81,6 @@ column!(anthropic, crate::columns::anthropic::AnthropicColumn);
 column!(chat, crate::columns::chat::ChatColumn);
 column!(cohere, crate::columns::cohere::CohereColumn);
 column!(gemini, crate::columns::gemini::GeminiColumn);
+column!(interactions, crate::columns::interactions::InteractionsColumn);
 column!(ollama, crate::columns::ollama::OllamaColumn);
 column!(responses, crate::columns::responses::ResponsesColumn);

@@ -1,11 +1,11 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::super::fault::{self, failure, is_filter};
+use super::PROVIDER;
 use super::response::{Answer, Blob, Candidate, FunctionCall, ReadPart, Usage};
-use super::{PROVIDER, fault};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::error::ErrorKind;
 use tower_agent::message::{
     Audio, CallIds, Document, Image, MediaSource, Part, ProviderData, ToolCall,
 };
@@ -283,32 +283,5 @@ fn is_said(value: &Value) -> bool {
         Value::Null => false,
         Value::Object(fields) => !fields.is_empty(),
         _ => true,
-    }
-}
-
-fn is_filter(word: &str) -> bool {
-    matches!(
-        word,
-        "SAFETY"
-            | "RECITATION"
-            | "BLOCKLIST"
-            | "PROHIBITED_CONTENT"
-            | "SPII"
-            | "MODEL_ARMOR"
-            | "IMAGE_SAFETY"
-            | "IMAGE_RECITATION"
-            | "IMAGE_PROHIBITED_CONTENT"
-    )
-}
-
-/// Returns the kind of a finish reason that is an error: there is no answer, or only a part of one.
-fn failure(word: &str) -> Option<ErrorKind> {
-    match word {
-        "MALFORMED_FUNCTION_CALL"
-        | "MALFORMED_RESPONSE"
-        | "TOO_MANY_TOOL_CALLS"
-        | "UNEXPECTED_TOOL_CALL" => Some(ErrorKind::Provider),
-        "MISSING_THOUGHT_SIGNATURE" => Some(ErrorKind::InvalidRequest),
-        _ => None,
     }
 }

@@ -1,6 +1,5 @@
 mod contents;
 mod decoder;
-mod fault;
 mod model_name;
 mod part;
 mod protocol;

@@ -23,10 +23,3 @@ pub(super) fn path(model: &str) -> Result<String> {
     }
     Ok(path)
 }
-
-/// Returns whether it is a model before Gemini 3, by its name: those have a budget for reasoning
-/// instead of levels, and do not require signatures.
-pub(super) fn is_before_3(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or_default();
-    ["gemini-1.", "gemini-2."].iter().any(|old| name.starts_with(old))
-}

@@ -1,13 +1,11 @@
 use serde::Serialize;
 
+use super::super::model::NO_SIGNATURE;
 use super::{PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{joined, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{MediaSource, Part, ProviderData, ToolCall, ToolResult};
-
-/// What Google documents for a call that no Gemini model made.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Returns whether a part is sent as one. Results are sent in contents of their own.
 pub(super) fn is_sent(part: &Part) -> bool {

@@ -2,8 +2,9 @@ use std::borrow::Cow;
 
 use http::HeaderName;
 
+use super::super::fault;
 use super::decoder::GenerateContentDecoder;
-use super::{fault, model_name, request};
+use super::{model_name, request};
 use crate::protocol::{Call, Fault, Protocol};
 use tower_agent::error::Result;
 

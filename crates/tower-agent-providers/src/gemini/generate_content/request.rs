@@ -2,15 +2,16 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::super::instructions::instructions;
+use super::super::model::is_before_3;
 use super::contents::contents;
-use super::model_name::is_before_3;
 use super::part::write_text;
 use super::settings::{function_calling, generation_config};
 use super::{PROTOCOL, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
-use tower_agent::message::{Part, ProviderData, Role};
+use tower_agent::message::ProviderData;
 use tower_agent::model::{ModelRequest, Settings};
 use tower_agent::tool::ToolDeclaration;
 
@@ -87,21 +88,6 @@ impl<'a> Extra<'a> {
         let rest = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
         Self { rest: Cow::Owned(rest), ..all }
     }
-}
-
-/// Returns the instructions, and the texts of system messages.
-fn instructions(request: &ModelRequest) -> Result<Vec<&str>> {
-    let mut all: Vec<_> = request.instructions().into_iter().collect();
-    for message in request.messages().iter().filter(|it| it.role() == Role::System) {
-        for part in message.parts() {
-            let Part::Text(text) = part else {
-                return Err(unsupported("part of a system message: only text"));
-            };
-            all.push(&text.text);
-        }
-    }
-    all.retain(|text| !text.is_empty());
-    Ok(all)
 }
 
 fn system_instruction(texts: &[&str], out: &mut Vec<u8>) -> Result<()> {

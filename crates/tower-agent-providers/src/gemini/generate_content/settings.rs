@@ -1,9 +1,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::super::seed::seed;
 use crate::json::Object;
 use crate::protocol::unsupported;
-use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::error::Result;
 use tower_agent::model::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 
 /// Writes `generationConfig`.
@@ -25,13 +26,6 @@ pub(super) fn generation_config(
     let effort = settings.reasoning_effort.as_ref();
     json.optional("thinkingConfig", effort.map(|it| thinking(it, is_before_3)).transpose()?)?;
     json.end()
-}
-
-fn seed(seed: u64) -> Result<i32> {
-    i32::try_from(seed).map_err(|_| {
-        let message = format!("the seed {seed} is too large: the protocol allows {}", i32::MAX);
-        Error::new(ErrorKind::InvalidRequest, message)
-    })
 }
 
 type Format<'a> = (Option<&'static str>, Option<&'a Value>);

@@ -4,5 +4,6 @@ pub mod anthropic;
 pub mod chat;
 pub mod cohere;
 pub mod gemini;
+pub mod interactions;
 pub mod ollama;
 pub mod responses;

@@ -3,5 +3,6 @@
 mod anthropic;
 mod cohere;
 mod gemini;
+mod interactions;
 mod ollama;
 mod responses;

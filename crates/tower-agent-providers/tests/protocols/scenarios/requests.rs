@@ -7,7 +7,7 @@ use tower_agent_providers::Protocol;
 
 use crate::answer::{Answer, Bit, call, reasoning, text};
 use crate::column::{Column, Sent, model, streamed};
-use crate::columns::{anthropic, chat, gemini, ollama, responses};
+use crate::columns::{anthropic, chat, gemini, interactions, ollama, responses};
 use crate::server::{Server, json as reply};
 use test_support::stream;
 
@@ -166,6 +166,7 @@ pub(crate) async fn a_conversation_that_another_protocol_began<C: Column>() {
     begun_by::<anthropic::AnthropicColumn, C>().await;
     begun_by::<chat::ChatColumn, C>().await;
     begun_by::<gemini::GeminiColumn, C>().await;
+    begun_by::<interactions::InteractionsColumn, C>().await;
     begun_by::<ollama::OllamaColumn, C>().await;
     begun_by::<responses::ResponsesColumn, C>().await;
 }

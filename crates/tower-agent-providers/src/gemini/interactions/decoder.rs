@@ -1,0 +1,446 @@
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::super::fault::{self, is_filter};
+use super::PROVIDER;
+use super::response::{Delta, Interaction, StreamEvent, Usage};
+use super::step::{Kind, Step, data, media};
+use crate::json;
+use crate::json::lenient::{exact_json_text, or_default};
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::message::{CallIds, Part, ProviderData};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{Delta as Words, Piece, Streamed};
+
+/// Reads a response of the Interactions API.
+///
+/// Servers omit the events of the start or of the end of a step, and its index.
+#[derive(Debug)]
+pub struct InteractionsDecoder {
+    id: Option<String>,
+    model: Option<String>,
+    status: Option<String>,
+    usage: Usage,
+    is_blocked: bool,
+    /// What is said about the response; the data of its message.
+    about: Map<String, Value>,
+    steps: Vec<Step>,
+    /// The step that the last text or reasoning belongs to, if it can still grow.
+    open: Option<usize>,
+    /// What must be sent back with each call.
+    calls: Vec<ProviderData>,
+    ids: CallIds,
+    /// The length of the conversation, which makes ids unique across turns.
+    asked: usize,
+}
+
+/// The head of a step.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "exact_json_text")]
+    arguments: String,
+}
+
+impl InteractionsDecoder {
+    pub(super) fn new(request: &ModelRequest) -> Self {
+        Self {
+            id: None,
+            model: None,
+            status: None,
+            usage: Usage::default(),
+            is_blocked: false,
+            about: Map::new(),
+            steps: Vec::new(),
+            open: None,
+            calls: Vec::new(),
+            ids: CallIds::new(),
+            asked: request.messages().len(),
+        }
+    }
+}
+
+impl Decoder for InteractionsDecoder {
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        if event.data == "[DONE]" {
+            return Err(Fault::incomplete());
+        }
+        let is_error = event.name == Some("error");
+        let read: StreamEvent<'_> = match json::read(event.data.as_bytes(), "an event") {
+            Err(_) if is_error => return Err(Fault::reported(event.data)),
+            read => read?,
+        };
+        if let Some(usage) = read.usage {
+            self.usage.set(usage);
+        }
+        let named = event.name.filter(|_| read.kind.is_empty());
+        match (named.unwrap_or(&read.kind), read.step, read.delta) {
+            ("step.delta", _, Some(delta)) => self.delta(read.index, delta, event.data, out),
+            ("step.start", Some(step), _) => drop(self.start(read.index, step, out)?),
+            ("step.stop", ..) => {
+                let is_it = |step: &Step| step.is_open_at(read.index);
+                if let Some(at) = self.steps.iter().rposition(is_it) {
+                    self.stop(at, out);
+                }
+            }
+            ("interaction.completed", ..) => {
+                self.complete(read.interaction.unwrap_or_default(), out)?;
+                return Ok(Progress::Done);
+            }
+            (kind, ..) if kind == "error" || read.error.as_ref().is_some_and(Value::is_object) => {
+                self.failed(read.error.unwrap_or_else(|| event.data.into()))?;
+                self.close_all(out)?;
+                return Ok(Progress::Done);
+            }
+            _ => {
+                self.status = read.status.or(self.status.take());
+                self.learn(read.interaction.unwrap_or_default());
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let response: Interaction<'_> = json::read(body, "the response")?;
+        if let Some(error) = response.error.filter(|error| !error.is_null()) {
+            return Err(fault::read(body).unwrap_or_else(|| fault::of(&error)));
+        }
+        if response.steps.is_none() && response.status.is_none() {
+            let fault = fault::read(body);
+            return Err(fault.unwrap_or_else(|| Fault::protocol("the response has no steps")));
+        }
+        self.complete(Interaction { error: None, ..response }, out)
+    }
+
+    fn finish(self, streamed: Streamed) -> ModelResponse {
+        let mut response = ModelResponse::from(streamed).with_usage(self.usage.total());
+        let message = response.message_mut();
+        if !self.about.is_empty() {
+            message.provider_mut().set(PROVIDER, Value::Object(self.about));
+        }
+        let mut data = self.calls.into_iter();
+        for part in message.parts_mut() {
+            if let Part::ToolCall(call) = part {
+                call.provider = data.next().unwrap_or_default();
+            }
+        }
+        let reason = match self.status.as_deref() {
+            _ if self.is_blocked => FinishReason::ContentFilter,
+            // `completed` beside function calls as well: the message itself decides.
+            None | Some("completed" | "requires_action") => return response,
+            Some("incomplete" | "budget_exceeded" | "requires_continuation") => {
+                FinishReason::Length
+            }
+            Some(word) => FinishReason::Other(word.to_owned().into()),
+        };
+        response.with_finish_reason(reason)
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+impl InteractionsDecoder {
+    fn learn(&mut self, interaction: Interaction<'_>) {
+        // It is empty if nothing is stored.
+        self.id = interaction.id.filter(|id| !id.is_empty()).or(self.id.take());
+        self.model = interaction.model.or(self.model.take());
+        self.status = interaction.status.or(self.status.take());
+        self.usage.set(interaction.usage.unwrap_or_default());
+        if let Some(token) = interaction.continuation_token.filter(|token| !token.is_empty()) {
+            self.about.insert("continuation_token".into(), token.into());
+        }
+    }
+
+    /// Reads the interaction at its end.
+    fn complete(
+        &mut self,
+        mut interaction: Interaction<'_>,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        let errors = std::mem::take(&mut interaction.errors);
+        let steps = interaction.steps.take().unwrap_or_default();
+        self.learn(interaction);
+        if self.steps.is_empty() {
+            for (step, index) in steps.into_iter().zip(0..) {
+                let at = self.start(Some(index), step, out)?;
+                self.stop(at, out);
+            }
+        }
+        self.close_all(out)?;
+        match self.status.as_deref() {
+            Some("failed") => {
+                let error = errors.into_iter().next().or(self.about.remove("error"));
+                match error {
+                    Some(error) => self.failed(error),
+                    None => Err(Fault::new("the response failed")),
+                }
+            }
+            Some("cancelled") => Err(Fault::new("the response was cancelled")),
+            Some(status @ ("queued" | "in_progress")) => {
+                let message = format!("the response is incomplete: its status is `{status}`");
+                Err(Fault::protocol(message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads why there is no answer, or only a part of one: it was blocked, or else it is an error.
+    fn failed(&mut self, error: Value) -> Result<(), Fault> {
+        let code = error["code"].as_str().unwrap_or_default();
+        if !is_filter(code) && !matches!(code, "language" | "image_other") {
+            return Err(fault::of(&error));
+        }
+        self.is_blocked = true;
+        self.about.insert("error".into(), error);
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        index: Option<u64>,
+        step: &RawValue,
+        out: &mut Vec<Piece>,
+    ) -> Result<usize, Fault> {
+        let head: Head = json::read(step.get().as_bytes(), "a step of the response")?;
+        let fields = json::read(step.get().as_bytes(), "a step of the response")?;
+        let at = self.push(Kind::of(&head.kind, head.arguments), index, fields);
+        match self.steps[at].kind {
+            Kind::Output => {
+                for content in self.steps[at].take_list("content") {
+                    self.content(at, content, out);
+                }
+            }
+            Kind::Thought => {
+                for item in self.steps[at].take_list("summary") {
+                    self.summary(at, item, false, out);
+                }
+            }
+            Kind::Call { .. } => self.begin_call(at, out),
+            Kind::Input | Kind::Other => {}
+        }
+        Ok(at)
+    }
+
+    fn push(&mut self, kind: Kind, index: Option<u64>, fields: Map<String, Value>) -> usize {
+        self.steps.push(Step::new(kind, index, fields));
+        self.steps.len() - 1
+    }
+
+    /// Returns the step that a piece belongs to, or else a new one.
+    fn place(&mut self, index: Option<u64>, kind: Kind) -> usize {
+        let found = self.steps.iter().rposition(|step| step.is_open_at(index));
+        match found.filter(|&at| self.steps[at].kind.is(&kind)) {
+            Some(at) => at,
+            None => self.push(kind, index, Map::new()),
+        }
+    }
+
+    fn delta(&mut self, index: Option<u64>, delta: Delta, whole: &str, out: &mut Vec<Piece>) {
+        match &*delta.kind {
+            "text" => {
+                let at = self.place(index, Kind::Output);
+                self.words(at, delta.text, out);
+            }
+            "text_annotation_delta" | "text_annotation" => {
+                let at = self.place(index, Kind::Output);
+                self.steps[at].annotations.extend(delta.annotations);
+            }
+            "image" | "audio" | "video" | "document" => {
+                let at = self.place(index, Kind::Output);
+                self.content(at, Value::Object(fields_of(whole)), out);
+            }
+            "thought_summary" => {
+                let at = self.place(index, Kind::Thought);
+                self.summary(at, delta.content.unwrap_or_default(), true, out);
+            }
+            "thought_signature" => {
+                let at = self.place(index, Kind::Thought);
+                self.steps[at].sign(delta.signature);
+            }
+            "arguments_delta" => {
+                let at = self.place(index, Kind::of("function_call", String::new()));
+                self.steps[at].sign(delta.signature);
+                self.arguments(at, delta.arguments, out);
+            }
+            // Those of the provider's own tools contain what their steps lack.
+            _ => {
+                let is_it = |step: &Step| step.is_open_at(index) && step.kind.is(&Kind::Other);
+                if let Some(at) = self.steps.iter().rposition(is_it) {
+                    let more = fields_of(whole).into_iter().filter(|(name, _)| name != "type");
+                    self.steps[at].fields.extend(more);
+                }
+            }
+        }
+    }
+
+    /// Adds to the text or to the reasoning of a step.
+    fn words(&mut self, at: usize, text: String, out: &mut Vec<Piece>) {
+        if text.is_empty() {
+            return;
+        }
+        if self.open != Some(at) {
+            self.close(out);
+            self.open = Some(at);
+        }
+        out.push(match self.steps[at].kind {
+            Kind::Thought => Words::Reasoning(text).into(),
+            _ => Words::Text(text).into(),
+        });
+    }
+
+    /// Adds a content of its own.
+    fn content(&mut self, at: usize, content: Value, out: &mut Vec<Piece>) {
+        let Value::Object(mut fields) = content else { return };
+        self.close(out);
+        if fields.get("type").is_some_and(|kind| kind != "text") {
+            out.push(media(fields).into());
+            return;
+        }
+        fields.remove("type");
+        if let Some(Value::String(text)) = fields.remove("text") {
+            self.words(at, text, out);
+        }
+        let data = data(fields);
+        if !data.is_empty() {
+            out.push(Piece::TextEnd(data));
+            self.open = None;
+        }
+    }
+
+    /// Adds to the summary of reasoning.
+    fn summary(&mut self, at: usize, item: Value, continues: bool, out: &mut Vec<Piece>) {
+        let text = item["text"].as_str().unwrap_or_default().to_owned();
+        self.steps[at].summarise(item, continues);
+        self.words(at, text, out);
+    }
+
+    /// Passes on the start of a call, unless it has been or its name is missing.
+    fn begin_call(&mut self, at: usize, out: &mut Vec<Piece>) {
+        let step = &mut self.steps[at];
+        let Kind::Call { number: number @ None, .. } = &mut step.kind else { return };
+        let name = step.fields.get("name").and_then(Value::as_str).unwrap_or_default();
+        if name.is_empty() {
+            return;
+        }
+        let index = self.calls.len();
+        *number = Some(index);
+        let name = name.into();
+        let id = step.fields.get("id").and_then(Value::as_str).unwrap_or_default();
+        let id = self.ids.claim(&id.into(), || format!("call_{}_{index}", self.asked));
+        step.fields.retain(|name, _| name != "id" && name != "name");
+        self.calls.push(ProviderData::default());
+        self.close(out);
+        out.push(Words::ToolCall { index, id, name }.into());
+    }
+
+    fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
+        if let Kind::Call { number: Some(index), arguments, .. } = &mut self.steps[at].kind
+            && !json.is_empty()
+        {
+            // Those that the step began with are replaced.
+            arguments.clear();
+            out.push(Words::Arguments { index: *index, json }.into());
+        }
+    }
+
+    /// Ends a step, and passes on what has not been yet.
+    fn stop(&mut self, at: usize, out: &mut Vec<Piece>) {
+        self.begin_call(at, out);
+        let step = &mut self.steps[at];
+        step.is_done = true;
+        match &mut step.kind {
+            Kind::Output => {
+                if let Some(error) = step.fields.remove("error").filter(|error| !error.is_null()) {
+                    self.about.insert("error".into(), error);
+                }
+                let annotations = std::mem::take(&mut step.annotations);
+                if !annotations.is_empty() {
+                    let fields = [("annotations".to_owned(), annotations.into())];
+                    let data = data(fields.into_iter().collect());
+                    self.end(at, data, Piece::TextEnd, out);
+                }
+            }
+            Kind::Thought => {
+                let data = step.take_data();
+                if !data.is_empty() {
+                    self.end(at, data, Piece::ReasoningEnd, out);
+                }
+            }
+            Kind::Call { number, arguments } => {
+                let (number, arguments) = (*number, std::mem::take(arguments));
+                let data = step.take_data();
+                if let Some(call) = number.and_then(|number| self.calls.get_mut(number)) {
+                    *call = data;
+                }
+                self.arguments(at, arguments, out);
+            }
+            Kind::Other => {
+                let mut data = ProviderData::default();
+                data.set(PROVIDER, Value::Object(std::mem::take(&mut step.fields)));
+                self.close(out);
+                out.push(Part::Provider(data).into());
+            }
+            Kind::Input => {}
+        }
+        if self.open == Some(at) {
+            self.close(out);
+        }
+    }
+
+    /// Ends the text or the reasoning of a step with its data.
+    fn end(
+        &mut self,
+        at: usize,
+        data: ProviderData,
+        end: fn(ProviderData) -> Piece,
+        out: &mut Vec<Piece>,
+    ) {
+        if self.open != Some(at) {
+            self.close(out);
+        }
+        self.open = None;
+        out.push(end(data));
+    }
+
+    /// Ends the text or the reasoning that can still grow.
+    fn close(&mut self, out: &mut Vec<Piece>) {
+        let Some(open) = self.open.take() else { return };
+        out.push(match self.steps[open].kind {
+            Kind::Thought => Piece::ReasoningEnd(ProviderData::default()),
+            _ => Piece::TextEnd(ProviderData::default()),
+        });
+    }
+
+    /// Ends all steps.
+    fn close_all(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        for at in 0..self.steps.len() {
+            if !self.steps[at].is_done {
+                self.stop(at, out);
+            }
+        }
+        let is_nameless = |step: &Step| matches!(step.kind, Kind::Call { number: None, .. });
+        match self.steps.iter().any(is_nameless) {
+            true => Err(Fault::protocol("the server sent a tool call without a name")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Returns the fields of an event's delta.
+fn fields_of(event: &str) -> Map<String, Value> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Whole {
+        delta: Map<String, Value>,
+    }
+    serde_json::from_str::<Whole>(event).unwrap_or_default().delta
+}

@@ -1,0 +1,52 @@
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::super::fault;
+use super::decoder::InteractionsDecoder;
+use super::request;
+use crate::protocol::{Call, Fault, Protocol};
+use tower_agent::error::Result;
+
+/// The protocol of the Interactions API.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Interactions {}
+
+/// The revision that this module speaks.
+const REVISION: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("api-revision"), HeaderValue::from_static("2026-05-20"));
+
+impl Protocol for Interactions {
+    type Decoder = InteractionsDecoder;
+
+    const PROVIDER: &'static str = super::PROVIDER;
+    const BASE_URL: &'static str = "https://generativelanguage.googleapis.com/v1beta";
+    const BASE_URL_VARIABLE: &'static str = "GEMINI_BASE_URL";
+    const KEY_VARIABLE: &'static str = "GEMINI_API_KEY";
+    const OTHER_KEY_VARIABLES: &'static [&'static str] = &["GOOGLE_API_KEY"];
+
+    fn headers(&self) -> HeaderMap {
+        HeaderMap::from_iter([REVISION])
+    }
+
+    fn key_header(&self, key: &str) -> (HeaderName, String) {
+        (HeaderName::from_static("x-goog-api-key"), key.to_owned())
+    }
+
+    fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
+        Ok("/interactions".into())
+    }
+
+    fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
+        request::body(call, body)
+    }
+
+    fn decoder(&self, call: &Call<'_>) -> InteractionsDecoder {
+        InteractionsDecoder::new(call.request())
+    }
+
+    fn fault(&self, body: &[u8]) -> Option<Fault> {
+        fault::read(body)
+    }
+}

@@ -1,0 +1,108 @@
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::super::instructions::instructions;
+use super::super::model::is_before_3;
+use super::input::input;
+use super::settings::{generation_config, response_format};
+use super::{PROTOCOL, added};
+use crate::json::{self, Object, write};
+use crate::protocol::{Call, unsupported};
+use tower_agent::error::Result;
+use tower_agent::model::{ModelRequest, Settings};
+use tower_agent::tool::ToolDeclaration;
+
+/// Writes the body of a call.
+///
+/// The input comes first, so that a body starts with the bytes of the previous one.
+pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let request = call.request();
+    let settings = request.settings();
+    let model = call.require_model()?;
+    let has_tools = !request.tools().is_empty();
+    if settings.parallel_tool_calls == Some(false) && has_tools {
+        return Err(unsupported("setting as `parallel_tool_calls: false`"));
+    }
+    let extra = Extra::of(settings);
+    let mut json = Object::with_extra(out, &*extra.rest);
+    json.field_with("input", |out| input(request, !is_before_3(model), out))?;
+    json.field("model", model)?;
+    // Nothing is kept by the server, so that each request says all.
+    json.field("store", false)?;
+    let instructions = instructions(request)?;
+    if !instructions.is_empty() {
+        json.field("system_instruction", instructions.join("\n\n"))?;
+    }
+    if has_tools || extra.tools.is_some() {
+        json.field_with("tools", |out| tools(request, extra.tools, out))?;
+    }
+    let mut config = Vec::new();
+    generation_config(settings, has_tools, extra.generation_config, &mut config)?;
+    if config != b"{}" {
+        json.field_with("generation_config", |out| {
+            out.extend_from_slice(&config);
+            Ok(())
+        })?;
+    }
+    let format = settings.response_format.as_ref().map(response_format).transpose()?;
+    json.optional("response_format", format)?;
+    // Said either way: some servers stream by default.
+    json.field("stream", call.is_streamed())?;
+    json.end()
+}
+
+/// The extra fields of the settings, without those that are merged with ours.
+struct Extra<'a> {
+    rest: Cow<'a, Map<String, Value>>,
+    generation_config: Option<&'a Map<String, Value>>,
+    tools: Option<&'a [Value]>,
+}
+
+impl<'a> Extra<'a> {
+    fn of(settings: &'a Settings) -> Self {
+        let extra = &settings.extra;
+        let all = Self {
+            rest: Cow::Borrowed(extra),
+            generation_config: extra.get("generation_config").and_then(Value::as_object),
+            tools: extra.get("tools").and_then(Value::as_array).map(Vec::as_slice),
+        };
+        let merged = [
+            ("generation_config", all.generation_config.is_some()),
+            ("tools", all.tools.is_some()),
+        ];
+        let is_merged = |name: &String| merged.iter().any(|(it, is)| *is && it == name);
+        if !extra.keys().any(is_merged) {
+            return all;
+        }
+        let rest = extra.iter().filter(|(name, _)| !is_merged(name));
+        let rest = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self { rest: Cow::Owned(rest), ..all }
+    }
+}
+
+fn tools(request: &ModelRequest, more: Option<&[Value]>, out: &mut Vec<u8>) -> Result<()> {
+    out.push(b'[');
+    request.write_tools(PROTOCOL, out, |out| {
+        for tool in request.tools().iter() {
+            function(tool, out)?;
+            out.push(b',');
+        }
+        Ok(())
+    })?;
+    for tool in more.unwrap_or_default() {
+        write(out, tool)?;
+        out.push(b',');
+    }
+    json::end_array(out);
+    Ok(())
+}
+
+fn function(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::with_extra(out, added(tool.provider()));
+    json.field("type", "function")?;
+    json.field("name", tool.name())?;
+    json.field("description", tool.description())?;
+    json.field("parameters", tool.parameters())?;
+    json.end()
+}
