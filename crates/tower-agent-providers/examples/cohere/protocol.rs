@@ -8,7 +8,9 @@ use tower_agent::model::FinishReason;
 use tower_agent::stream::{Delta, Piece, Streamed};
 use tower_agent::{Message, ModelResponse, Part, Result, Role, Usage};
 use tower_agent_providers::json::{self, Object};
-use tower_agent_providers::protocol::{Call, Decoder, Event, Fault, Progress, unsupported};
+use tower_agent_providers::protocol::{
+    Call, Decoder, Event, Fault, Progress, tool_name, unsupported,
+};
 use tower_agent_providers::{HttpModel, Protocol};
 
 pub(crate) type Cohere<S> = HttpModel<Chat, S>;
@@ -80,7 +82,7 @@ fn message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     }
     let calls = message.tool_calls().map(|call| {
         json!({ "id": call.id, "type": "function", "function": {
-            "name": call.name, "arguments": call.arguments.as_str() } })
+            "name": tool_name(&call.name), "arguments": call.arguments.as_str() } })
     });
     let (role, text, calls) = (message.role(), text(message.parts())?, Vec::from_iter(calls));
     let message = match role {

@@ -110,6 +110,7 @@ mod framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
 mod provider_fields;
+mod tool_name;
 mod unsupported;
 
 use std::borrow::Cow;
@@ -127,6 +128,7 @@ pub use self::framing::Framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
+pub use self::tool_name::tool_name;
 pub use self::unsupported::unsupported;
 use tower_agent::error::Result;
 

@@ -6,7 +6,7 @@ use super::data::{added, at, invalid, with_breakpoint};
 use super::media::Source;
 use super::{CALL_IDS, PROVIDER};
 use crate::json::{self, Object};
-use crate::protocol::unsupported;
+use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{Part, Reasoning, ToolCall, ToolResult};
 
@@ -96,7 +96,7 @@ fn tool_use(call: &ToolCall, fields: Option<&Map<String, Value>>, out: &mut Vec<
     let mut json = Object::with_extra(out, fields);
     json.field("type", "tool_use")?;
     json.field("id", CALL_IDS.of_call(call))?;
-    json.field("name", &*call.name)?;
+    json.field("name", tool_name(&call.name))?;
     json.field_with("input", |out| json::arguments(out, &call.arguments))?;
     json.end_with_nulls()
 }

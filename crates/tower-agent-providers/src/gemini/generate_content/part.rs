@@ -3,7 +3,7 @@ use serde::Serialize;
 use super::super::model::NO_SIGNATURE;
 use super::{PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::{joined, unsupported};
+use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{MediaSource, Part, ProviderData, ToolCall, ToolResult};
 
@@ -54,7 +54,7 @@ pub(super) fn write_text(text: &str, provider: &ProviderData, out: &mut Vec<u8>)
 fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::new(out);
     json.field("id", &*call.id)?;
-    json.field("name", &*call.name)?;
+    json.field("name", tool_name(&call.name))?;
     json.field_with("args", |out| json::arguments(out, &call.arguments))?;
     json.end()
 }
@@ -65,7 +65,7 @@ pub(super) fn write_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<()>
     json.field_with("functionResponse", |out| {
         let mut json = Object::new(out);
         json.field("id", &*result.call_id)?;
-        json.field("name", &*result.name)?;
+        json.field("name", tool_name(&result.name))?;
         json.field_with("response", |out| {
             let mut json = Object::new(out);
             let name = if result.is_error { "error" } else { "output" };

@@ -1,6 +1,6 @@
 use super::{PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::{joined, unsupported};
+use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{MediaSource, Part, ProviderData, ToolResult};
 
@@ -70,7 +70,7 @@ pub(super) fn function_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<
     let mut json = Object::new(out);
     json.field("type", "function_result")?;
     json.field("call_id", &*result.call_id)?;
-    json.field("name", &*result.name)?;
+    json.field("name", tool_name(&result.name))?;
     match parts.iter().all(is_plain) {
         true => json.field("result", joined(&result.parts, "\n"))?,
         false => json.field_with("result", |out| json::array(out, parts, content))?,

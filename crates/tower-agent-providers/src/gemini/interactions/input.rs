@@ -5,7 +5,7 @@ use super::super::model::NO_SIGNATURE;
 use super::content::{content_step, function_result, is_content};
 use super::{PROTOCOL, PROVIDER, SIGNED_PROTOCOL, added};
 use crate::json::{self, Object, write};
-use crate::protocol::unsupported;
+use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Reasoning, Role, ToolCall};
 use tower_agent::model::ModelRequest;
@@ -176,7 +176,7 @@ fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(&call.provider));
     json.field("type", "function_call")?;
     json.field("id", &*call.id)?;
-    json.field("name", &*call.name)?;
+    json.field("name", tool_name(&call.name))?;
     json.field_with("arguments", |out| json::arguments(out, &call.arguments))?;
     json.end_with_nulls()
 }

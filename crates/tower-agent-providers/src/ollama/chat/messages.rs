@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::{joined, unsupported};
+use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{MediaSource, Message, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -70,7 +70,7 @@ fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::new(out);
     json.field("role", "tool")?;
     json.field("content", joined(&result.parts, "\n"))?;
-    json.field("tool_name", &*result.name)?;
+    json.field("tool_name", tool_name(&result.name))?;
     json.field("tool_call_id", &*result.call_id)?;
     images(&result.parts, &mut json)?;
     json.end()?;
@@ -83,7 +83,7 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     json.field("id", &*call.id)?;
     json.field_with("function", |out| {
         let mut json = Object::new(out);
-        json.field("name", &*call.name)?;
+        json.field("name", tool_name(&call.name))?;
         json.field_with("arguments", |out| json::arguments(out, &call.arguments))?;
         json.end()
     })?;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::media::Media;
 use super::{CALL_IDS, PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::unsupported;
+use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -228,7 +228,10 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(&call.provider));
     json.field("id", CALL_IDS.of_call(call))?;
     json.field("type", "function")?;
-    json.field("function", Function { name: &call.name, arguments: call.arguments.as_str() })?;
+    json.field(
+        "function",
+        Function { name: &tool_name(&call.name), arguments: call.arguments.as_str() },
+    )?;
     json.end_with_nulls()
 }
 

@@ -3,7 +3,7 @@ use serde_json::{Map, Value};
 use super::content::{content, is_content};
 use super::{CALL_IDS, PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
-use crate::protocol::unsupported;
+use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{Messages, Part, Role, Text, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -185,7 +185,7 @@ fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(&call.provider));
     json.field("type", "function_call")?;
     json.field("call_id", CALL_IDS.of_call(call))?;
-    json.field("name", &*call.name)?;
+    json.field("name", tool_name(&call.name))?;
     json.field("arguments", call.arguments.as_str())?;
     json.end_with_nulls()?;
     out.push(b',');

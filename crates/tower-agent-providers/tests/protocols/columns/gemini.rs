@@ -116,6 +116,7 @@ impl Column for GeminiColumn {
 
     const LACKS: &'static [(&'static str, &'static str)] = &[
         ("a_refusal", "a refusal is text"),
+        ("deltas_after_the_end", "it has no last event: what follows the finish reason counts"),
         (
             "what_the_protocol_lacks_is_an_error_before_anything_is_sent",
             "it carries every part that there is",

@@ -3,6 +3,7 @@
 mod answers;
 mod bytes;
 mod errors;
+mod lies;
 mod requests;
 
 use test_support::{call, deltas, stream};
@@ -12,6 +13,7 @@ use tower_agent::{Error, ModelRequest, ModelResponse};
 pub(crate) use self::answers::*;
 pub(crate) use self::bytes::*;
 pub(crate) use self::errors::*;
+pub(crate) use self::lies::*;
 pub(crate) use self::requests::*;
 use crate::answer::{Answer, Said, said};
 use crate::column::{Column, model, streamed};

@@ -285,6 +285,20 @@ async fn usage_is_the_latest_that_was_said() {
 }
 
 #[tokio::test]
+async fn calls_without_an_id_or_with_the_same_are_told_apart() {
+    let call = |id: Value| json!({ "type": "function_call", "id": id, "name": "look" });
+    let calls = [call("a".into()), call("a".into()), call(Value::Null), call("".into())];
+    let events = calls.clone().into_iter().zip(0..).map(|(call, at)| start(at, call));
+    let events: Vec<_> = events.chain([completed("requires_action")]).collect();
+    for response in [plain(json!(calls)).await, streamed(&events).await] {
+        let ids = response.message().tool_calls().map(|call| &*call.id);
+        let ids: std::collections::BTreeSet<_> = ids.collect();
+        assert_eq!(ids.len(), 4, "{ids:?}");
+        assert!(ids.contains("a"));
+    }
+}
+
+#[tokio::test]
 async fn a_call_without_a_name_is_an_error() {
     let piece = json!({ "type": "arguments_delta", "arguments": "{}" });
     let server = Server::start([

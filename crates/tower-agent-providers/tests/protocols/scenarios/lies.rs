@@ -1,0 +1,226 @@
+//! Servers that lie, and models that invent.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tower_agent::{Agent, Tool};
+
+use super::{both, read};
+use crate::answer::{Answer, Said, call, said, text};
+use crate::column::{Column, Sent, model, stream_of, streamed};
+use crate::server::{Reply, Server, json as reply};
+
+/// A tool that writes down what it is called with.
+fn look() -> (Tool, Arc<Mutex<Vec<Value>>>) {
+    let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let log = seen.clone();
+    let tool = Tool::function("look", "Looks.", move |arguments: Value| {
+        log.lock().unwrap().push(arguments);
+        "a cat"
+    });
+    (tool, seen)
+}
+
+/// A run whose model gives these answers. Returns the last request that the server received, and
+/// what the tool was called with.
+async fn run<C: Column>(answers: &[Answer], is_streamed: bool) -> (Value, Vec<Value>) {
+    let replies = answers.iter().map(|answer| -> Reply {
+        match is_streamed {
+            true => streamed::<C>(answer),
+            false => reply(200, &C::body(answer)),
+        }
+    });
+    let server = Server::start(replies).await;
+    let (look, seen) = look();
+    let agent = Agent::builder(model::<C>(&server)).tool(look).build().unwrap();
+    let response = match is_streamed {
+        true => agent.stream("What do you see?").response().await,
+        false => agent.run("What do you see?").await,
+    };
+    assert_eq!(response.unwrap().text(), "Done.");
+    let last = server.seen().pop().unwrap();
+    let seen = seen.lock().unwrap().clone();
+    (last.body, seen)
+}
+
+fn done() -> Answer {
+    Answer::new([text(&["Done."])])
+}
+
+/// Returns the ids of the calls, each of which has a result of its own.
+#[track_caller]
+fn calls(sent: &[Sent]) -> Vec<String> {
+    let calls: Vec<_> = sent
+        .iter()
+        .filter_map(|sent| match sent {
+            Sent::Call(id) => Some(id.clone()),
+            _ => None,
+        })
+        .collect();
+    let results = sent.iter().filter_map(|sent| match sent {
+        Sent::Result(id) => Some(id.clone()),
+        _ => None,
+    });
+    assert_eq!(calls, results.collect::<Vec<_>>(), "{sent:?}");
+    calls
+}
+
+pub(crate) async fn two_calls_with_one_id<C: Column>() {
+    let twice = Answer::new([
+        call("same", "look", &["{\"at\":1}"]),
+        call("same", "look", &["{\"at\":", "2}"]),
+    ]);
+    for is_streamed in [false, true] {
+        let (last, seen) = run::<C>(&[twice.clone(), done()], is_streamed).await;
+        assert_eq!(seen, [json!({ "at": 1 }), json!({ "at": 2 })]);
+        let ids = calls(&C::sent_back(&last));
+        assert_eq!(ids.len(), 2);
+        assert!(ids[0] != ids[1] || !C::HAS_CALL_IDS, "{ids:?}");
+    }
+}
+
+pub(crate) async fn the_id_of_a_former_turn<C: Column>() {
+    let turn = |at: &str| Answer::new([call("same", "look", &[&format!("{{\"at\":{at}}}")])]);
+    for is_streamed in [false, true] {
+        let answers = [turn("1"), turn("2"), turn("3"), done()];
+        let (last, seen) = run::<C>(&answers, is_streamed).await;
+        assert_eq!(seen, [json!({ "at": 1 }), json!({ "at": 2 }), json!({ "at": 3 })]);
+        let mut sent = C::sent_back(&last);
+        assert_eq!(calls(&sent).len(), 3);
+        sent.retain(|sent| !matches!(sent, Sent::Text(_)));
+        // Each result stands after its call.
+        for pair in sent.chunks(2) {
+            assert!(matches!(pair, [Sent::Call(_), Sent::Result(_)]), "{sent:?}");
+        }
+    }
+}
+
+/// Whoever believes the end does not read what follows it.
+pub(crate) async fn deltas_after_the_end<C: Column>() {
+    let answer = Answer::new([text(&["a", "b"])]);
+    let late = Answer::new([text(&["too late"]), call("call_9", "look", &["{}"])]);
+    let events = C::events(&answer).into_iter().chain(C::events(&late));
+    let read = read::<C>(stream_of::<C, _>(events)).await;
+    assert_eq!(read.texts(), ["a", "b"]);
+    assert_eq!(said(read.response.unwrap().message()), [Said::Text("ab".into())]);
+}
+
+/// Replaces the numbers that count something.
+fn recount(value: &mut Value, number: &Value) -> usize {
+    let mut replaced = 0;
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = name.to_ascii_lowercase();
+                match value.is_number() && (name.contains("token") || name.contains("count")) {
+                    true => {
+                        *value = number.clone();
+                        replaced += 1;
+                    }
+                    false => replaced += recount(value, number),
+                }
+            }
+        }
+        Value::Array(values) => {
+            replaced += values.iter_mut().map(|value| recount(value, number)).sum::<usize>();
+        }
+        _ => {}
+    }
+    replaced
+}
+
+pub(crate) async fn counts_that_cannot_be<C: Column>() {
+    let answer = Answer::new([text(&["a", "b"])]);
+    let odd = [
+        json!(-1),
+        json!(i64::MIN),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(0.5),
+        json!("many"),
+        json!([3]),
+        json!({ "n": 3 }),
+        json!(true),
+    ];
+    for number in odd {
+        let mut body = C::body(&answer);
+        assert!(recount(&mut body, &number) > 0, "{body}");
+        let events = C::events(&answer).into_iter().map(|event| {
+            let Some(start) = event.find('{') else { return event };
+            let (data, end) = event[start..].split_once('\n').unwrap();
+            let mut data: Value = serde_json::from_str(data).unwrap();
+            recount(&mut data, &number);
+            format!("{}{data}\n{end}", &event[..start])
+        });
+        let streamed = read::<C>(stream_of::<C, _>(events)).await.response;
+        let server = Server::start([reply(200, &body)]).await;
+        let plain = test_support::call(model::<C>(&server), Default::default()).await;
+        for response in [plain, streamed] {
+            let response = response.unwrap_or_else(|error| panic!("{number}: {error}"));
+            assert_eq!(response.text(), "ab", "{number}");
+            let usage = response.usage();
+            // It adds up, whatever it says.
+            let _ = usage + usage;
+        }
+    }
+}
+
+pub(crate) async fn a_call_of_a_tool_that_nobody_declared<C: Column>() {
+    for name in ["nothing", "functions.look<|channel|>json", "löök at it", &"l".repeat(300)] {
+        let invented = Answer::new([
+            call("call_1", name, &["{\"at\":1}"]),
+            call("call_2", "look", &["{\"at\":2}"]),
+        ]);
+        for is_streamed in [false, true] {
+            let (last, seen) = run::<C>(&[invented.clone(), done()], is_streamed).await;
+            assert_eq!(seen, [json!({ "at": 2 })], "{name}");
+            assert_eq!(calls(&C::sent_back(&last)).len(), 2, "{name}");
+            // A name that the provider refuses would end the conversation.
+            let sent = names(&last);
+            assert!(sent.iter().any(|name| name == "look"), "{sent:?}");
+            for name in sent {
+                let is_accepted = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+                assert!(name.len() <= 64 && name.bytes().all(is_accepted), "{name}");
+            }
+        }
+    }
+}
+
+/// What is named in a body.
+fn names(body: &Value) -> Vec<String> {
+    match body {
+        Value::Object(fields) => {
+            let name = fields.get("name").or(fields.get("tool_name")).and_then(Value::as_str);
+            let names = name.map(str::to_owned).into_iter();
+            names.chain(fields.values().flat_map(names_of)).collect()
+        }
+        other => names_of(other),
+    }
+}
+
+fn names_of(value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(_) => names(value),
+        Value::Array(values) => values.iter().flat_map(names_of).collect(),
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) async fn arguments_that_are_no_object<C: Column>() {
+    for arguments in ["[1,2]", "\"here\"", "7", "true"] {
+        let odd = Answer::new([
+            call("call_1", "look", &[arguments]),
+            call("call_2", "look", &["{\"at\":2}"]),
+        ]);
+        for response in both::<C>(&odd).await {
+            let call = response.message().tool_calls().next().unwrap();
+            let expected: Value = serde_json::from_str(arguments).unwrap();
+            assert_eq!(call.arguments.value(), &expected, "{arguments}");
+        }
+        for is_streamed in [false, true] {
+            let (last, seen) = run::<C>(&[odd.clone(), done()], is_streamed).await;
+            assert!(seen.contains(&json!({ "at": 2 })), "{arguments}: {seen:?}");
+            assert_eq!(calls(&C::sent_back(&last)).len(), 2, "{arguments}");
+        }
+    }
+}
