@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures::StreamExt;
 use http_body_util::Full;
@@ -12,14 +13,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
-use tower::{ServiceExt, service_fn};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::model::ModelTarget;
 use tower_agent::stream::channel;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest};
 use tower_agent_providers::openai::OpenAi;
 use tower_agent_providers::{HttpClient, RequestBody};
 
-use crate::server::{delta, event, events, finished, read_request, unfinished};
+use crate::server::{delta, event, events, finished, read_request, says, unfinished};
 use test_support::{call, deltas, stream, text};
 
 async fn fails_at(base_url: &str) -> Error {
@@ -140,6 +142,52 @@ async fn a_dropped_call_closes_the_connection() {
     assert!(!server.is_finished());
     drop(answer);
     server.await.unwrap();
+}
+
+/// The first connection stalls within its answer; the next one answers.
+#[tokio::test]
+async fn a_call_that_times_out_closes_its_connection_and_the_next_has_another() {
+    let streamed = unfinished([event(&delta(json!({ "content": "Hel" })))]).concat();
+    let plain = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+        content-length: 100\r\n\r\n{\"choices\":";
+    for (begun, is_streamed) in [(streamed, true), (plain.to_vec(), false)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (stalls, stalled) = tokio::sync::oneshot::channel();
+        let server = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            read_request(&mut socket).await.unwrap();
+            socket.write_all(&begun).await.unwrap();
+            stalls.send(()).unwrap();
+            // Closed, and no other request.
+            assert_eq!(socket.read(&mut [0; 16]).await.unwrap_or(0), 0);
+            let (mut socket, _) = listener.accept().await.unwrap();
+            read_request(&mut socket).await.unwrap();
+            socket.write_all(&says("ok").concat()).await.unwrap();
+        });
+        let limit = CallTimeoutLayer::<ModelRequest>::new(Duration::from_secs(60));
+        let builder = OpenAi::builder().base_url(base_url).api_key("").model("m");
+        let model = builder.build_with(HttpClient::new().unwrap()).unwrap();
+        let model = ServiceBuilder::new().layer(limit).service(model);
+        let answer = tokio::spawn({
+            let model = model.clone();
+            async move {
+                match is_streamed {
+                    true => stream(model, ModelRequest::default()).await.0,
+                    false => call(model, ModelRequest::default()).await,
+                }
+            }
+        });
+        stalled.await.unwrap();
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        let error = answer.await.unwrap().unwrap_err();
+        tokio::time::resume();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        let next = call(model, ModelRequest::default()).await.unwrap();
+        assert_eq!(next.text(), "ok");
+        server.await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Runs whose provider changes in the middle, and back.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::message::Messages;
 use tower_agent::middleware::fallback::Fallback;
@@ -167,6 +169,43 @@ async fn ids_that_another_provider_refuses<A: Column, C: Column>() {
     assert_eq!(bodies[0], bodies[1], "{between}: the same each time");
 }
 
+#[derive(Debug, Deserialize, JsonSchema, PartialEq)]
+struct Weather {
+    city: String,
+    celsius: f64,
+}
+
+async fn a_typed_answer_that_another_provider_repairs<A: Column, C: Column>() {
+    let wrong = Answer::new([text(&["{\"city\":", "\"Oslo\"}"])]);
+    let right = Answer::new([text(&["{\"city\":\"Oslo\",", "\"celsius\":21.5}"])]);
+    for is_streamed in [false, true] {
+        let between = format!("{} to {}", A::Protocol::PROVIDER, C::Protocol::PROVIDER);
+        let busy = reply(503, &json!({ "error": { "message": "Busy." } }));
+        let first = Server::start([answer::<A>(&wrong, is_streamed), busy]).await;
+        let second = Server::start([answer::<C>(&right, is_streamed)]).await;
+        let models = Fallback::new(model::<A>(&first)).or(model::<C>(&second));
+        let agent = Agent::builder(models).build().unwrap();
+        let asked = "How warm is it in Oslo?";
+        let response = match is_streamed {
+            true => agent.stream_typed::<Weather>(asked).response().await,
+            false => agent.run_typed::<Weather>(asked).await,
+        };
+        let weather = response.unwrap().into_value().unwrap();
+        assert_eq!(weather, Weather { city: "Oslo".into(), celsius: 21.5 }, "{between}");
+
+        // Each is asked for the type, and the second is told what the first made of it.
+        for seen in first.seen().iter().chain(&second.seen()) {
+            let mut body = seen.body.clone();
+            body.as_object_mut().unwrap().remove(A::MESSAGES);
+            body.as_object_mut().unwrap().remove(C::MESSAGES);
+            assert!(body.to_string().contains("celsius"), "{between}: {body}");
+        }
+        let told = second.only();
+        assert_eq!(C::sent_back(&told.body), [Sent::Text("{\"city\":\"Oslo\"}".into())]);
+        assert!(told.text.contains("The answer is not valid"), "{between}: {}", told.text);
+    }
+}
+
 /// Runs each check with every protocol as the second.
 macro_rules! first {
     ($name:ident, $column:ty) => {
@@ -181,6 +220,11 @@ macro_rules! first {
             #[tokio::test]
             async fn ids_that_another_provider_refuses() {
                 first!(super::ids_that_another_provider_refuses, $column);
+            }
+
+            #[tokio::test]
+            async fn a_typed_answer_that_another_provider_repairs() {
+                first!(super::a_typed_answer_that_another_provider_repairs, $column);
             }
         }
     };

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -211,8 +213,12 @@ impl InteractionsDecoder {
         out: &mut Vec<Piece>,
     ) -> Result<usize, Fault> {
         let head: Head = json::read(step.get().as_bytes(), "a step of the response")?;
-        let fields = json::read(step.get().as_bytes(), "a step of the response")?;
-        let at = self.push(Kind::of(&head.kind, head.arguments), index, fields);
+        let kind = Kind::of(&head.kind, head.arguments);
+        let fields = match kind {
+            Kind::Call { .. } => fields_of_call(step)?,
+            _ => json::read(step.get().as_bytes(), "a step of the response")?,
+        };
+        let at = self.push(kind, index, fields);
         match self.steps[at].kind {
             Kind::Output => {
                 for content in self.steps[at].take_list("content") {
@@ -433,6 +439,16 @@ impl InteractionsDecoder {
             false => Ok(()),
         }
     }
+}
+
+/// Returns the fields of a call other than its arguments, which may be nested too deep to be read.
+fn fields_of_call(step: &RawValue) -> Result<Map<String, Value>, Fault> {
+    let all: BTreeMap<String, &RawValue> =
+        json::read(step.get().as_bytes(), "a step of the response")?;
+    let others = all.into_iter().filter(|(name, _)| name != "arguments");
+    Ok(others
+        .filter_map(|(name, value)| Some((name, serde_json::from_str(value.get()).ok()?)))
+        .collect())
 }
 
 /// Returns the fields of an event's delta.

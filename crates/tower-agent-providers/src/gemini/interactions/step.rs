@@ -86,7 +86,7 @@ impl Step {
     /// Returns the fields that must be sent back.
     pub(super) fn take_data(&mut self) -> ProviderData {
         let mut fields = std::mem::take(&mut self.fields);
-        fields.retain(|name, _| name != "type" && name != "arguments");
+        fields.remove("type");
         let summary = std::mem::take(&mut self.summary);
         // One text is that of the reasoning itself.
         if !summary.iter().all(|item| text(item).is_some()) || summary.len() > 1 {

@@ -3,12 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::{Agent, Tool};
+use tower_agent::message::ToolResult;
+use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Tool};
+use tower_agent_providers::Protocol;
+use tower_agent_providers::protocol::Call;
 
 use super::{both, read};
 use crate::answer::{Answer, Said, call, said, text};
 use crate::column::{Column, Sent, model, stream_of, streamed};
-use crate::server::{Reply, Server, json as reply};
+use crate::server::{Reply, Server, json as reply, whole};
 
 /// A tool that writes down what it is called with.
 fn look() -> (Tool, Arc<Mutex<Vec<Value>>>) {
@@ -154,7 +157,7 @@ pub(crate) async fn counts_that_cannot_be<C: Column>() {
         });
         let streamed = read::<C>(stream_of::<C, _>(events)).await.response;
         let server = Server::start([reply(200, &body)]).await;
-        let plain = test_support::call(model::<C>(&server), Default::default()).await;
+        let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
         for response in [plain, streamed] {
             let response = response.unwrap_or_else(|error| panic!("{number}: {error}"));
             assert_eq!(response.text(), "ab", "{number}");
@@ -221,6 +224,58 @@ pub(crate) async fn arguments_that_are_no_object<C: Column>() {
             let (last, seen) = run::<C>(&[odd.clone(), done()], is_streamed).await;
             assert!(seen.contains(&json!({ "at": 2 })), "{arguments}: {seen:?}");
             assert_eq!(calls(&C::sent_back(&last)).len(), 2, "{arguments}");
+        }
+    }
+}
+
+/// Writes brackets for the text `DEEP`.
+fn nested(text: &str) -> String {
+    let brackets = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    text.replace("\\\"DEEP\\\"", &brackets).replace("\"DEEP\"", &brackets)
+}
+
+fn raw(body: &str) -> Reply {
+    whole(200, &[("content-type", "application/json")], body)
+}
+
+pub(crate) async fn arguments_of_ten_thousand_levels<C: Column>() {
+    let deep = Answer::new([call("call_1", "look", &["{\"at\":\"DEEP\"}"])]);
+    let events = C::events(&deep);
+    let streamed = read::<C>(stream_of::<C, _>(events.iter().map(|event| nested(event)))).await;
+    let server = Server::start([raw(&nested(&C::body(&deep).to_string()))]).await;
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
+    for response in [plain, streamed.response] {
+        let response = response.unwrap();
+        let call = response.message().tool_calls().next().unwrap();
+        assert!(call.arguments.as_str().contains("[[[["));
+        assert!(!call.arguments.value().is_object(), "too deep for a tool");
+        // It goes back all the same.
+        let result = ToolResult::new(call, [Part::from_text("The arguments are not valid.")]);
+        let said = [Message::user("Look."), response.message().clone(), Message::tool(result)];
+        let (request, mut body) = (ModelRequest::new(said), Vec::new());
+        let call = Call::new(&request).with_model("test-model");
+        C::Protocol::default().encode(&call, &mut body).unwrap();
+        assert!(!body.is_empty());
+    }
+}
+
+/// A field that nobody knows is skipped, or else too much to read. It does not end the program.
+pub(crate) async fn a_field_of_ten_thousand_levels<C: Column>() {
+    let answer = Answer::new([text(&["ok"])]);
+    let mut body = C::body(&answer);
+    body["surprise"] = "DEEP".into();
+    let event = format!(
+        "{}\n\n",
+        C::unknown_event().trim_end().replacen('{', "{\"surprise\":\"DEEP\",", 1)
+    );
+    let events = [event].into_iter().chain(C::events(&answer));
+    let streamed = read::<C>(stream_of::<C, _>(events.map(|event| nested(&event)))).await;
+    let server = Server::start([raw(&nested(&body.to_string()))]).await;
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
+    for response in [plain, streamed.response] {
+        match response {
+            Ok(response) => assert_eq!(response.text(), "ok"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Protocol, "{error}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bytes;
+mod compositions;
 mod errors;
 mod lies;
 mod requests;
@@ -12,6 +13,7 @@ use tower_agent::{Error, ModelRequest, ModelResponse};
 
 pub(crate) use self::answers::*;
 pub(crate) use self::bytes::*;
+pub(crate) use self::compositions::*;
 pub(crate) use self::errors::*;
 pub(crate) use self::lies::*;
 pub(crate) use self::requests::*;
