@@ -22,7 +22,7 @@ fn a_process_that_goes_on_with_a_run() {
     runtime.block_on(world.go_on()).unwrap();
 }
 
-fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
+pub(super) fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "journal::kill::a_process_that_goes_on_with_a_run"]);
     command.env(FOLDER, folder).stdout(Stdio::null()).stderr(Stdio::null());
@@ -34,13 +34,13 @@ fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
 
 /// What is the same whatever happened on the way.
 #[derive(Debug, PartialEq)]
-struct End {
+pub(super) struct End {
     run: Value,
     /// How often each tool that changes something has run.
     effects: BTreeMap<String, usize>,
 }
 
-fn end(folder: &Path) -> End {
+pub(super) fn end(folder: &Path) -> End {
     let run = std::fs::read_to_string(folder.join("end.json")).unwrap();
     let mut effects = BTreeMap::new();
     for line in World::done(folder) {
@@ -71,7 +71,7 @@ fn lines(folder: &Path, file: &str) -> Vec<String> {
 }
 
 /// What each pass from one message to another has spent.
-fn spent(folder: &Path) -> BTreeMap<String, String> {
+pub(super) fn spent(folder: &Path) -> BTreeMap<String, String> {
     let spent = lines(folder, "spent").into_iter();
     spent
         .filter_map(|line| line.split_once(' ').map(|(at, spent)| (at.into(), spent.into())))

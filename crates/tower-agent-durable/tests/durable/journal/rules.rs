@@ -1,0 +1,353 @@
+//! When a run stops rather than going on wrongly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+use tower_agent::callback::on_agent_error;
+use tower_agent::{
+    Agent, AgentRequest, Effect, EndReason, Error, ErrorKind, Recovery, Resolution, Tool,
+};
+use tower_agent_durable::journal::{
+    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
+    RunStatus, StepId, Unfinished,
+};
+use tower_agent_durable::{Sqlite, StoreError};
+
+use super::{Count, calling, counting, durable, journal_error, request, saying};
+use crate::database::Folder;
+
+#[tokio::test]
+async fn a_changed_program_is_told_what_differs_and_where() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let pay = Count::default();
+    let agent = |instructions: &'static str| {
+        durable(calling(&["pay"], &Count::default()), database.clone())
+            .tool(counting("pay", Effect::Mutating, &pay))
+            .instructions(instructions)
+            .build()
+            .unwrap()
+    };
+    agent("Be brief.").run(request()).await.unwrap();
+    let error = agent("Be long.").run(request()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Aborted);
+    let JournalError::NonDeterminism { step, part } = journal_error(&error) else {
+        panic!("{error}")
+    };
+    assert_eq!(
+        (step.to_string(), &**part),
+        ("model call 0 of `agent` in run `run 1`".into(), "instructions")
+    );
+    assert_eq!(pay.get(), 1);
+    assert!(agent("Be brief.").run(request()).await.is_ok());
+}
+
+/// A journal that fails at one of its operations, before or after it has written.
+#[derive(Clone)]
+struct Failing {
+    inner: Sqlite,
+    operation: Arc<AtomicU32>,
+    fails_at: u32,
+    is_written: bool,
+}
+
+impl Failing {
+    async fn then<T>(
+        &self,
+        operation: impl Future<Output = Result<T, JournalError>>,
+    ) -> Result<T, JournalError> {
+        let fails = self.operation.fetch_add(1, Ordering::SeqCst) + 1 == self.fails_at;
+        if fails && !self.is_written {
+            return Err(StoreError::database("disk full").into());
+        }
+        let done = operation.await;
+        match fails {
+            true => Err(StoreError::database("connection lost").into()),
+            false => done,
+        }
+    }
+}
+
+impl Journal for Failing {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        self.then(self.inner.start(input)).await
+    }
+
+    async fn begin(
+        &self,
+        run: &OpenRun,
+        step: &StepId,
+        intent: &Intent,
+    ) -> Result<Begun, JournalError> {
+        self.then(self.inner.begin(run, step, intent)).await
+    }
+
+    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+        self.then(self.inner.begin_again(lease)).await
+    }
+
+    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+        self.then(self.inner.commit(lease, record)).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+        self.then(self.inner.release(lease)).await
+    }
+
+    async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
+        self.then(self.inner.end(run, end)).await
+    }
+}
+
+#[tokio::test]
+async fn a_run_stops_where_its_journal_fails_and_goes_on_when_it_is_back() {
+    let mut stopped = 0;
+    for is_written in [false, true] {
+        for fails_at in 1.. {
+            let inner = Sqlite::in_memory().await.unwrap();
+            let (model, pay) = <(Count, Count)>::default();
+            let agent = |fails_at: u32| {
+                let (inner, operation) = (inner.clone(), Arc::default());
+                let journal = Failing { inner, operation, fails_at, is_written };
+                durable(calling(&["pay", "look"], &model), journal)
+                    .tool(counting("pay", Effect::Mutating, &pay))
+                    .tool(counting("look", Effect::Pure, &Count::default()))
+                    .build()
+                    .unwrap()
+            };
+            let Err(error) = agent(fails_at).run(request()).await else { break };
+            assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+            assert!(error.message().starts_with("the journal failed: "), "{error}");
+            stopped += 1;
+            // Nothing was done without a journal.
+            let (made, paid) = (model.get(), pay.get());
+            let mut response = agent(0).run(request()).await.unwrap();
+            if let [interrupt] = response.interrupts() {
+                let answer = match paid {
+                    0 => Unfinished::RunAgain,
+                    _ => Unfinished::Done(json!("pay done")),
+                };
+                let answer = Resolution::resolved(&interrupt.id, answer);
+                let again = inner.runs().request("run 1").await.unwrap();
+                response = agent(0).run(again.with_resolutions([answer])).await.unwrap();
+            }
+            assert_eq!((response.text(), pay.get()), ("Done.".to_owned(), 1), "at {fails_at}");
+            assert!(made <= 3 && model.get() <= 4, "{made}, {} calls", model.get());
+        }
+    }
+    // The start, the end, and both ends of 5 steps, twice.
+    assert_eq!(stopped, 24);
+}
+
+#[tokio::test]
+async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
+    let folder = Folder::new("closed-in-the-middle");
+    let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
+    let pay = Count::default();
+    let closes = {
+        let (database, pay) = (database.clone(), pay.clone());
+        Tool::function("pay", "Does it.", move |_: Value| {
+            let (database, pay) = (database.clone(), pay.clone());
+            async move {
+                pay.one();
+                database.close().await;
+                "paid"
+            }
+        })
+    };
+    let models = Count::default();
+    let agent = durable(calling(&["pay"], &models), database).tool(closes).build().unwrap();
+    let error = agent.run(request()).await.unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+    assert_eq!((pay.get(), models.get()), (1, 1));
+
+    let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
+    let pays = counting("pay", Effect::Mutating, &pay);
+    let agent = durable(calling(&["pay"], &models), database).tool(pays).build().unwrap();
+    let paused = agent.run(request()).await.unwrap();
+    assert_eq!(paused.interrupts()[0].reason, Unfinished::REASON);
+    assert_eq!((pay.get(), models.get()), (1, 1));
+}
+
+/// A tool that waits until it is told to return.
+fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
+    let (notify, count) = (Arc::<Notify>::default(), count.clone());
+    let (begun, has_begun) = oneshot::channel();
+    let begun = std::sync::Mutex::new(Some(begun));
+    let wait = notify.clone();
+    let tool = move |_: Value| {
+        count.one();
+        let begun = begun.lock().unwrap().take();
+        let wait = wait.clone();
+        async move {
+            begun.map(|begun| begun.send(()));
+            wait.notified().await;
+            "paid"
+        }
+    };
+    (Tool::function("pay", "Does it.", tool), notify, has_begun)
+}
+
+#[tokio::test]
+async fn of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more() {
+    let folder = Folder::new("raced");
+    let open = async || Sqlite::open(folder.file("runs.db")).await.unwrap();
+    let (pay, models) = <(Count, Count)>::default();
+    let (tool, go_on, has_begun) = waiting(&pay);
+    let one = durable(calling(&["pay"], &models), open().await).tool(tool).build().unwrap();
+    let one = tokio::spawn(one.run(request()));
+    has_begun.await.unwrap();
+
+    let pays = counting("pay", Effect::Mutating, &pay);
+    let other = durable(calling(&["pay"], &models), open().await).tool(pays).build().unwrap();
+    let paused = other.run(request()).await.unwrap();
+    assert_eq!(paused.interrupts()[0].id, "unfinished agent/c0 1");
+
+    go_on.notify_one();
+    let error = one.await.unwrap().unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::TakenOver { .. }), "{error}");
+    assert_eq!((pay.get(), models.get()), (1, 1));
+    assert_eq!(open().await.runs().get("run 1").await.unwrap().status, RunStatus::Waiting);
+}
+
+#[tokio::test]
+async fn runs_that_start_at_once_have_one_winner() {
+    let folder = Folder::new("raced-at-once");
+    let looks = Count::default();
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
+        let look = counting("look", Effect::Idempotent, &looks);
+        let agent = durable(calling(&["look", "look"], &Count::default()), database);
+        let agent = agent.tool(look).build().unwrap();
+        runs.push(tokio::spawn(async move { agent.run(request()).await }));
+    }
+    let (mut won, mut lost) = (0, 0);
+    for run in runs {
+        match run.await.unwrap() {
+            Ok(response) => {
+                assert_eq!(response.text(), "Done.");
+                won += 1;
+            }
+            Err(error) => {
+                let error = journal_error(&error);
+                assert!(matches!(error, JournalError::TakenOver { .. }), "{error}");
+                lost += 1;
+            }
+        }
+    }
+    // One that has ended before another begins is replayed by that.
+    assert!(won >= 1 && won + lost == 4);
+}
+
+#[tokio::test]
+async fn another_request_is_refused_until_the_run_has_ended() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let pay = Count::default();
+    let (tool, _go_on, has_begun) = waiting(&pay);
+    let models = Count::default();
+    let agent = durable(calling(&["pay"], &models), database.clone()).tool(tool);
+    let agent = agent.build().unwrap();
+    let run = tokio::spawn(agent.run(request()));
+    has_begun.await.unwrap();
+    run.abort();
+    let other = || AgentRequest::new("Something else.").with_run_id("run 1");
+    let error = agent.run(other()).await.unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::OtherRequest { .. }), "{error}");
+
+    let paused = agent.run(request()).await.unwrap();
+    assert_eq!(paused.interrupts().len(), 1);
+    // The user goes on without an answer.
+    let next = AgentRequest::resume(paused.checkpoint()).with_message("Never mind.");
+    let next = agent.run(next.with_run_id("run 1")).await.unwrap();
+    assert_eq!((next.text(), pay.get()), ("Done.".to_owned(), 1));
+}
+
+#[tokio::test]
+async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let pay = Count::default();
+    let agent = || {
+        let pay = pay.clone();
+        let slow = Tool::function("pay", "Does it.", move |_: Value| {
+            pay.one();
+            Err::<(), _>(Error::new(ErrorKind::Timeout, "too slow"))
+        });
+        let model = calling(&["pay"], &Count::default());
+        durable(model, database.clone()).tool(slow).build().unwrap()
+    };
+    let paused = agent().run(request()).await.unwrap();
+    let EndReason::Interrupted(interrupts) = paused.end_reason() else { panic!() };
+    assert_eq!(interrupts[0].payload["tool"], "pay");
+    assert!(interrupts[0].payload["idempotency_key"].is_string());
+
+    let answer = async |answer: Value| {
+        let id = &database.runs().get("run 1").await.unwrap().interrupts[0].id;
+        let next = database.runs().request("run 1").await.unwrap();
+        let next = next.with_resolutions([Resolution::resolved(id, answer)]);
+        agent().run(next).await.unwrap()
+    };
+    // An answer that cannot be read asks again, and one that lets it run is for one attempt.
+    let again = answer(json!({ "perhaps": true })).await;
+    assert!(again.interrupts()[0].message.as_ref().unwrap().contains("unknown variant"));
+    assert_eq!(pay.get(), 1);
+    let again = answer(Unfinished::RunAgain.into()).await;
+    assert_eq!((again.interrupts()[0].id.as_str(), pay.get()), ("unfinished agent/c0 2", 2));
+    let failed = answer(Unfinished::Failed("the bank is closed".into()).into()).await;
+    let told = failed.messages().iter().flat_map(|it| it.tool_results()).next().unwrap().text();
+    assert_eq!((told.as_str(), pay.get()), ("tool failed: the bank is closed", 2));
+}
+
+#[tokio::test]
+async fn an_agent_that_is_repeated_from_outside_its_steps_stops() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let models = Count::default();
+    let fails = {
+        let models = models.clone();
+        tower::service_fn(move |_: tower_agent::ModelRequest| {
+            models.one();
+            async {
+                Err::<tower_agent::ModelResponse, _>(Error::new(ErrorKind::Overloaded, "busy"))
+            }
+        })
+    };
+    let again = on_agent_error(|_, _| Recovery::Retry);
+    let agent = durable(fails, database).on_agent(again).build().unwrap();
+    let error = agent.run(request()).await.unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::Repeated { .. }), "{error}");
+    assert_eq!(models.get(), 1);
+}
+
+#[tokio::test]
+async fn a_journal_of_a_sub_agent_alone_is_an_error_when_the_run_begins() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let worker = durable(saying("Done."), database.clone()).build().unwrap();
+    assert!(worker.run(request()).await.is_ok());
+    let boss = Agent::builder(calling(&["agent"], &Count::default())).name("boss");
+    let boss = boss.tool(worker.clone().into_tool("Works.")).build().unwrap();
+    let error = boss.run("Do it.").await.unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::NoRun { .. }), "{error}");
+
+    // With one of the whole tree, that is enough.
+    let boss = durable(calling(&["worker"], &Count::default()), database.clone());
+    let worker = Agent::builder(saying("Done.")).name("worker");
+    let worker = worker.global_callbacks(Durable::new(database.clone())).build().unwrap();
+    let boss = boss.tool(worker.into_tool("Works.")).build().unwrap();
+    let other = AgentRequest::new("Do it.").with_run_id("run 2");
+    assert_eq!(boss.run(other).await.unwrap().text(), "Done.");
+    assert_eq!(database.runs().steps("run 2").await.unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_journal_may_come_with_a_run() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let of_run = || request().with_callbacks(Durable::new(database.clone()));
+    let models = Count::default();
+    let agent = Agent::builder(calling(&[], &models)).build().unwrap();
+    for _ in 0..2 {
+        assert_eq!(agent.run(of_run()).await.unwrap().text(), "Done.");
+    }
+    assert_eq!(models.get(), 1);
+    assert_eq!(database.runs().steps("run 1").await.unwrap().len(), 1);
+}

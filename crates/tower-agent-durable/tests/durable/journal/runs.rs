@@ -1,0 +1,126 @@
+//! What an operator sees of the runs, and does with them.
+
+use serde_json::json;
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::{AgentRequest, Effect, Error, ErrorKind, Request, Resolution, State};
+use tower_agent_durable::Sqlite;
+use tower_agent_durable::journal::{JournalError, RunStatus, StepKind};
+
+use super::{Count, calling, counting, durable, journal_error, request, saying};
+
+#[tokio::test]
+async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let runs = database.runs();
+    let pay = Count::default();
+    let agent = || {
+        durable(calling(&["look", "pay"], &Count::default()), database.clone())
+            .tool(counting("look", Effect::Pure, &Count::default()))
+            .tool(counting("pay", Effect::Mutating, &pay))
+            .on_tool(Approval::of_tools(["pay"]))
+            .build()
+            .unwrap()
+    };
+    assert!(runs.list().await.unwrap().is_empty());
+    let state = State::from_iter([("user".to_owned(), json!("ann"))]);
+    let mut first = request().with_state(state);
+    first.settings_mut().temperature = Some(0.5);
+    agent().run(first).await.unwrap();
+    let seen = runs.get("run 1").await.unwrap();
+    assert_eq!((seen.status, &*seen.agent, seen.epoch), (RunStatus::Waiting, "agent", 1));
+    assert_eq!(seen.interrupts[0].payload["tool"], "pay");
+    let kinds = async || {
+        let steps = runs.steps("run 1").await.unwrap();
+        let kind = |kind: &StepKind| match kind {
+            StepKind::Tool(name) => name.to_string(),
+            _ => "model".to_owned(),
+        };
+        let seen = steps.iter().map(|step| (kind(&step.id.kind), step.ended_at.is_some()));
+        seen.collect::<Vec<_>>()
+    };
+    let is_done =
+        |kinds: &[&str]| kinds.iter().map(|it| ((*it).to_owned(), true)).collect::<Vec<_>>();
+    assert_eq!(kinds().await, is_done(&["model", "look", "model"]));
+
+    // Without an answer it waits on; with one it goes on, with its state and settings.
+    let next = runs.request("run 1").await.unwrap();
+    assert_eq!(next.context().state().get("user"), Some(json!("ann")));
+    assert_eq!(next.settings().temperature, Some(0.5));
+    assert_eq!(agent().run(next).await.unwrap().interrupts().len(), 1);
+    let yes = Resolution::resolved(&seen.interrupts[0].id, Decision::Approve);
+    let next = runs.request("run 1").await.unwrap().with_resolutions([yes]);
+    assert_eq!(agent().run(next).await.unwrap().text(), "Done.");
+    let seen = runs.get("run 1").await.unwrap();
+    assert_eq!((seen.status, seen.interrupts.len(), pay.get()), (RunStatus::Completed, 0, 1));
+    assert_eq!(kinds().await, is_done(&["model", "look", "model", "pay", "model"]));
+    assert_eq!(runs.list().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_has_failed_goes_on_with_the_call_that_failed() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let (models, pay) = <(Count, Count)>::default();
+    let agent = |works: bool| {
+        let broken = tower_agent::callback::before_model(move |request| {
+            match request.context().iteration() {
+                1 if !works => Err(Error::new(ErrorKind::Auth, "no key")),
+                _ => Ok(()),
+            }
+        });
+        durable(calling(&["pay"], &models), database.clone())
+            .tool(counting("pay", Effect::Mutating, &pay))
+            .on_model(broken)
+            .build()
+            .unwrap()
+    };
+    agent(false).run(request()).await.unwrap_err();
+    let seen = database.runs().get("run 1").await.unwrap();
+    assert_eq!((seen.status, seen.error.unwrap().kind()), (RunStatus::Failed, ErrorKind::Auth));
+    let next = database.runs().request("run 1").await.unwrap();
+    assert_eq!(agent(true).run(next).await.unwrap().text(), "Done.");
+    assert_eq!((models.get(), pay.get()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_step() {
+    let database = Sqlite::in_memory().await.unwrap();
+    for is_deleted in [false, true] {
+        let (models, runs) = (Count::default(), database.runs());
+        let stop = {
+            let runs = runs.clone();
+            let tool = move |_: serde_json::Value| {
+                let runs = runs.clone();
+                async move {
+                    match is_deleted {
+                        true => runs.delete("run 1").await,
+                        false => runs.cancel("run 1").await,
+                    }
+                }
+            };
+            tower_agent::Tool::function("stop", "Stops.", tool)
+        };
+        let agent = durable(calling(&["stop"], &models), database.clone());
+        let agent = agent.tool(stop).build().unwrap();
+        let error = agent.run(request()).await.unwrap_err();
+        match journal_error(&error) {
+            JournalError::Cancelled { .. } => assert!(!is_deleted),
+            JournalError::UnknownRun { .. } => assert!(is_deleted),
+            error => panic!("{error}"),
+        }
+        assert_eq!(models.get(), 1);
+        if !is_deleted {
+            assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Cancelled);
+            let error = agent.run(request()).await.unwrap_err();
+            assert!(matches!(journal_error(&error), JournalError::Cancelled { .. }));
+            assert!(matches!(runs.request("run 1").await, Err(JournalError::Cancelled { .. })));
+            runs.delete("run 1").await.unwrap();
+        }
+    }
+    let runs = database.runs();
+    assert!(matches!(runs.cancel("run 1").await, Err(JournalError::UnknownRun { .. })));
+    assert!(matches!(runs.delete("run 1").await, Err(JournalError::UnknownRun { .. })));
+    // Its id is free.
+    let agent = durable(saying("Hi."), database.clone()).build().unwrap();
+    let other = AgentRequest::new("Something else.").with_run_id("run 1");
+    assert_eq!(agent.run(other).await.unwrap().text(), "Hi.");
+}
