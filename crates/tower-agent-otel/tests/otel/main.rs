@@ -1,11 +1,12 @@
 //! Spans, metrics and events as a collector receives them: sent over OTLP, and decoded with the
-//! protocol's own types.
+//! protocol's own types; and spans as a server that knows the conventions reads them.
 
 mod attempts;
 mod content;
 mod drops;
 mod endings;
 mod metrics;
+mod mlflow;
 mod received;
 mod receiver;
 mod structure;

@@ -74,17 +74,25 @@ fn subscriber(
     tracers: &SdkTracerProvider,
     loggers: &SdkLoggerProvider,
 ) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
+    spans(tracers).with(OpenTelemetryTracingBridge::new(loggers).with_filter(ours()))
+}
+
+/// Returns a subscriber that exports spans.
+pub(crate) fn spans(
+    tracers: &SdkTracerProvider,
+) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
     let spans = tracing_opentelemetry::layer()
         .with_tracer(tracers.tracer("test"))
         .with_location(false)
         .with_threads(false)
         .with_target(false);
-    // The HTTP client of the exporter has spans of its own.
-    let ours = Targets::new()
+    tracing_subscriber::registry().with(spans.with_filter(ours()))
+}
+
+/// The HTTP client of an exporter has spans of its own.
+fn ours() -> Targets {
+    Targets::new()
         .with_target("otel", tracing::Level::TRACE)
         .with_target("tower_agent", tracing::Level::TRACE)
-        .with_target("tower_agent_otel", tracing::Level::TRACE);
-    tracing_subscriber::registry()
-        .with(spans.with_filter(ours.clone()))
-        .with(OpenTelemetryTracingBridge::new(loggers).with_filter(ours))
+        .with_target("tower_agent_otel", tracing::Level::TRACE)
 }
