@@ -103,9 +103,9 @@ fn plain(value: &Value) -> Value {
     let values = || value["values"].as_array().into_iter().flatten();
     match &**kind {
         "array_value" => values().map(plain).collect(),
-        "kvlist_value" => {
-            values().map(|it| (it["key"].as_str().unwrap().to_owned(), plain(&it["value"]))).collect()
-        }
+        "kvlist_value" => values()
+            .map(|it| (it["key"].as_str().unwrap().to_owned(), plain(&it["value"])))
+            .collect(),
         "int_value" => value.as_str().map_or(value.clone(), |it| json!(it.parse::<i64>().unwrap())),
         _ => value.clone(),
     }
@@ -137,9 +137,11 @@ fn boss(telemetry: OpenTelemetry) -> Agent {
         Turn::from_text("3, in Oslo").usage(Usage::new(1000, 20)),
         Turn::error(Error::new(ErrorKind::Auth, "who?")),
     ]);
-    let add = Tool::function("add", "Adds.", |numbers: Value| {
-        json!({ "sum": numbers["a"].as_i64().unwrap() + numbers["b"].as_i64().unwrap() })
-    });
+    let add = Tool::function(
+        "add",
+        "Adds.",
+        |numbers: Value| json!({ "sum": numbers["a"].as_i64().unwrap() + numbers["b"].as_i64().unwrap() }),
+    );
     Agent::builder(named(model))
         .name("boss")
         .instructions("Be exact.")
