@@ -552,3 +552,92 @@ async fn a_call_that_the_crate_does_not_define_is_recorded() {
     assert_eq!(gone.oneshot(request()).await.unwrap(), "a");
     recording.finish().unwrap();
 }
+
+/// Which of two equal calls is answered first is up to the runs; no answer is given twice or lost.
+#[tokio::test(start_paused = true)]
+async fn two_runs_at_once_that_ask_the_same_share_the_answers() {
+    let both = async |recording: &Recording, model: ScriptedModel| {
+        let agent = sums(recording, model, gone_tool());
+        let (one, two) = futures::join!(agent.run("A number?"), agent.run("A number?"));
+        recording.finish().unwrap();
+        let mut said = [one.unwrap().text(), two.unwrap().text()];
+        said.sort();
+        said
+    };
+    let slow = Turn::from_text("1").latency(Duration::from_secs(2));
+    let model = ScriptedModel::new([slow, Turn::from_text("2")]);
+    assert_eq!(both(&Recording::record(file("same")), model).await, ["1", "2"]);
+    let recording = Recording::replay(file("same")).unwrap();
+    assert_eq!(both(&recording, gone()).await, ["1", "2"]);
+    // A third one finds nothing left.
+    let error = sums(&recording, gone(), gone_tool()).run("A number?").await.unwrap_err();
+    assert!(error.message().contains("was made before"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_anywhere_is_no_recording() {
+    record("cut", true).await;
+    let whole = fs::read_to_string(file("cut")).unwrap();
+    let cuts = (0..whole.trim_end().len()).filter(|at| whole.is_char_boundary(*at));
+    for at in cuts.step_by(7) {
+        fs::write(file("cut"), &whole[..at]).unwrap();
+        let error = Recording::replay(file("cut")).unwrap_err();
+        assert!(matches!(error, RecordingError::Format { .. }), "{at}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_recording_that_fails_leaves_the_file_as_it_was() {
+    record("kept", false).await;
+    let was = fs::read_to_string(file("kept")).unwrap();
+    let recording = Recording::record(file("kept"));
+    let mut model: Recorded<ScriptedModel> = recording.layer(ScriptedModel::new([Turn::pending()]));
+    let running = tower::Service::call(&mut model, ModelRequest::default());
+    recording.finish().unwrap_err();
+    assert_eq!(fs::read_to_string(file("kept")).unwrap(), was);
+    drop(running);
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_transferred_and_a_tool_that_panics_replay() {
+    let desk = |recording: &Recording, desk: ScriptedModel, billing: ScriptedModel, tool: Tool| {
+        let billing = Agent::builder(billing).name("billing").model_layer(recording.clone());
+        Agent::builder(desk)
+            .name("desk")
+            .tool(tool)
+            .sub_agent(billing.build().unwrap())
+            .model_layer(recording.clone())
+            .tool_layer(recording.clone())
+            .build()
+            .unwrap()
+    };
+    let script = ScriptedModel::new([
+        Turn::tool("add", json!({})),
+        Turn::tool("transfer_to_agent", json!({ "agent": "billing" })),
+    ]);
+    let panics = Tool::function("add", "Adds.", |_: Value| -> u32 { panic!("no numbers") });
+    let recording = Recording::record(file("transferred"));
+    let billing = ScriptedModel::new([Turn::from_text("Paid.")]);
+    let was = desk(&recording, script, billing, panics).run("Pay.").await.unwrap();
+    recording.finish().unwrap();
+    assert_eq!(was.text(), "Paid.");
+    let failed = was.messages().iter().flat_map(Message::tool_results).find(|it| it.is_error);
+    assert!(failed.unwrap().text().contains("no numbers"));
+
+    let recording = Recording::replay(file("transferred")).unwrap();
+    let response = desk(&recording, gone(), gone(), gone_tool()).run("Pay.").await.unwrap();
+    assert_eq!(response.messages(), was.messages());
+    recording.finish().unwrap();
+}
+
+/// It would go wrong in silence if it were counted as made.
+#[tokio::test]
+async fn a_call_that_differs_leaves_the_recorded_one_to_be_made() {
+    record("left", false).await;
+    let recording = Recording::replay(file("left")).unwrap();
+    let agent = sums(&recording, gone(), gone_tool());
+    agent.run("Three sums.").await.unwrap_err();
+    assert_eq!(agent.run("Two sums.").await.unwrap().text(), "3 and 0.3");
+    // The difference stands, whatever comes after it.
+    assert!(matches!(recording.finish().unwrap_err(), RecordingError::Differs { number: 1, .. }));
+}

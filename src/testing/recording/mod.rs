@@ -76,6 +76,10 @@
 //! repeats its calls. An agent used as a tool is part of the tool call, if that is recorded; a replay
 //! does not count the tokens that it used. Time is not recorded.
 //!
+//! A replayed tool only answers: state that it sets and events that it emits are not recorded. Record
+//! the tools that reach outside, each with [`Tool::layer`](crate::Tool::layer), and let a replay run
+//! those that change the run.
+//!
 //! The file is JSON, with its calls in the order in which they began.
 //!
 //! # Secrets
@@ -106,10 +110,10 @@ mod tape;
 
 pub use self::call::RecordedCall;
 pub use self::difference::Difference;
-pub use self::error::{RecordingError, Site};
+pub use self::error::{Site, RecordingError};
 pub use self::recordable::Recordable;
 pub use self::recorded::Recorded;
-pub use self::recording::{Begun, OpenCall, Recording};
+pub use self::recording::{CallStart, OpenCall, Recording};
 
 /// Futures of the services in this module.
 pub mod future {

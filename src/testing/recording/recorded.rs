@@ -12,7 +12,7 @@ use tower::Service;
 use tower_layer::Layer;
 
 use super::tape::{self, Tape, Track};
-use super::{Begun, OpenCall, Recordable, RecordedCall, Recording, RecordingError, Site};
+use super::{Site, CallStart, OpenCall, Recordable, RecordedCall, Recording, RecordingError};
 use crate::call::{CallKind, Extensions, Request, Witness};
 use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
@@ -60,11 +60,11 @@ where
             Err(error) => return ResponseFuture::of(State::Failed { error: Some(error.into()) }),
         };
         match begun {
-            (site, Begun::Replay(outcome)) => {
+            (site, CallStart::Replay(outcome)) => {
                 let future = replay(request, site, outcome);
                 ResponseFuture::of(State::Replay { future: Box::pin(future) })
             }
-            (site, Begun::Record(open)) => {
+            (site, CallStart::Record(open)) => {
                 let witness = extensions(&mut request).map(Witness::enter);
                 let any: &mut dyn Any = &mut request;
                 let tape = any.downcast_mut().and_then(Tape::of);
@@ -80,7 +80,7 @@ where
 fn begin<R: Recordable>(
     recording: &Recording,
     request: &mut R,
-) -> Result<(Site, Begun), RecordingError> {
+) -> Result<(Site, CallStart), RecordingError> {
     let mut call = RecordedCall::new(R::CALL.to_string(), Value::Null);
     call.name = request.name().map(str::to_owned);
     call.path = request.context().call_path();
@@ -185,7 +185,11 @@ impl Drop for Running {
 }
 
 /// Answers a call as it was answered.
-async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Result<R::Response> {
+async fn replay<R: Recordable>(
+    request: R,
+    site: Site,
+    mut outcome: Value,
+) -> Result<R::Response> {
     let unreadable = |error: serde_json::Error| {
         Error::from(RecordingError::Data { call: site.clone(), reason: error.to_string() })
     };

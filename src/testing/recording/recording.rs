@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::file::{self, Recorded};
-use super::{Difference, RecordedCall, RecordingError, Site};
+use super::{Site, Difference, RecordedCall, RecordingError};
 use crate::call::CallKind;
 use crate::lock::lock;
 
@@ -62,7 +62,7 @@ struct Entry {
 /// The start of a call of a [`Recording`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Begun {
+pub enum CallStart {
     /// The call is made and recorded.
     Record(OpenCall),
     /// The call is not made: this is its recorded outcome.
@@ -152,13 +152,13 @@ impl Recording {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::testing::recording::{Begun, RecordedCall, Recording, RecordingError};
+    /// use tower_agent::testing::recording::{CallStart, RecordedCall, Recording, RecordingError};
     ///
     /// fn fetch(recording: &Recording, url: &str) -> Result<String, RecordingError> {
     ///     let call = RecordedCall::new("fetch", json!({ "url": url }));
     ///     Ok(match recording.begin(call)? {
-    ///         Begun::Replay(outcome) => outcome["page"].as_str().unwrap_or_default().to_owned(),
-    ///         Begun::Record(open) => {
+    ///         CallStart::Replay(outcome) => outcome["page"].as_str().unwrap_or_default().to_owned(),
+    ///         CallStart::Record(open) => {
     ///             let page = format!("the page at {url}");
     ///             open.end(json!({ "page": page }));
     ///             page
@@ -182,19 +182,19 @@ impl Recording {
     /// # Errors
     ///
     /// When replaying, fails if the call differs from the recorded one, or is not recorded.
-    pub fn begin(&self, mut call: RecordedCall) -> Result<Begun, RecordingError> {
+    pub fn begin(&self, mut call: RecordedCall) -> Result<CallStart, RecordingError> {
         call.request = as_read(&call)?;
         let mut state = lock(&self.shared.state);
         if !self.is_replay() {
             let index = state.calls.len();
             state.calls.push(Entry { call, outcome: None, is_used: true });
-            return Ok(Begun::Record(OpenCall { recording: Some(self.clone()), index }));
+            return Ok(CallStart::Record(OpenCall { recording: Some(self.clone()), index }));
         }
         if let Some(entry) = state.calls.iter_mut().find(|entry| entry.is_left(&call)) {
             entry.is_used = true;
             let outcome = entry.outcome.clone().unwrap_or_default();
             state.leave_out_calls_in(&call);
-            return Ok(Begun::Replay(outcome));
+            return Ok(CallStart::Replay(outcome));
         }
         let error = self.mismatch(&state.calls, &call);
         state.fault.get_or_insert_with(|| error.clone());

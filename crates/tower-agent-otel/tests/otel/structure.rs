@@ -302,3 +302,45 @@ async fn without_a_subscriber_metrics_are_recorded_all_the_same() {
         .unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "hi");
 }
+
+/// The future of a layer directly inside, which says when it is made and dropped.
+struct Says<F>(std::pin::Pin<Box<F>>);
+
+impl<F: Future> Future for Says<F> {
+    type Output = F::Output;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<F::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<F> Drop for Says<F> {
+    fn drop(&mut self) {
+        info!("dropped");
+    }
+}
+
+#[tokio::test]
+async fn what_a_layer_says_when_it_is_called_and_dropped_is_inside_the_call() {
+    use futures::FutureExt;
+    use tower_agent::callback::Bundle;
+
+    // A call that ends, and one that is dropped.
+    for (turn, ends) in [(Turn::from_text("hi"), true), (Turn::pending(), false)] {
+        let world = World::new();
+        let says = tower::util::MapFutureLayer::new(|future| {
+            info!("called");
+            Says(Box::pin(future))
+        });
+        let bundle = Bundle::new().and(world.telemetry()).model_layer(says);
+        let agent = Agent::builder(ScriptedModel::new([turn])).global_callbacks(bundle);
+        let agent = agent.build().unwrap();
+        assert_eq!(agent.run("?").now_or_never().is_some(), ends);
+        let spans = world.spans();
+        let said: Vec<_> = spans.one("chat").events.iter().map(|event| &*event.name).collect();
+        assert_eq!(said, ["called", "dropped"]);
+    }
+}

@@ -14,7 +14,7 @@ use super::exchange::{self, Exchange, unreadable};
 use crate::transport::{RequestBody, failed};
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::testing::Recording;
-use tower_agent::testing::recording::Begun;
+use tower_agent::testing::recording::CallStart;
 
 /// An HTTP service that records its calls, or answers them from a recording; created by
 /// [`HttpRecordingLayer`](super::HttpRecordingLayer).
@@ -51,11 +51,13 @@ where
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let secrets = exchange::secrets(&request);
         let state = match self.recording.begin(exchange::recorded(&request, &secrets)) {
-            Ok(Begun::Record(open)) => State::Record {
+            Ok(CallStart::Record(open)) => State::Record {
                 future: self.inner.call(request),
                 exchange: Some(Exchange::new(open, secrets)),
             },
-            Ok(Begun::Replay(outcome)) => State::Replay { response: replay(outcome).transpose() },
+            Ok(CallStart::Replay(outcome)) => {
+                State::Replay { response: replay(outcome).transpose() }
+            }
             Ok(_) => State::Replay { response: Some(Err(unreadable("unknown kind of start"))) },
             Err(error) => State::Replay { response: Some(Err(error.into())) },
         };

@@ -2,6 +2,8 @@
 //!
 //! A column is what the server says in a protocol; the checks are written once.
 
+mod recordings;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
