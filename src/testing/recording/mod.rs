@@ -110,7 +110,7 @@ mod tape;
 
 pub use self::call::RecordedCall;
 pub use self::difference::Difference;
-pub use self::error::{Site, RecordingError};
+pub use self::error::{RecordingError, Site};
 pub use self::recordable::Recordable;
 pub use self::recorded::Recorded;
 pub use self::recording::{CallStart, OpenCall, Recording};

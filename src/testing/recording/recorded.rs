@@ -12,7 +12,7 @@ use tower::Service;
 use tower_layer::Layer;
 
 use super::tape::{self, Tape, Track};
-use super::{Site, CallStart, OpenCall, Recordable, RecordedCall, Recording, RecordingError};
+use super::{CallStart, OpenCall, Recordable, RecordedCall, Recording, RecordingError, Site};
 use crate::call::{CallKind, Extensions, Request, Witness};
 use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
@@ -185,11 +185,7 @@ impl Drop for Running {
 }
 
 /// Answers a call as it was answered.
-async fn replay<R: Recordable>(
-    request: R,
-    site: Site,
-    mut outcome: Value,
-) -> Result<R::Response> {
+async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Result<R::Response> {
     let unreadable = |error: serde_json::Error| {
         Error::from(RecordingError::Data { call: site.clone(), reason: error.to_string() })
     };

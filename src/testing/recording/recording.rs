@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::file::{self, Recorded};
-use super::{Site, Difference, RecordedCall, RecordingError};
+use super::{Difference, RecordedCall, RecordingError, Site};
 use crate::call::CallKind;
 use crate::lock::lock;
 
