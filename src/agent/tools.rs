@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use super::loop_state::LoopState;
 use super::tool_messages::ToolAnswer;
+use super::transfer;
 use super::whole::refusal;
 use crate::call::{CallKind, settle};
 use crate::context::{RunContext, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::run::options::{ToolCalls, ToolFailure, UnknownTool};
-use crate::tool::{BoxTool, Effect, InvalidArguments, ToolDeclaration, ToolRequest, ToolResponse};
+use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse};
 
 /// One call of a turn.
 struct Call<'a> {
@@ -186,7 +187,10 @@ impl LoopState<'_> {
     fn with_parameters(&self, call: &ToolCall, error: &Error) -> String {
         let text = format!("{}: {}", error.kind(), error.message());
         let tool = self.tools.find(&call.name).map(|(declaration, _)| declaration);
-        let Some(tool) = tool.filter(|_| error.downcast_ref::<InvalidArguments>().is_some()) else {
+        // That of a transfer names what there is.
+        let is_told =
+            error.kind() == ErrorKind::InvalidArguments && call.name.as_ref() != transfer::NAME;
+        let Some(tool) = tool.filter(|_| is_told) else {
             return text;
         };
         let schema = tool.parameters().to_string();

@@ -13,7 +13,7 @@ use crate::message::{Message, Messages, Role};
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
 
-const NAME: &str = "transfer_to_agent";
+pub(super) const NAME: &str = "transfer_to_agent";
 
 /// Returns the tool for transfers, if there are sub-agents.
 pub(super) fn tool(agents: &[Agent]) -> Option<Tool> {

@@ -5,6 +5,8 @@ CREATE TABLE tower_agent_runs (
     epoch INTEGER NOT NULL,
     -- The number of the current input.
     input INTEGER NOT NULL,
+    -- The number of the input that began the conversation.
+    conversation INTEGER NOT NULL,
     status TEXT NOT NULL,
     -- What the run waits for, has ended with and goes on from, as JSON.
     ended TEXT,

@@ -7,8 +7,8 @@ use tower_agent::context::Effects;
 use tower_agent::{Result, RunContext};
 
 use super::record::Outcome;
-use super::run_service::RunLayer;
-use super::step_service::StepLayer;
+use super::run_service::DurableRunLayer;
+use super::step_service::DurableLayer;
 use super::steps::Steps;
 use super::unfinished::AnswerUnfinished;
 use super::{Begun, Fingerprint, Intent, Journal, JournalError, Record, StepKind};
@@ -89,9 +89,9 @@ impl<J: Journal> From<Durable<J>> for Bundle {
     fn from(durable: Durable<J>) -> Self {
         let journal = durable.journal;
         Self::new()
-            .agent_layer(RunLayer(journal.clone()))
-            .model_layer(StepLayer(journal.clone()))
-            .tool_layer(StepLayer(journal))
+            .agent_layer(DurableRunLayer(journal.clone()))
+            .model_layer(DurableLayer(journal.clone()))
+            .tool_layer(DurableLayer(journal))
             .innermost_tool(AnswerUnfinished)
     }
 }

@@ -15,7 +15,8 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
     /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
     ///
-    /// A request with another fingerprint than the run's latest resumes a run that has ended or waits.
+    /// A request with another fingerprint than the run's latest resumes a run that waits or has failed.
+    /// If the run has completed, or the request continues no conversation, it begins another.
     ///
     /// # Errors
     ///
@@ -95,13 +96,15 @@ pub struct OpenRun {
     pub epoch: u64,
     /// The number of its latest request.
     pub input: u32,
+    /// The number of the request that began its conversation.
+    pub conversation: u32,
 }
 
 impl OpenRun {
     /// Creates one, for a journal of your own.
     #[must_use]
-    pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32) -> Self {
-        Self { id: id.into(), epoch, input }
+    pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32, conversation: u32) -> Self {
+        Self { id: id.into(), epoch, input, conversation }
     }
 }
 

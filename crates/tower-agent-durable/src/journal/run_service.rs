@@ -14,7 +14,7 @@ use crate::StoreError;
 
 /// Journals runs.
 #[derive(Clone)]
-pub(super) struct RunLayer<J>(pub(super) J);
+pub(super) struct DurableRunLayer<J>(pub(super) J);
 
 #[derive(Clone)]
 pub(super) struct RunService<S, J> {
@@ -22,7 +22,7 @@ pub(super) struct RunService<S, J> {
     journal: J,
 }
 
-impl<S, J: Journal> Layer<S> for RunLayer<J> {
+impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
     type Service = RunService<S, J>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -75,14 +75,14 @@ impl Journal for Sqlite {
         let fingerprint = to_json(&input.fingerprint)?;
         let mut tx = begin(self).await?;
         let row = sqlx::query(
-            "SELECT r.epoch, r.input, r.status, i.fingerprint FROM tower_agent_runs r \
+            "SELECT r.epoch, r.input, r.conversation, r.status, i.fingerprint FROM tower_agent_runs r \
              JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = ?",
         )
         .bind(id)
         .fetch_optional(&mut *tx)
         .await?;
-        let (epoch, number, is_new) = match &row {
-            None => (1, 1, true),
+        let (epoch, number, conversation, is_new) = match &row {
+            None => (1, 1, 1, true),
             Some(row) => {
                 let status: String = row.try_get("status")?;
                 if status == RunStatus::Cancelled.as_str() {
@@ -93,22 +93,28 @@ impl Journal for Sqlite {
                     return Err(JournalError::OtherRequest { run: id.into() });
                 }
                 let number = row.try_get::<i64, _>("input")? + i64::from(is_new);
-                (row.try_get::<i64, _>("epoch")? + 1, number, is_new)
+                let is_over = status == RunStatus::Completed.as_str();
+                let continues = input.request.checkpoint().turn > 0 && !is_over;
+                let conversation = match is_new && !continues {
+                    true => number,
+                    false => row.try_get::<i64, _>("conversation")?,
+                };
+                (row.try_get::<i64, _>("epoch")? + 1, number, conversation, is_new)
             }
         };
         let (now, running) = (now(), RunStatus::Running.as_str());
         let written = match row {
             None => sqlx::query(
                 "INSERT INTO tower_agent_runs (epoch, input, status, started_at, updated_at, agent, \
-                 run) VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6)",
+                 run, conversation) VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7)",
             ),
             Some(_) => sqlx::query(
                 "UPDATE tower_agent_runs SET epoch = ?1, input = ?2, status = ?3, updated_at = ?4, \
-                 agent = ?5, ended = NULL WHERE run = ?6",
+                 agent = ?5, ended = NULL, conversation = ?7 WHERE run = ?6",
             ),
         };
         let written = written.bind(epoch).bind(number).bind(running).bind(now);
-        written.bind(&*input.agent).bind(id).execute(&mut *tx).await?;
+        written.bind(&*input.agent).bind(id).bind(conversation).execute(&mut *tx).await?;
         if is_new {
             sqlx::query(
                 "INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
@@ -122,7 +128,7 @@ impl Journal for Sqlite {
             .await?;
         }
         tx.commit().await?;
-        Ok(OpenRun::new(id, unsigned(epoch), small(number)))
+        Ok(OpenRun::new(id, unsigned(epoch), small(number), small(conversation)))
     }
 
     async fn begin(

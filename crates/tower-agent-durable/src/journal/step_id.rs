@@ -11,7 +11,8 @@ pub struct StepId {
     /// The run.
     pub run: Arc<str>,
     /// The number of the run's request that the step was made for: 1, and one more each time that the
-    /// run was resumed. 0 for a tool call, which may wait for an answer over several requests.
+    /// run was resumed. For a tool call, which may wait over several of them, the number of the request
+    /// that began the conversation.
     pub input: u32,
     /// The [path](tower_agent::RunContext::step_path) of the agents and tool calls that contain it.
     pub path: Arc<str>,
@@ -43,7 +44,7 @@ impl StepId {
         let Self { input, path, iteration, kind, nth, .. } = self;
         match kind {
             StepKind::Model => format!("{input} {iteration} {nth} model {path}"),
-            StepKind::Tool(_) => format!("tool {path}"),
+            StepKind::Tool(_) => format!("{input} tool {path}"),
             StepKind::Value(name) => format!("{input} {iteration} {nth} value {name:?} {path}"),
         }
     }

@@ -17,7 +17,7 @@ use crate::StoreError;
 
 /// Journals model and tool calls.
 #[derive(Clone)]
-pub(super) struct StepLayer<J>(pub(super) J);
+pub(super) struct DurableLayer<J>(pub(super) J);
 
 /// Readiness is that of the call: a step that is done does not wait for the service.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(super) struct StepService<S, J> {
 /// Marks a call that is a step already.
 struct InStep;
 
-impl<S, J: Journal> Layer<S> for StepLayer<J> {
+impl<S, J: Journal> Layer<S> for DurableLayer<J> {
     type Service = StepService<S, J>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -81,7 +81,7 @@ where
         }
         Begun::Unfinished(lease, then) => {
             check(&step, &then, &intent)?;
-            match intent.is_repeatable {
+            match intent.is_repeatable && then.is_repeatable {
                 true => lease,
                 false => match unfinished::decide(&context, &request, &lease)? {
                     Unfinished::RunAgain => journal.begin_again(lease).await?,
@@ -95,7 +95,7 @@ where
     };
     let (inside, log) = context.collecting_effects(effects_id(&step));
     let made = inner.oneshot(request.clone().in_context(inside)).await;
-    let result = made.map_err(|error| Error::from(error.into()));
+    let mut result = made.map_err(|error| Error::from(error.into()));
     match end_of(&request, &intent, &lease, &result) {
         End::Commit => {
             let outcome = match &result {
@@ -104,6 +104,10 @@ where
             };
             let outcome = outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
             let ending = context.ending_after_response(R::CALL).filter(|_| result.is_ok());
+            if let Outcome::Error(error) = &outcome {
+                // As the journal keeps it, which has no sources: a replay is to go on alike.
+                result = Err(as_kept(error)?);
+            }
             journal.commit(&lease, &Record::new(outcome, log.effects(), ending)).await?;
         }
         End::Release => {
@@ -116,6 +120,11 @@ where
         End::Ask(question) => return Err(question),
     }
     result
+}
+
+fn as_kept(error: &Error) -> Result<Error, JournalError> {
+    let kept = serde_json::to_value(error).and_then(serde_json::from_value);
+    Ok(kept.map_err(StoreError::data)?)
 }
 
 /// What becomes of a step that was made.

@@ -50,8 +50,10 @@ impl Steps {
     ) -> Result<StepId, JournalError> {
         let path: Arc<str> = context.step_path().into();
         let is_tool = matches!(kind, StepKind::Tool(_));
-        let (input, iteration) =
-            if is_tool { (0, 0) } else { (self.run.input, context.iteration()) };
+        let (input, iteration) = match is_tool {
+            true => (self.run.conversation, 0),
+            false => (self.run.input, context.iteration()),
+        };
         let mut step = StepId { run: self.run.id.clone(), input, path, iteration, kind, nth: 0 };
         if is_tool {
             return Ok(step);

@@ -277,3 +277,24 @@ async fn an_agent_callback_is_called_in_every_process() {
     agent().run(request()).await.unwrap();
     assert_eq!(runs.get(), 2);
 }
+
+#[tokio::test]
+async fn a_failed_tool_is_told_to_the_model_in_the_same_words() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let models = Count::default();
+    let agent = || {
+        let wants = |_: f64| 0.1 + 0.2;
+        let fails = |_: Value| Err::<(), _>(Error::new(ErrorKind::Overloaded, "busy"));
+        durable(calling(&["wants", "fails", "floats"], &models), database.clone())
+            .tool(Tool::function("wants", "Wants a number.", wants))
+            .tool(Tool::function("fails", "Fails.", fails))
+            .tool(Tool::function("floats", "Floats.", |_: Value| 123_456_789.123_456_78_f64 / 3.0))
+            .build()
+            .unwrap()
+    };
+    let first = agent().run(request()).await.unwrap();
+    assert!(first.messages()[2].tool_results().next().unwrap().text().contains("schema"));
+    let again = agent().run(request()).await.unwrap();
+    assert_eq!(again.messages(), first.messages());
+    assert_eq!(models.get(), 4);
+}

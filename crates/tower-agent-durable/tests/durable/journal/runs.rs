@@ -124,3 +124,17 @@ async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_step() {
     let other = AgentRequest::new("Something else.").with_run_id("run 1");
     assert_eq!(agent.run(other).await.unwrap().text(), "Hi.");
 }
+
+#[tokio::test]
+async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let (models, pay) = <(Count, Count)>::default();
+    let agent = durable(calling(&["pay"], &models), database.clone());
+    let agent = agent.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
+    agent.run(request()).await.unwrap();
+    let other = || AgentRequest::new("Do it again.").with_run_id("run 1");
+    for _ in 0..2 {
+        assert_eq!(agent.run(other()).await.unwrap().text(), "Done.");
+        assert_eq!((models.get(), pay.get()), (4, 2));
+    }
+}

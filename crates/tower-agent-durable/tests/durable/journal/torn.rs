@@ -27,7 +27,7 @@ async fn a_torn_last_write_loses_no_more_than_itself() {
     let (cut, mut at) = (Folder::new("torn"), 0);
     for line in std::fs::read_to_string(whole.file("points")).unwrap().lines() {
         let (point, what) = line.split_once(' ').unwrap();
-        if what == "has committed tool boss/c4" {
+        if what == "has committed 1 tool boss/c4" {
             at = point.parse().unwrap();
         }
     }

@@ -153,6 +153,7 @@ impl World {
         let worker = Agent::builder(self.model(answer_of_worker))
             .name("worker")
             .tool(self.tool("note", Effect::Mutating))
+            .on_tool(Approval::of_tools(["note"]))
             .model_layer(retry())
             .build()
             .unwrap();
