@@ -1,8 +1,8 @@
 use std::sync::Arc;
-use std::time::Instant;
 
 use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
+use tokio::time::Instant;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;

@@ -1,9 +1,10 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry::trace::{SpanRef, TraceContextExt};
 use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
+use tokio::time::Instant;
 use tower_agent::call::CallKind;
 use tower_agent::model::{ModelTarget, ResponseFormat};
 use tower_agent::stream::{ConsumerWait, Delta, Mapper};

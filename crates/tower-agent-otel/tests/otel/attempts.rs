@@ -88,6 +88,9 @@ async fn a_call_that_fails_after_its_retries_says_so_once() {
     assert_eq!(chat.error().as_deref(), Some("overloaded"));
     assert_eq!(chat.events_of("retrying call").len(), 1);
     assert_eq!(chat.events_of("gen_ai.client.operation.exception").len(), 1);
+    // The agent has failed of it, and does not tell it again.
+    let agent = data.spans.one("invoke_agent agent");
+    assert_eq!((agent.error().as_deref(), agent.events.len()), (Some("overloaded"), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,4 +187,71 @@ async fn a_stream_that_hangs_is_cancelled_by_a_timeout() {
     let spans = world.spans();
     assert_eq!(spans.one("chat").error().as_deref(), Some("timeout"));
     assert_eq!(spans.one("invoke_agent agent").error().as_deref(), Some("timeout"));
+}
+
+/// The first attempt is answered, and asked again with other settings.
+#[tokio::test]
+async fn what_was_sent_last_is_described_and_its_answer() {
+    use tower_agent::callback::wrap_model;
+    use tower_agent::message::Metadata;
+    use tower_agent::model::{FinishReason, ReasoningEffort, ResponseFormat};
+    use tower_agent::{Message, ModelResponse};
+
+    let world = World::new();
+    let again = wrap_model(async |mut request: ModelRequest, mut next| {
+        request.settings_mut().temperature = Some(0.1);
+        next.run(request.clone()).await?;
+        request.settings_mut().temperature = Some(0.9);
+        request.settings_mut().reasoning_effort = Some(ReasoningEffort::High);
+        request.settings_mut().response_format = Some(ResponseFormat::Json);
+        next.run(request).await
+    });
+    let cut = ModelResponse::new(Message::assistant("ha")).with_finish_reason(FinishReason::Length);
+    let metadata = Metadata::default().with_model("roadrunner-2");
+    let whole = ModelResponse::from_text("half and half").with_metadata(metadata);
+    let model = ScriptedModel::new([Turn::response(cut), Turn::response(whole)]);
+    let agent = Agent::builder(model)
+        .model_layer(again)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let data = world.received();
+    let chat = data.spans.one("chat");
+    for (key, value) in [
+        ("gen_ai.request.temperature", "0.9"),
+        ("gen_ai.request.reasoning.level", "high"),
+        ("gen_ai.output.type", "json"),
+        ("gen_ai.response.finish_reasons", "[stop]"),
+        ("gen_ai.response.model", "roadrunner-2"),
+    ] {
+        let found: Vec<_> = chat.attributes.iter().filter(|it| it.key == key).collect();
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+        assert_eq!(chat.get(key).as_deref(), Some(value), "{key}");
+    }
+    let [attributes] = &data.metrics.attributes("gen_ai.client.inference.duration")[..] else {
+        panic!("several")
+    };
+    assert_eq!(attributes["gen_ai.response.model"], "roadrunner-2");
+}
+
+/// An answer, and then a failure: no answer has come to what was sent last.
+#[tokio::test]
+async fn the_finish_reason_is_that_of_the_last_attempt() {
+    use tower_agent::callback::wrap_model;
+
+    let world = World::new();
+    let again = wrap_model(async |request: ModelRequest, mut next| {
+        next.run(request.clone()).await?;
+        next.run(request).await
+    });
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi"), busy()]))
+        .model_layer(again)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap_err();
+    let spans = world.spans();
+    let reasons = spans.one("chat").get("gen_ai.response.finish_reasons");
+    assert_eq!(reasons.as_deref(), Some("[error]"));
 }

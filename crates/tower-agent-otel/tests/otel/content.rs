@@ -79,6 +79,33 @@ async fn on_request_it_is_what_was_sent_and_answered() {
     assert_eq!(message.as_deref(), Some(&*format!("not for {ADDRESS}")));
 }
 
+#[tokio::test]
+async fn bytes_of_media_are_left_out() {
+    use tower_agent::message::Messages;
+    use tower_agent::{Message, Part, Role};
+
+    let world = World::new();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("A cat.")]))
+        .global_callbacks(world.telemetry().record_content())
+        .build()
+        .unwrap();
+    let parts = [
+        Part::image_base64("image/png", "bWVvdw=="),
+        Part::image_url("https://example.com/cat.png"),
+    ];
+    let messages = Messages::from_iter([Message::new(Role::User, parts)]);
+    agent.run(messages).await.unwrap();
+    let spans = world.spans();
+    let said = spans.one("chat").get("gen_ai.input.messages").unwrap();
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let [bytes, url] = said[0]["parts"].as_array().unwrap().as_slice() else { panic!("{said}") };
+    assert_eq!(
+        *bytes,
+        json!({ "type": "blob", "modality": "image", "mime_type": "image/png", "content": "" })
+    );
+    assert_eq!((&url["type"], &url["uri"]), (&json!("uri"), &json!("https://example.com/cat.png")));
+}
+
 fn redact() -> Redact {
     Redact::new([Detector::email()]).unwrap().redact_input()
 }

@@ -1,10 +1,16 @@
 //! Metrics: durations, tokens, chunks, and calls of a run.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use serde_json::json;
-use tower_agent::callback::after_model;
+use tower_agent::callback::{Bundle, after_model, before_model, on_model_error, wrap_model};
+use tower_agent::stream::{Delta, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Action, Agent, Error, ErrorKind, Message, ModelResponse, Usage};
+use tower_agent::{
+    Action, Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
+    Usage,
+};
 
 use crate::received::{Look, Metrics};
 use crate::structure::echo;
@@ -172,4 +178,127 @@ async fn what_is_streamed_does_not_change() {
         test_support::deltas(agent.stream(Message::user("?").text()).collect::<Vec<_>>().await)
     };
     assert_eq!(told(watched).await, told(alone).await);
+}
+
+/// A model that answers after 2 seconds, and goes on after another.
+async fn slow(request: ModelRequest) -> Result<ModelResponse, BoxError> {
+    let sender = request.delta_sender().unwrap();
+    let mut attempt = sender.open();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    attempt.send(Delta::Text("a".into())).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    attempt.send(Delta::Text("b".into())).await?;
+    Ok(ModelResponse::from(attempt.finish().await?))
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_are_those_of_the_model_and_not_of_a_slow_consumer() {
+    for (pause, between_chunks) in [(0, 1.0), (10, 0.0)] {
+        let world = World::new();
+        let agent = Agent::builder(tower::service_fn(slow))
+            .global_callbacks(world.telemetry())
+            .build()
+            .unwrap();
+        let began = tokio::time::Instant::now();
+        let mut events = agent.stream("?");
+        while let Some(event) = events.next().await {
+            if matches!(event.kind, EventKind::TextDelta { .. }) {
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+            }
+        }
+        let lasted = began.elapsed().as_secs_f64();
+        let data = world.received();
+        let sum = |metric: &str| data.metrics.sums(metric, "").values().sum::<f64>();
+        assert_eq!(sum("gen_ai.client.inference.time_to_first_chunk"), 2.0);
+        // The second chunk comes while a slow consumer is at the first.
+        assert_eq!(sum("gen_ai.client.inference.time_per_output_chunk"), between_chunks);
+        let duration = sum("gen_ai.client.inference.duration");
+        assert!((3.0..=lasted).contains(&duration), "{duration} of {lasted}");
+        assert_eq!(sum("gen_ai.invoke_agent.duration"), duration);
+        let first = data.spans.one("chat").get("gen_ai.response.time_to_first_chunk");
+        assert_eq!(first.as_deref(), Some("2"));
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
+    let world = World::new();
+    let twice = wrap_model(async |request, mut next| {
+        next.run(request.clone()).await?;
+        next.run(request).await
+    });
+    let mut thought = usage(20, 6);
+    (thought.reasoning_tokens, thought.cache_write_tokens) = (5, 2);
+    let model = ScriptedModel::new([
+        Turn::from_text("a").usage(usage(10, 4)),
+        Turn::from_text("b").usage(thought),
+    ]);
+    let agent = Agent::builder(model)
+        .model_layer(twice)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let data = world.received();
+    assert_eq!(totals(&data.metrics), [30, 10, 2]);
+    let total = |kind| data.metrics.total(&format!("gen_ai.client.inference.usage.{kind}"));
+    assert_eq!((total("reasoning.output_tokens"), total("cache_write.input_tokens")), (5, 2));
+    let chat = data.spans.one("chat");
+    for (kind, tokens) in [
+        ("input_tokens", "30"),
+        ("output_tokens", "10"),
+        ("cache_read.input_tokens", "2"),
+        ("cache_write.input_tokens", "2"),
+        ("reasoning.output_tokens", "5"),
+    ] {
+        assert_eq!(chat.get(&format!("gen_ai.usage.{kind}")).as_deref(), Some(tokens), "{kind}");
+    }
+}
+
+/// A callback may skip those that come after it; not what is counted.
+#[tokio::test]
+async fn a_callback_that_skips_the_rest_does_not_skip_the_tokens() {
+    let world = World::new();
+    let skips = || Bundle::new().on_model(before_model(|_| Action::SkipRest));
+    let model = || ScriptedModel::new([Turn::from_text("hi").usage(usage(10, 4))]);
+    for agent in [
+        Agent::builder(model()).callbacks(skips()).global_callbacks(world.telemetry()),
+        Agent::builder(model()).global_callbacks(world.telemetry()).global_callbacks(skips()),
+        Agent::builder(model()).global_callbacks(skips()).global_callbacks(world.telemetry()),
+        Agent::builder(model()).callbacks(skips()).callbacks(world.telemetry()),
+    ] {
+        agent.build().unwrap().run("?").await.unwrap();
+    }
+    let sums = world.received().metrics;
+    assert_eq!(totals(&sums), [40, 16, 4]);
+}
+
+/// What the reader of a stream saw first, although it was taken back.
+#[tokio::test(start_paused = true)]
+async fn the_first_chunk_is_that_of_the_first_attempt() {
+    let world = World::new();
+    let is_first = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let model = tower::service_fn(move |request: ModelRequest| {
+        let fails = is_first.swap(false, std::sync::atomic::Ordering::Relaxed);
+        async move {
+            let response = slow(request).await?;
+            match fails {
+                true => Err(Error::new(ErrorKind::Overloaded, "busy").into()),
+                false => Ok::<_, BoxError>(response),
+            }
+        }
+    });
+    let agent = Agent::builder(model)
+        .on_model(on_model_error(|_, _| Recovery::Retry))
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    agent.stream("?").count().await;
+    let data = world.received();
+    let first = data.spans.one("chat").get("gen_ai.response.time_to_first_chunk");
+    assert_eq!(first.as_deref(), Some("2"));
+    let sum = |metric: &str| data.metrics.sums(metric, "").values().sum::<f64>();
+    assert_eq!(sum("gen_ai.client.inference.time_to_first_chunk"), 2.0);
+    // One in each attempt, and none from one to the other.
+    assert_eq!(sum("gen_ai.client.inference.time_per_output_chunk"), 2.0);
 }

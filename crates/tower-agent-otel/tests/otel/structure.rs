@@ -303,6 +303,29 @@ async fn without_a_subscriber_metrics_are_recorded_all_the_same() {
     assert_eq!(agent.run("?").await.unwrap().text(), "hi");
 }
 
+/// Without `tracing`, the spans of the program's own tracer go on inside.
+#[tokio::test]
+async fn without_a_subscriber_the_span_around_a_run_is_that_of_its_tools() {
+    use opentelemetry::trace::{FutureExt, TraceContextExt, Tracer, TracerProvider};
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+
+    let tracer = SdkTracerProvider::builder().build().tracer("own");
+    let around = opentelemetry::Context::current_with_span(tracer.start("request"));
+    let expected = around.span().span_context().trace_id();
+    let traced = Tool::function("traced", "Tells its trace.", |_: Value| {
+        opentelemetry::Context::map_current(|it| it.span().span_context().trace_id().to_string())
+    });
+    let turns = [Turn::tool("traced", json!({})), Turn::from_text("done")];
+    let agent = Agent::builder(ScriptedModel::new(turns))
+        .tool(traced)
+        .global_callbacks(tower_agent_otel::OpenTelemetry::new())
+        .build()
+        .unwrap();
+    let response = agent.run("?").with_context(around).await.unwrap();
+    let result = response.messages()[2].tool_results().next().unwrap();
+    assert_eq!(result.text(), expected.to_string());
+}
+
 /// The future of a layer directly inside, which says when it is made and dropped.
 struct Says<F>(std::pin::Pin<Box<F>>);
 

@@ -15,20 +15,49 @@ use tower_agent::testing::recording::{OpenCall, RecordedCall};
 
 /// Returns the secrets of a request.
 pub(super) fn secrets(request: &Request<RequestBody>) -> Secrets {
-    Secrets::new(None, request.headers(), request.uri().query().unwrap_or_default())
+    let query = request.uri().query().unwrap_or_default();
+    let mut secrets = Secrets::new(None, request.headers(), query);
+    add_secrets(&body(request), &mut secrets);
+    secrets
+}
+
+/// Adds the values of fields that are named as secrets: a hosted tool's key is sent in the body.
+fn add_secrets(value: &Value, secrets: &mut Secrets) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| add_secrets(item, secrets)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if is_secret(name) => secrets.add(text),
+                    other => add_secrets(other, secrets),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_secret(field: &str) -> bool {
+    const SECRET: [&str; 5] = ["apikey", "authorization", "password", "secret", "token"];
+    let name = field.replace(['-', '_'], "").to_ascii_lowercase();
+    SECRET.iter().any(|word| name.ends_with(word))
+}
+
+/// Returns the body as JSON, or else as text or bytes.
+fn body(request: &Request<RequestBody>) -> Value {
+    // It is in one piece, and therefore ready.
+    let body = request.body().clone().collect().now_or_never();
+    let body = body.and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+    serde_json::from_slice(&body)
+        .or_else(|_| serde_json::to_value(Text::new(&body)))
+        .unwrap_or_default()
 }
 
 /// Returns a request as data, without its secrets.
 pub(super) fn recorded(request: &Request<RequestBody>, secrets: &Secrets) -> RecordedCall {
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    // The body is in one piece, and therefore ready.
-    let body = request.body().clone().collect().now_or_never();
-    let body = body.and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-    let body = serde_json::from_slice(&body)
-        .or_else(|_| serde_json::to_value(Text::new(&body)))
-        .unwrap_or_default();
     let method = request.method().as_str();
-    let mut data = json!({ "method": method, "target": target, "body": body });
+    let mut data = json!({ "method": method, "target": target, "body": body(request) });
     hide(&mut data, secrets);
     let name = format!("{method} {}", secrets.hide(request.uri().path()));
     RecordedCall::new("http", data).with_name(name)

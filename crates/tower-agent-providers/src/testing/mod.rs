@@ -43,9 +43,10 @@
 //!
 //! # Secrets
 //!
-//! Headers of requests are not written. Keys and other secrets among them and in the query are
-//! written as `[hidden]` wherever they appear in the request and the response, even across pieces of
-//! a body, and so are the cookies that a server sets. What a user or a model says is written as it
+//! Headers of requests are not written. Keys and other secrets among them, in the query and in fields
+//! of the body that are named as secrets, such as `authorization` and `api_key`, are written as
+//! `[hidden]` wherever they appear in the request and the response, even across pieces of a body, and
+//! so are the cookies that a server sets. What a user or a model says is written as it
 //! is: a redaction is outside a model's HTTP client, and hides nothing there. Record model and tool
 //! calls instead.
 

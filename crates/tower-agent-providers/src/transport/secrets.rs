@@ -41,6 +41,16 @@ impl Secrets {
         Self(secrets)
     }
 
+    /// Adds a secret, and what stands after a scheme in it, as in `Bearer ..`.
+    #[cfg(feature = "testing")]
+    pub(crate) fn add(&mut self, value: &str) {
+        let token = value.split_once(' ').map(|(_, token)| token);
+        let added = [value].into_iter().chain(token).map(str::trim);
+        let added = added.filter(|secret| secret.len() >= SHORTEST_UNNAMED);
+        self.0.extend(added.map(|secret| secret.as_bytes().to_vec()));
+        self.0.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+    }
+
     /// Returns the text with every secret hidden, however its characters are escaped.
     ///
     /// Cut a text only after this call: a part of a secret is not found.

@@ -207,6 +207,35 @@ async fn no_secret_of_a_request_reaches_the_file() {
     }
 }
 
+/// Servers that call tools themselves receive the keys of these in the body.
+#[tokio::test]
+async fn a_secret_in_a_body_is_hidden_and_the_rest_of_it_is_compared() {
+    let asks = |key: &str, place: &str| {
+        let mut request = ask("?");
+        let tool = json!({ "url": place, "headers": { "authorization": format!("Bearer {key}") } });
+        request.settings_mut().extra.insert("mcp".into(), json!([tool, { "api_key": key }]));
+        request.settings_mut().extra.insert("max_tokens".into(), json!(64));
+        request
+    };
+    let key = "ghp_0123456789";
+    let server = Server::start([says(&format!("{key} is not accepted."))]).await;
+    let recording = Recording::record(file("body"));
+    let model = server.builder().build_with(http(&recording)).unwrap();
+    call(model, asks(key, "/tools")).await.unwrap();
+    recording.finish().unwrap();
+    let text = written("body");
+    assert!(!text.contains("ghp_"), "{text}");
+    assert!(text.contains("[hidden] is not accepted.") && text.contains("64"), "{text}");
+
+    for (place, is_same) in [("/tools", true), ("/others", false)] {
+        let recording = Recording::replay(file("body")).unwrap();
+        let model = gone().build_with(http(&recording)).unwrap();
+        let response = call(model, asks("ghp_another_one", place)).await;
+        assert_eq!(response.is_ok(), is_same, "{response:?}");
+        assert_eq!(recording.finish().is_ok(), is_same);
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_reached_replays_as_not_reached() {
     let recording = Recording::record(file("refused"));
