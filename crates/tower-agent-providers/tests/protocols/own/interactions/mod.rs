@@ -2,6 +2,7 @@
 
 mod answers;
 mod faults;
+mod properties;
 mod requests;
 
 use serde_json::{Value, json};
