@@ -63,8 +63,15 @@ impl Protocol for Chat {
                 })
             })?;
         }
-        if settings.tool_choice.is_some() || settings.response_format.is_some() {
-            return Err(unsupported("tool choice or response format"));
+        for (is_set, setting) in [
+            (settings.tool_choice.is_some(), "tool choice"),
+            (settings.parallel_tool_calls == Some(false), "setting as `parallel_tool_calls`"),
+            (settings.reasoning_effort.is_some(), "reasoning effort"),
+            (settings.response_format.is_some(), "response format"),
+        ] {
+            if is_set {
+                return Err(unsupported(setting));
+            }
         }
         object.end()
     }

@@ -76,7 +76,7 @@
 //! - A call's id is sent as in chat completions, but may have 64 characters.
 //! - Summaries of the reasoning are returned if they are requested, in
 //!   [`extra`](tower_agent::Settings::extra): `{"reasoning": {"effort": "low", "summary": "auto"}}`.
-//! - `stop` is an `InvalidRequest` error, since the protocol does not have it. `seed` is not sent.
+//! - `stop` and `seed` are `InvalidRequest` errors, since the protocol does not have them.
 
 mod chat;
 mod media;

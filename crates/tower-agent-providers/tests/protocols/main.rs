@@ -62,6 +62,7 @@ macro_rules! column {
             the_other_form_is_read,
             each_body_begins_with_the_bytes_of_the_one_before,
             what_the_protocol_lacks_is_an_error_before_anything_is_sent,
+            every_setting_is_sent_or_refused,
         );
     };
     ($name:ident, $column:ty; $($scenario:ident),+ $(,)?) => {

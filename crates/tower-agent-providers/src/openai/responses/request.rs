@@ -49,6 +49,9 @@ fn set(json: &mut Object<'_>, settings: &Settings) -> Result<()> {
     if !settings.stop.is_empty() {
         return Err(unsupported("setting as `stop`"));
     }
+    if settings.seed.is_some() {
+        return Err(unsupported("setting as `seed`"));
+    }
     json.optional("temperature", settings.temperature)?;
     json.optional("top_p", settings.top_p)?;
     json.optional("max_output_tokens", settings.max_tokens)?;

@@ -280,6 +280,11 @@ async fn what_the_protocol_has_no_words_for_is_an_error() {
     let stop = error(ModelRequest::default().with_settings(settings)).await;
     assert_eq!(stop.kind(), ErrorKind::InvalidRequest);
     assert!(stop.message().contains("`stop`"), "{stop}");
+    let mut settings = Settings::default();
+    settings.seed = Some(7);
+    let seed = error(ModelRequest::default().with_settings(settings)).await;
+    assert_eq!(seed.kind(), ErrorKind::InvalidRequest);
+    assert!(seed.message().contains("`seed`"), "{seed}");
     let image = Image::new(MediaSource::url("https://example.com/a.png")).into();
     let image = error(ModelRequest::new([Message::new(Role::Assistant, [image])])).await;
     assert_eq!(image.kind(), ErrorKind::InvalidRequest);

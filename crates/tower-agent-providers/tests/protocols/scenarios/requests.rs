@@ -1,9 +1,14 @@
 //! What requests say, above all of what was said before.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use tower_agent::message::{ProviderData, Reasoning, Text, ToolCall, ToolResult};
-use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Role, Tool};
+use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, Part, Role, Settings, Tool};
 use tower_agent_providers::Protocol;
+use tower_agent_providers::protocol::Call;
 
 use crate::answer::{Answer, Bit, call, reasoning, text};
 use crate::column::{Column, Sent, model, streamed};
@@ -214,4 +219,45 @@ pub(crate) async fn what_the_protocol_lacks_is_an_error_before_anything_is_sent<
     let error = test_support::call(model::<C>(&server), request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(server.seen().is_empty());
+}
+
+fn body<C: Column>(settings: Settings) -> Result<Vec<u8>, Error> {
+    let look = ToolDeclaration::new("look", "Looks.");
+    let request = ModelRequest::new([Message::user("Look.")]).with_settings(settings);
+    let request = request.with_tools(Arc::new(vec![Arc::new(look)]));
+    let mut body = Vec::new();
+    let call = Call::new(&request).with_model("test-model");
+    C::Protocol::default().encode(&call, &mut body).map(|()| body)
+}
+
+/// A setting that a protocol does not have is not left out without a word.
+pub(crate) async fn every_setting_is_sent_or_refused<C: Column>() {
+    let changes: &[(&str, fn(&mut Settings))] = &[
+        ("temperature", |settings| settings.temperature = Some(0.5)),
+        ("top_p", |settings| settings.top_p = Some(0.5)),
+        ("max_tokens", |settings| settings.max_tokens = Some(7)),
+        ("stop", |settings| settings.stop = vec!["END".into()]),
+        ("seed", |settings| settings.seed = Some(7)),
+        ("no tools", |settings| settings.tool_choice = Some(ToolChoice::None)),
+        ("any tool", |settings| settings.tool_choice = Some(ToolChoice::Required)),
+        ("one tool", |settings| settings.tool_choice = Some(ToolChoice::Tool("look".into()))),
+        ("one call", |settings| settings.parallel_tool_calls = Some(false)),
+        ("low", |settings| settings.reasoning_effort = Some(ReasoningEffort::Low)),
+        ("no reasoning", |settings| settings.reasoning_effort = Some(ReasoningEffort::None)),
+        ("JSON", |settings| settings.response_format = Some(ResponseFormat::Json)),
+        ("schema", |settings| {
+            let (name, schema) = ("a".into(), json!({ "type": "object" }));
+            let format = ResponseFormat::JsonSchema { name, schema, strict: false };
+            settings.response_format = Some(format);
+        }),
+    ];
+    let plain = body::<C>(Settings::default()).unwrap();
+    for (name, change) in changes {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        match body::<C>(settings) {
+            Ok(body) => assert_ne!(body, plain, "{name} is left out"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{name}: {error}"),
+        }
+    }
 }
