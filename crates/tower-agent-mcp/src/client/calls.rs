@@ -32,6 +32,8 @@ pub(super) struct Calls {
     by_id: Mutex<HashMap<RequestId, (Option<ProgressToken>, UnderWay)>>,
     /// Whether the server has other tools than when this was last asked for.
     tools_changed: AtomicBool,
+    /// Whether a stream ended that could not be continued.
+    has_lost_stream: AtomicBool,
 }
 
 impl Calls {
@@ -85,6 +87,15 @@ impl Calls {
     /// Returns whether the tools have changed since the last call of this.
     pub(super) fn take_tools_changed(&self) -> bool {
         self.tools_changed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Notes that a stream is lost: what the server says on it no longer arrives.
+    pub(super) fn stream_lost(&self) {
+        self.has_lost_stream.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn has_lost_stream(&self) -> bool {
+        self.has_lost_stream.load(Ordering::SeqCst)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, (Option<ProgressToken>, UnderWay)>> {

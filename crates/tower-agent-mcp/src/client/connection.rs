@@ -1,11 +1,13 @@
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
-use rmcp::service::Peer;
-use rmcp::{ClientLifecycleMode, RoleClient};
-use tokio::time::timeout;
+use rmcp::service::{Peer, Subscription};
+use rmcp::{ClientLifecycleMode, RoleClient, ServiceError};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower_agent::{Error, ErrorKind, Result};
 
@@ -14,6 +16,9 @@ use super::config::Config;
 use super::error;
 use super::handler::{Handler, Running};
 use super::transport::Endpoint;
+
+/// The wait before a server is asked again to report changes.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// One connection to a server, until either side closes it.
 pub(super) struct Connection {
@@ -66,7 +71,7 @@ impl Connection {
         };
         let peer = service.peer().clone();
         let listening = CancellationToken::new();
-        tokio::spawn(listen(peer.clone(), listening.clone()));
+        tokio::spawn(listen(peer.clone(), calls.clone(), listening.clone()));
         Ok(Self {
             peer,
             calls,
@@ -84,8 +89,9 @@ impl Connection {
         &self.calls
     }
 
+    /// Returns whether calls can be made on it, and all that the server says arrives.
     pub(super) fn is_open(&self) -> bool {
-        !self.peer.is_transport_closed()
+        !self.peer.is_transport_closed() && !self.calls.has_lost_stream()
     }
 
     pub(super) fn note_answer(&self) {
@@ -114,9 +120,9 @@ struct Failed {
     may_be_legacy: bool,
 }
 
-/// Asks a server to report changes of its tools: since 2026-07-28 it does so only on request. The
-/// transport sees the reports.
-async fn listen(peer: Peer<RoleClient>, stop: CancellationToken) {
+/// Asks a server to report changes of its tools, and again if it ends the report: since 2026-07-28
+/// it does so only on request. The transport sees the reports.
+async fn listen(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: CancellationToken) {
     let Some(server) = peer.peer_info() else { return };
     let tools = server.capabilities.tools.as_ref();
     let reports = tools.and_then(|tools| tools.list_changed).unwrap_or_default();
@@ -124,18 +130,30 @@ async fn listen(peer: Peer<RoleClient>, stop: CancellationToken) {
         return;
     }
     let listening = async {
-        let filter = SubscriptionFilter::builder().tools_list_changed().build();
-        let mut reports = peer.listen(filter).await?;
-        while reports.next().await?.is_some() {}
-        Ok::<_, rmcp::ServiceError>(())
+        let mut reports = subscribe(&peer).await?;
+        loop {
+            while let Ok(Some(_)) = reports.next().await {}
+            tracing::debug!("the server reports no more changes of its tools; asking again");
+            sleep(AGAIN).await;
+            reports = subscribe(&peer).await?;
+            // There may have been one in between.
+            calls.tools_changed();
+        }
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        ended = listening => match ended {
-            Ok(()) => tracing::debug!("the server reports no more changes of its tools"),
-            Err(error) => tracing::warn!(%error, "the server does not report changes of its tools"),
-        },
+        Err::<Infallible, ServiceError>(error) = listening => {
+            tracing::warn!(%error, "the server does not report changes of its tools");
+            // It may only have been out of reach.
+            if !matches!(error, ServiceError::McpError(_)) {
+                calls.stream_lost();
+            }
+        }
     }
+}
+
+async fn subscribe(peer: &Peer<RoleClient>) -> Result<Subscription, ServiceError> {
+    peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await
 }
 
 impl fmt::Debug for Connection {

@@ -2,12 +2,15 @@
 #![allow(deprecated)]
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::routing::any;
+use futures::StreamExt;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -18,7 +21,7 @@ use tokio::task::AbortHandle;
 use tower::ServiceBuilder;
 use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution, Tool};
+use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_providers::{HttpClient, RequestBody};
@@ -241,6 +244,52 @@ async fn a_server_that_is_gone_fails_calls_until_it_is_back() {
         // The session of an earlier protocol is unknown to the new server, and is made again.
         assert!(ask(&client, "echo", json!({})).await.is_ok());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_no_longer_hears_its_server_connects_again() {
+    let server = Server::echo();
+    let service = StreamableHttpService::new(
+        {
+            let server = server.clone();
+            move || Ok(server.clone())
+        },
+        Arc::new(LocalSessionManager::default()),
+        StreamableHttpServerConfig::default(),
+    );
+    let (cut, is_cut) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (cuts, fails) = (cut.clone(), is_cut.clone());
+    let http = tower::service_fn(move |request: axum::http::Request<Body>| {
+        let (mut service, cuts) = (service.clone(), cuts.clone());
+        let is_stream = request.method() == "GET";
+        let fails = is_stream && fails.load(Ordering::SeqCst);
+        async move {
+            if fails {
+                return Err(BoxError::from("no route to the host"));
+            }
+            let response = tower::Service::call(&mut service, request).await.unwrap();
+            Ok(response.map(|body| {
+                let body = Body::new(body);
+                match is_stream {
+                    true => Body::from_stream(body.into_data_stream().take_until(async move {
+                        cuts.notified().await;
+                    })),
+                    false => body,
+                }
+            }))
+        }
+    });
+    let client = McpClient::http("http://localhost/mcp", http).lifecycle(Lifecycle::Initialize);
+    let client = client.connect().await.unwrap();
+    assert!(ask(&client, "echo", json!({})).await.is_ok());
+    is_cut.store(true, Ordering::SeqCst);
+    cut.notify_one();
+    // A report of this cannot arrive.
+    server.world.tools.lock().unwrap().push(crate::support::tool("added"));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(names(&client).await, ["added", "echo"]);
+    is_cut.store(false, Ordering::SeqCst);
+    assert!(ask(&client, "echo", json!({})).await.is_ok());
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rmcp::model::ToolAnnotations;
 use serde_json::json;
@@ -117,6 +118,24 @@ async fn a_change_reported_to_a_listener_is_seen() {
     while names(&client).await != ["added", "echo"] {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_its_reports_is_asked_for_them_again() {
+    let server = Server::echo();
+    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    server.world.silenced.notify_one();
+    // Nobody is told of this one.
+    server.world.tools.lock().unwrap().push(tool("added"));
+    while names(&client).await != ["added", "echo"] {
+        tokio::time::advance(Duration::from_millis(100)).await;
+    }
+    server.world.tools.lock().unwrap().push(tool("again"));
+    server.world.changed.notify_one();
+    while names(&client).await != ["added", "again", "echo"] {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.world.connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]

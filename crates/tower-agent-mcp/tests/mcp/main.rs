@@ -4,6 +4,7 @@
 mod calls;
 mod conformance;
 mod connections;
+mod everything;
 mod http;
 mod installed;
 mod lists;

@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) lists: AtomicUsize,
     pub(crate) connections: AtomicUsize,
     pub(crate) changed: Notify,
+    /// Ends the reports of changes.
+    pub(crate) silenced: Notify,
     /// Kills the connections that there are.
     pub(crate) kill: Notify,
     /// Refuses the next connections.
@@ -195,6 +197,7 @@ impl ServerHandler for Server {
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
+                () = self.world.silenced.notified() => return Ok(()),
                 () = self.world.changed.notified() => {
                     let _ = context.sink().notify_tool_list_changed().await;
                 }

@@ -10,6 +10,8 @@ use tower_agent::BoxError;
 
 use super::http_client::HttpClient;
 use super::http_service::{HttpService, ResponseBody};
+use super::patience::Patience;
+use crate::client::calls::Calls;
 
 /// How many requests may wait for an answer that is not a stream. rmcp allows 16.
 const AT_ONCE: usize = 256;
@@ -42,10 +44,15 @@ impl HttpEndpoint {
         HttpClient::new(self.service.clone(), max_message_size)
     }
 
-    pub(super) fn config(&self, max_message_size: usize) -> StreamableHttpClientTransportConfig {
+    pub(super) fn config(
+        &self,
+        max_message_size: usize,
+        calls: Arc<Calls>,
+    ) -> StreamableHttpClientTransportConfig {
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.clone());
         let mut config = config.max_concurrent_requests(AT_ONCE);
         config.max_sse_event_size = max_message_size;
+        config.retry_config = Arc::new(Patience { calls });
         config
     }
 }

@@ -6,6 +6,7 @@ mod http_endpoint;
 mod http_error;
 mod http_service;
 mod limited;
+mod patience;
 mod routed;
 
 use std::fmt;
@@ -89,7 +90,7 @@ impl Endpoint {
             }
             Self::Http(endpoint) => {
                 let client = endpoint.client(max_message_size);
-                let config = endpoint.config(max_message_size);
+                let config = endpoint.config(max_message_size, calls.clone());
                 let transport = StreamableHttpClientTransport::with_client(client, config);
                 let transport = Routed::new(transport, calls);
                 Ok(handler.serve_with_lifecycle(transport, lifecycle).await?)

@@ -1,0 +1,28 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::transport::common::client_side_sse::SseRetryPolicy;
+
+use crate::client::calls::Calls;
+
+/// The waits before further attempts to go on with a stream that ended. The first is for a server
+/// that ended it in order.
+const WAITS: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(4)];
+
+/// How long a client tries to go on with a stream. rmcp would never give up, and a call to a server
+/// that died would wait for its timeout.
+#[derive(Debug)]
+pub(super) struct Patience {
+    pub(super) calls: Arc<Calls>,
+}
+
+impl SseRetryPolicy for Patience {
+    fn retry(&self, times: usize) -> Option<Duration> {
+        let wait = WAITS.get(times).copied();
+        if wait.is_none() {
+            self.calls.stream_lost();
+        }
+        wait
+    }
+}
