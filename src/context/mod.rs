@@ -87,7 +87,23 @@ impl RunContext {
 
     /// Returns a context that emits events, and the stream of these events, whose ids start with
     /// `name`. At most `capacity` events wait for the consumer.
-    pub(crate) fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, EventStream) {
+    ///
+    /// An agent's run is streamed with [`Agent::stream`](crate::Agent::stream); this is for a call
+    /// made without an agent.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::RunContext;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let (context, mut events) = RunContext::default().watched("search".into(), 16);
+    /// context.emit("progress", 1).await;
+    /// assert!(events.next().await.is_some());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, EventStream) {
         let (emitter, events) = EventEmitter::new(name, self.state().clone(), capacity);
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
         scope.emitter = Some(emitter);

@@ -25,8 +25,13 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(any(feature = "client", feature = "server"))]
+mod progress;
 #[cfg(feature = "server")]
 pub mod server;
+
+#[cfg(any(feature = "client", feature = "server"))]
+pub use self::progress::PROGRESS;
 
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "client", feature = "server"))]

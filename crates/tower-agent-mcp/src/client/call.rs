@@ -7,11 +7,7 @@ use tower_agent::{Effect, Error, ErrorKind, Result, ToolRequest};
 
 use super::config::Config;
 use super::link::Link;
-
-/// The name of the [custom event](tower_agent::stream::EventKind::Custom) that reports the progress
-/// of a call. Its value has the fields `tool` and `progress`, and `total` and `message` if the server
-/// sent them.
-pub const PROGRESS: &str = "mcp.progress";
+use crate::PROGRESS;
 
 /// One call of a server's tool, with all requests that it takes.
 pub(super) struct Call<'a> {

@@ -61,7 +61,8 @@
 //!
 //! An `Err` after the call was sent is [retryable](tower_agent::Error::is_retryable) only if the
 //! effect allows it. Dropping a call cancels it at the server. Progress is emitted on the run's
-//! stream, as a [custom event](tower_agent::stream::EventKind::Custom) named [`PROGRESS`].
+//! stream, as a [custom event](tower_agent::stream::EventKind::Custom) named
+//! [`PROGRESS`](crate::PROGRESS).
 //!
 //! # Questions of the server
 //!
@@ -108,6 +109,5 @@ mod task;
 mod transport;
 
 pub use self::builder::McpClientBuilder;
-pub use self::call::PROGRESS;
 pub use self::lifecycle::Lifecycle;
 pub use self::mcp_client::McpClient;

@@ -14,10 +14,11 @@ use tokio::time::{sleep, timeout};
 use tower_agent::call::Request;
 use tower_agent::{Error, ErrorKind, Result, ToolResponse};
 
-use super::call::{Call, PROGRESS};
+use super::call::Call;
 use super::connection::Connection;
 use super::questions::Questions;
 use super::{content, error};
+use crate::PROGRESS;
 
 /// The wait between two polls, unless the server says otherwise.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -11,12 +11,13 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tower_agent::{Checkpoint, Interrupt, Resolution};
 
+use super::progress::Progress;
 use super::seal::{Refusal, Seal};
 use super::served::{Ended, Part, Served, told};
 use super::{answers, content, form};
 
-/// How many deltas may wait for the client.
-const DELTAS: usize = 16;
+/// How much progress may wait for the client.
+const TOLD: usize = 16;
 
 /// One request of a client to call a tool.
 pub(super) struct Call<'a> {
@@ -82,23 +83,24 @@ impl<'a> Call<'a> {
     async fn part(&mut self) -> tower_agent::Result<Ended> {
         let (checkpoint, resolutions) = self.continued.take().unzip();
         let progress = self.context.meta.get_progress_token();
-        let (deltas, mut written) = mpsc::channel(DELTAS);
+        let (tells, mut told) = mpsc::channel(TOLD);
         let part = Part {
             arguments: self.arguments.clone(),
             checkpoint,
             resolutions: resolutions.unwrap_or_default(),
             token: self.context.ct.child_token(),
-            deltas: progress.is_some().then_some(deltas),
+            progress: progress.is_some().then_some(tells),
         };
         let Some(token) = progress else { return self.served.run(part).await };
         let peer = &self.context.peer;
         // It drops the receiver when it ends, so that the run does not wait for it.
         let telling = async move {
             let mut count = 0.0;
-            while let Some(text) = written.recv().await {
-                count += 1.0;
-                let progress = ProgressNotificationParam::new(token.clone(), count);
-                if peer.notify_progress(progress.with_message(text)).await.is_err() {
+            while let Some(Progress { progress, total, message }) = told.recv().await {
+                count = progress.unwrap_or(count + 1.0);
+                let mut progress = ProgressNotificationParam::new(token.clone(), count);
+                (progress.total, progress.message) = (total, message);
+                if peer.notify_progress(progress).await.is_err() {
                     break;
                 }
             }

@@ -33,8 +33,8 @@
 //!
 //! An [agent](McpServerBuilder::agent) is a tool with its name and description, and one argument,
 //! `request`. Every call is a run of its own. A client that asks for progress receives the agent's
-//! text as it is written. A call that the client cancels, and one whose client disconnects, is
-//! dropped.
+//! text as it is written, and what a tool reports as [`PROGRESS`](crate::PROGRESS). A call that the
+//! client cancels, and one whose client disconnects, is dropped.
 //!
 //! | the run | the client receives |
 //! |---|---|
@@ -67,6 +67,7 @@ mod form;
 mod handler;
 mod http;
 mod mcp_server;
+mod progress;
 mod saved;
 mod seal;
 mod served;

@@ -1,20 +1,24 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 use tower_agent::call::Request;
 use tower_agent::message::ToolCall;
-use tower_agent::stream::EventKind;
+use tower_agent::stream::Event;
 use tower_agent::tool::{BoxTool, ToolDeclaration};
 use tower_agent::{
     Agent, AgentRequest, CancellationToken, Checkpoint, Error, ErrorKind, Resolution, Result, Tool,
     ToolRequest, ToolResponse,
 };
 
+use super::progress::Progress;
 use super::saved::paused;
+
+/// How many events of a tool may wait.
+const EVENTS: usize = 16;
 
 /// What is served as one tool.
 #[derive(Clone)]
@@ -36,8 +40,8 @@ pub(super) struct Part {
     pub(super) checkpoint: Option<Checkpoint>,
     pub(super) resolutions: Vec<Resolution>,
     pub(super) token: CancellationToken,
-    /// Where text goes as it is written.
-    pub(super) deltas: Option<mpsc::Sender<String>>,
+    /// Where progress goes, if the client asks for it.
+    pub(super) progress: Option<mpsc::Sender<Progress>>,
 }
 
 /// How a part of a call ends.
@@ -86,14 +90,14 @@ async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
         None => AgentRequest::new(part.arguments["request"].as_str().unwrap_or_default()),
     };
     let request = request.with_resolutions(part.resolutions).with_cancellation(part.token);
-    let response = match part.deltas {
+    let response = match part.progress {
         None => agent.run(request).await,
-        Some(deltas) => {
+        Some(client) => {
             let mut run = agent.stream(request);
             while let Some(event) = run.next().await {
-                if let EventKind::TextDelta { text, .. } = event.kind {
+                if let Some(progress) = Progress::of_agent(event.kind) {
                     // A client that reads no more progress still waits for the result.
-                    drop(deltas.send(text).await);
+                    drop(client.send(progress).await);
                 }
             }
             run.response().await
@@ -111,10 +115,30 @@ async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part
     let run = run.with_resolutions(part.resolutions).with_cancellation(part.token);
     let context = run.context().clone();
     let call = ToolCall::new("call", declaration.name(), part.arguments);
-    let request = ToolRequest::new(call)
-        .with_context(context.clone())
-        .with_declaration(Some(declaration.clone()));
-    match tool.clone().oneshot(request).await {
+    let request = ToolRequest::new(call).with_declaration(Some(declaration.clone()));
+    let response = match part.progress {
+        None => tool.clone().oneshot(request.with_context(context.clone())).await,
+        Some(client) => {
+            let (watched, mut events) = context.watched(declaration.name().into(), EVENTS);
+            let mut call = tool.clone().oneshot(request.with_context(watched));
+            let tell = async |event: Event| {
+                if let Some(progress) = Progress::of_tool(&event.kind) {
+                    drop(client.send(progress).await);
+                }
+            };
+            let ended = loop {
+                tokio::select! {
+                    Some(event) = events.next() => tell(event).await,
+                    ended = &mut call => break ended,
+                }
+            };
+            while let Some(Some(event)) = events.next().now_or_never() {
+                tell(event).await;
+            }
+            ended
+        }
+    };
+    match response {
         Ok(response) => Ok(Ended::Completed(response)),
         Err(error) if error.kind() == ErrorKind::Interrupted => {
             let interrupts = error.interrupts();

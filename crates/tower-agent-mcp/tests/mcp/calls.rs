@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, CancellationToken, ErrorKind};
-use tower_agent_mcp::client::PROGRESS;
+use tower_agent_mcp::PROGRESS;
 
 use crate::support::{LIFECYCLES, Server, ask, said};
 

@@ -9,7 +9,8 @@ use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Part, Resolution};
-use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder, PROGRESS};
+use tower_agent_mcp::PROGRESS;
+use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_providers::HttpClient;
 
 use crate::installed::{installed, node};

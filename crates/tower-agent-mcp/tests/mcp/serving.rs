@@ -16,6 +16,7 @@ use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Interrupt, Json, Part, Request, Resolution,
     Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::{McpServer, ServerBuildError};
 
@@ -157,6 +158,37 @@ async fn an_agent_is_a_tool_with_its_name_and_tells_its_text_as_progress() {
         let result = run.response().await.unwrap();
         let result = result.messages().iter().find_map(|it| it.tool_results().next().cloned());
         assert_eq!(result.unwrap().text(), "It rains.");
+    }
+}
+
+#[tokio::test]
+async fn the_progress_of_a_tool_passes_through_servers() {
+    let count = Tool::function_with("count", "", async |_: Value, call: ToolRequest| {
+        for n in [1, 7] {
+            let value = json!({ "progress": n, "total": 7, "message": format!("{n} of 7") });
+            call.context().emit(PROGRESS, value).await;
+            call.context().emit("debug", json!({ "progress": 100 })).await;
+        }
+    });
+    let inner = serve([count]);
+    for lifecycle in LIFECYCLES {
+        let client = client_of(&inner).lifecycle(lifecycle).connect().await.unwrap();
+        let outer = serve(client.tools().await);
+        let client = client_of(&outer).lifecycle(lifecycle).connect().await.unwrap();
+        let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("Done.")]);
+        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let mut told = Vec::new();
+        let mut run = agent.stream("Go.");
+        while let Some(event) = futures::StreamExt::next(&mut run).await {
+            if let tower_agent::stream::EventKind::Custom { value, .. } = event.kind {
+                told.push(value);
+            }
+        }
+        let step = |n: u32| {
+            let message = format!("{n} of 7");
+            json!({ "tool": "count", "progress": f64::from(n), "total": 7.0, "message": message })
+        };
+        assert_eq!(told, [step(1), step(7)]);
     }
 }
 

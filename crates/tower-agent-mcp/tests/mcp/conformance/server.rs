@@ -8,6 +8,7 @@ use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Error, ErrorKind, Interrupt, Part, Request, Resolution, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::server::{McpServer, ServerBuildError};
 
 /// A red pixel.
@@ -30,6 +31,15 @@ pub(super) fn server() -> Result<McpServer, ServerBuildError> {
         .tool(says("test_audio_content", [Part::audio_base64("audio/wav", WAV)]))
         .tool(says("test_embedded_resource", [note("test://embedded-resource")]))
         .tool(says("test_multiple_content_types", mixed))
+        .tool(Tool::function_with(
+            "test_tool_with_progress",
+            "Reports progress.",
+            async |_: Value, call: ToolRequest| {
+                for done in [0, 50, 100] {
+                    call.context().emit(PROGRESS, json!({ "progress": done, "total": 100 })).await;
+                }
+            },
+        ))
         .tool(Tool::function("test_error_handling", "Fails.", |_: Value| {
             Err::<(), _>(Error::new(ErrorKind::Tool, "this tool fails on purpose"))
         }))
