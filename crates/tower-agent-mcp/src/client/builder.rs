@@ -115,13 +115,22 @@ impl McpClientBuilder {
         self
     }
 
-    /// Sets the side effects of tools, by the server's own declaration: the name has no prefix.
-    /// Defaults to what the server's annotations say.
+    /// Sets the side effects of tools, by the server's own declaration: the name has no prefix, and
+    /// the effect is what the server's annotations say. Defaults to [`Effect::Mutating`] for all.
+    ///
+    /// Annotations are hints of the server, which can say anything and change them at any time.
+    /// Effects decide what is [retried](Effect), and what
+    /// [`Approval::of_effects`](tower_agent::middleware::approval::Approval::of_effects) lets pass.
+    /// Use the annotations of servers that you trust like your own tools:
     ///
     /// ```
     /// # use tower_agent::Effect;
+    /// # use tower_agent::tool::ToolDeclaration;
     /// # use tower_agent_mcp::client::McpClientBuilder;
-    /// # fn untrusted(builder: McpClientBuilder) -> McpClientBuilder {
+    /// # fn trusted(builder: McpClientBuilder) -> McpClientBuilder {
+    /// builder.effect(ToolDeclaration::effect)
+    /// # }
+    /// # fn known(builder: McpClientBuilder) -> McpClientBuilder {
     /// builder.effect(|tool| match tool.name() {
     ///     "search" => Effect::Pure,
     ///     _ => Effect::Mutating,
@@ -137,7 +146,11 @@ impl McpClientBuilder {
     }
 
     /// Sets the model that answers when the server asks for a completion (sampling). Guards around
-    /// it apply. Defaults to none: the server is refused.
+    /// it apply, and its use counts for the run whose call it is. Defaults to none: the server is
+    /// refused.
+    ///
+    /// The server is refused also while it has no call to work on, and while it works for several
+    /// runs without saying for which one it asks.
     pub fn sampling(mut self, model: impl ModelService) -> Self {
         self.config.sampling = Some(BoxModel::within_runs(model));
         self
@@ -156,6 +169,9 @@ impl McpClientBuilder {
     }
 
     /// Sets the maximum time in which a call must be answered or make progress. Defaults to 60 s.
+    ///
+    /// A server that reports progress, or works on a task, can take as long as it likes. Limit the
+    /// whole call with a [timeout](tower_agent::middleware::timeout) around the tools.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.config.call_timeout = timeout;
         self

@@ -80,6 +80,18 @@ impl Calls {
         call.map(|(_, call)| call.clone())
     }
 
+    /// Returns the run that a request of the server belongs to, if that is known: that of the call,
+    /// or else the only one that calls belong to.
+    pub(super) fn run(&self, origin: Option<&InboundStreamOrigin>) -> Option<RunContext> {
+        if let Some(call) = self.find(origin) {
+            return Some(call.context);
+        }
+        let by_id = self.lock();
+        let mut runs = by_id.values().map(|(_, call)| &call.context);
+        let first = runs.next()?;
+        runs.all(|other| other.run_id() == first.run_id()).then(|| first.clone())
+    }
+
     pub(super) fn tools_changed(&self) {
         self.tools_changed.store(true, Ordering::SeqCst);
     }

@@ -33,7 +33,8 @@ impl Config {
             server: server.into(),
             prefix: Arc::from(""),
             filter: Arc::new(|_| true),
-            effect: Arc::new(ToolDeclaration::effect),
+            // Annotations are the server's own word.
+            effect: Arc::new(|_| Effect::Mutating),
             sampling: None,
             lifecycle: Lifecycle::default(),
             connect_timeout: Duration::from_secs(30),

@@ -42,8 +42,12 @@ impl ClientHandler for Handler {
         params: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        let call = self.calls.find(context.extensions.get::<InboundStreamOrigin>());
-        let run = call.map(|call| call.context).unwrap_or_default();
+        let Some(run) = self.calls.run(context.extensions.get::<InboundStreamOrigin>()) else {
+            let server = &self.config.server;
+            tracing::warn!(%server, "refused a sampling request: several runs, or none, may have raised it");
+            let message = "it is not known which run this request belongs to";
+            return Err(ErrorData::invalid_request(message, None));
+        };
         let answer = sampling::answer(&self.config, params, run);
         tokio::select! {
             answer = answer => answer,

@@ -16,6 +16,9 @@ use super::config::Config;
 use super::connection::Connection;
 use super::{declaration, error};
 
+/// How many pages a list may have.
+const PAGES: usize = 1000;
+
 /// A tool of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Listed {
@@ -96,7 +99,7 @@ async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Op
     let mut tools = BTreeMap::new();
     let mut valid_for = None;
     let (mut cursor, mut cursors) = (None, BTreeSet::new());
-    loop {
+    for _ in 0..PAGES {
         let page = page(peer, cursor).await;
         let page = page.map_err(|failed| error::request(&config.server, failed))?;
         for tool in &page.tools {
@@ -115,6 +118,8 @@ async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Op
             None => return Ok((Arc::new(tools), valid_for)),
         }
     }
+    let message = format!("MCP server `{}` has more than {PAGES} pages of tools", config.server);
+    Err(Error::new(ErrorKind::Protocol, message))
 }
 
 /// Asks for one page. The method of rmcp has a cache, which may not know yet that the tools changed.
@@ -152,9 +157,14 @@ fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>
         .with_parameters(declared.parameters().clone())
         .with_effect(effect);
     let listed = Listed { declaration: Arc::new(declaration), name: own.into() };
-    if let Some(other) = tools.get(&*name) {
-        let reason = format!("`{}` has the same name for the model", other.name);
-        return tracing::warn!(%server, tool = own, reason, "tool left out");
+    let name: Arc<str> = name.into();
+    // The same one whatever the server's order.
+    let left_out = match tools.get(&name) {
+        Some(other) if *other.name <= *own => Some(own.to_owned()),
+        _ => tools.insert(name.clone(), listed).map(|other| other.name.to_string()),
+    };
+    if let Some(tool) = left_out {
+        let reason = format!("another tool has the same name `{name}` for the model");
+        tracing::warn!(%server, tool, reason, "tool left out");
     }
-    tools.insert(name.into(), listed);
 }

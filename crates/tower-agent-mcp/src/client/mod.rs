@@ -42,10 +42,11 @@
 //! A tool that an agent cannot offer, because of its name or its schema, is left out, and logged. In
 //! a name, characters that providers reject become `_`.
 //!
-//! The annotations of a tool become its [`Effect`](tower_agent::Effect): `readOnlyHint` is
-//! [`Pure`](tower_agent::Effect::Pure), `idempotentHint` [`Idempotent`](tower_agent::Effect::Idempotent),
-//! anything else [`Mutating`](tower_agent::Effect::Mutating). Retries and approvals depend on it: if
-//! you do not trust the server, set it yourself with [`effect`](McpClientBuilder::effect).
+//! The [`Effect`](tower_agent::Effect) of every tool is [`Mutating`](tower_agent::Effect::Mutating),
+//! since its annotations are only the server's word, and retries and approvals rely on effects. With
+//! [`effect`](McpClientBuilder::effect) the caller takes the annotations of a server that it trusts:
+//! `readOnlyHint` is [`Pure`](tower_agent::Effect::Pure), `idempotentHint`
+//! [`Idempotent`](tower_agent::Effect::Idempotent), anything else `Mutating`.
 //!
 //! # Results and errors
 //!
@@ -81,10 +82,11 @@
 //! of an earlier version asks in the middle of a call: that call is cancelled, and the repeated one
 //! answers the same question when it is asked. A tool that acts before it asks then acts twice. Over
 //! a child process or a stream, such a server does not say which call it asks for; if several are
-//! running, the question is refused.
+//! running, the question is refused. It may also ask for a call that was cancelled: give users who
+//! must not see each other's questions a client each.
 //!
 //! If the server asks for a completion of a model (sampling), the [model](McpClientBuilder::sampling)
-//! answers, as a part of the run. Without one it is refused.
+//! answers, as a part of the run whose call it is. Without a model, or without a call, it is refused.
 
 mod builder;
 mod call;

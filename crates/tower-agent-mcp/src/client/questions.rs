@@ -1,7 +1,7 @@
 // Sampling and roots are deprecated; servers still ask for them.
 #![allow(deprecated)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rmcp::model::{
     CallToolRequestParams, ElicitRequestParams, ElicitResult, ElicitationAction, InputRequest,
@@ -45,6 +45,8 @@ struct Record {
     during: Vec<(Value, ElicitResult)>,
     /// The task that asked.
     task: Option<String>,
+    /// The keys of its questions that were answered. It may show them for a while.
+    answered: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,10 +71,6 @@ impl Questions {
     /// Returns the task that asked, if one did.
     pub(super) fn task(&self) -> Option<String> {
         self.record.task.clone()
-    }
-
-    pub(super) fn set_task(&mut self, id: &str) {
-        self.record.task = Some(id.to_owned());
     }
 
     /// Takes the answers of the run's caller. Interrupts the run again if there is a question
@@ -134,9 +132,26 @@ impl Questions {
         params
     }
 
-    /// Returns the answers to questions that have not been sent, and counts them as sent.
+    /// Returns the answers to questions of a task that have not been sent, and counts them as sent.
     pub(super) fn take_answers(&mut self) -> BTreeMap<String, Value> {
-        std::mem::take(&mut self.record.answers)
+        let answers = std::mem::take(&mut self.record.answers);
+        self.record.answered.extend(answers.keys().cloned());
+        answers
+    }
+
+    /// Takes the questions of a task, except those that were answered.
+    pub(super) async fn ask_task(
+        &mut self,
+        call: &Call<'_>,
+        task: &str,
+        mut requests: InputRequests,
+    ) -> Result<()> {
+        requests.retain(|key, _| !self.record.answered.contains(key));
+        if requests.is_empty() {
+            return Ok(());
+        }
+        self.record.task = Some(task.to_owned());
+        self.ask_inputs(call, requests, None).await
     }
 
     /// Takes the questions of a result, instead of those before. Completions are answered at once;

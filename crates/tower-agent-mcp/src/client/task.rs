@@ -70,9 +70,7 @@ pub(super) async fn follow(
         match polled.task.payload {
             TaskPayload::Working => {}
             TaskPayload::InputRequired { input_requests } => {
-                questions.set_task(&id);
-                let asked = questions.ask_inputs(call, input_requests, None).await;
-                if let Err(interrupt) = asked {
+                if let Err(interrupt) = questions.ask_task(call, &id, input_requests).await {
                     dropped.id = dropped.id.take().filter(|_| !interrupt.is_ending());
                     return Err(interrupt);
                 }

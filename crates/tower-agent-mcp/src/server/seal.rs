@@ -1,4 +1,4 @@
-use std::collections::{HashSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ const NONCE: usize = 24;
 /// How long an interrupted call can be continued.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many of the calls that were continued are remembered.
+/// How many of the calls that were continued are remembered at most.
 const REMEMBERED: usize = 100_000;
 
 /// Seals the checkpoints of interrupted calls, and accepts each once.
@@ -26,11 +26,30 @@ pub(super) struct Seal {
     used: Mutex<Used>,
 }
 
+/// What was continued and has not expired.
 #[derive(Default)]
 struct Used {
-    ids: HashSet<String>,
-    /// Oldest first.
-    order: VecDeque<String>,
+    /// When each expires, and its id.
+    ids: BTreeSet<(u64, String)>,
+    /// What expires no later than this was forgotten: none of it is accepted.
+    forgotten: u64,
+}
+
+impl Used {
+    /// Returns whether it was not used before.
+    fn insert(&mut self, expires: u64, id: String) -> bool {
+        if expires <= self.forgotten || !self.ids.insert((expires, id)) {
+            return false;
+        }
+        let now = now();
+        while let Some((oldest, _)) = self.ids.first()
+            && (*oldest < now || self.ids.len() > REMEMBERED)
+        {
+            self.forgotten = *oldest;
+            self.ids.pop_first();
+        }
+        true
+    }
 }
 
 /// Why a sealed checkpoint is not accepted.
@@ -78,14 +97,8 @@ impl Seal {
             return Err(Refusal::Expired);
         }
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if !used.ids.insert(saved.id.clone()) {
+        if !used.insert(saved.expires, saved.id) {
             return Err(Refusal::Used);
-        }
-        used.order.push_back(saved.id);
-        if used.order.len() > REMEMBERED
-            && let Some(oldest) = used.order.pop_front()
-        {
-            used.ids.remove(&oldest);
         }
         Ok(saved.checkpoint)
     }

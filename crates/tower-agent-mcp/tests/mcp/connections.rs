@@ -6,6 +6,7 @@ use std::time::Duration;
 use rmcp::model::ToolAnnotations;
 use serde_json::json;
 use tower_agent::ErrorKind;
+use tower_agent::tool::ToolDeclaration;
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 
 use crate::support::{LIFECYCLES, Server, ask, names, said, tool};
@@ -26,7 +27,8 @@ fn mortal() -> Server {
 async fn a_server_that_dies_fails_its_calls_and_the_next_call_connects_again() {
     for lifecycle in LIFECYCLES {
         let server = mortal();
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
+        let builder = server.client().effect(ToolDeclaration::effect);
+        let client = builder.lifecycle(lifecycle).connect().await.unwrap();
         ask(&client, "read", json!({})).await.unwrap();
         let world = server.world.clone();
         let (read, write, ()) = futures::join!(

@@ -8,6 +8,7 @@ use test_support::process::Process;
 use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Part, Resolution};
 use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
@@ -64,6 +65,7 @@ async fn its_tools_are_listed_and_called_whether_or_not_the_lifecycle_is_known()
     for lifecycle in [Lifecycle::Auto, Lifecycle::Initialize] {
         let Some(clients) = clients() else { return };
         for (builder, _server) in clients {
+            let builder = builder.effect(ToolDeclaration::effect);
             let client = builder.lifecycle(lifecycle).connect().await.unwrap();
             let tools = client.tools().await;
             let effect = |name: &str| {
@@ -176,6 +178,7 @@ async fn it_answers_fifty_calls_at_once_each_with_its_own_answer() {
 async fn a_call_that_it_does_not_answer_in_time_fails_and_the_next_is_answered() {
     let Some(clients) = clients() else { return };
     for (builder, _server) in clients {
+        let builder = builder.effect(ToolDeclaration::effect);
         let client = builder.call_timeout(Duration::from_millis(500)).connect().await.unwrap();
         let arguments = json!({ "duration": 3600, "steps": 1 });
         let error = ask(&client, "trigger-long-running-operation", arguments).await.unwrap_err();

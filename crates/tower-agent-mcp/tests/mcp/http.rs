@@ -26,8 +26,8 @@ use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_providers::{HttpClient, RequestBody};
 
-use crate::questions::{asking, asking_during};
-use crate::support::{LIFECYCLES, Server, ask, names, said};
+use crate::questions::{asking, asking_during, question};
+use crate::support::{LIFECYCLES, Server, ask, elicit, names, said};
 
 /// An HTTP server on a free port, until it is dropped.
 pub(crate) struct Http {
@@ -165,6 +165,39 @@ async fn questions_over_http_interrupt_the_run_even_if_several_calls_are_running
         }
         assert_eq!(paused.text(), "Done.");
     }
+}
+
+#[tokio::test]
+async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
+    let both = Arc::new(tokio::sync::Barrier::new(2));
+    let server = Server::new(move |params, context| {
+        let both = both.clone();
+        async move {
+            let who = params.arguments.unwrap()["who"].as_str().unwrap().to_owned();
+            both.wait().await;
+            let answer = elicit(&context, question(&format!("Are you {who}?"))).await;
+            Ok(said(&json!(answer.unwrap().content).to_string()))
+        }
+    });
+    let http = Http::serve(routes(&server, false)).await;
+    let client = http.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let tools = client.tools().await;
+    let run = async |who: &str| {
+        let model = ScriptedModel::new([
+            Turn::tool("echo", json!({ "who": who })),
+            Turn::from_text("Done."),
+        ]);
+        let agent = Agent::builder(model).tools(tools.clone()).build().unwrap();
+        let paused = agent.run("Go.").await.unwrap();
+        let [asked] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        assert_eq!(asked.message.as_deref(), Some(&*format!("Are you {who}?")));
+        let answer = Resolution::resolved(&asked.id, json!({ "name": who }));
+        let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+        let done = agent.run(request).await.unwrap();
+        let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        assert_eq!(result.text(), json!({ "name": who }).to_string());
+    };
+    futures::join!(run("Ada"), run("Bob"));
 }
 
 #[tokio::test]

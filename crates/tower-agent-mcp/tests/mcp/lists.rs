@@ -7,6 +7,7 @@ use std::time::Duration;
 use rmcp::model::ToolAnnotations;
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, Effect};
 use tower_agent_mcp::client::Lifecycle;
 
@@ -38,7 +39,7 @@ async fn the_server_hears_its_own_name_of_a_tool() {
 }
 
 #[tokio::test]
-async fn parameters_are_the_servers_schema_and_annotations_are_effects() {
+async fn parameters_are_the_servers_schema_and_trusted_annotations_are_effects() {
     let hints = |read_only, idempotent| {
         let mut hints = ToolAnnotations::new();
         (hints.read_only_hint, hints.idempotent_hint) = (read_only, idempotent);
@@ -51,7 +52,7 @@ async fn parameters_are_the_servers_schema_and_annotations_are_effects() {
         tool("d"),
     ];
     let server = Server::echo().with_tools(tools.clone());
-    let client = server.client().connect().await.unwrap();
+    let client = server.client().effect(ToolDeclaration::effect).connect().await.unwrap();
     let listed = client.tools().await;
     let effects: Vec<_> = listed.iter().map(|tool| tool.declaration().effect()).collect();
     assert_eq!(effects, [Effect::Pure, Effect::Idempotent, Effect::Mutating, Effect::Mutating]);
@@ -59,7 +60,7 @@ async fn parameters_are_the_servers_schema_and_annotations_are_effects() {
     assert_eq!(listed[0].declaration().parameters(), &schema);
     assert_eq!(listed[0].declaration().description(), "Does a.");
 
-    let distrusted = server.client().effect(|_| Effect::Mutating).connect().await.unwrap();
+    let distrusted = server.client().connect().await.unwrap();
     let tools = distrusted.tools().await;
     assert!(tools.iter().all(|tool| tool.declaration().effect() == Effect::Mutating));
 }

@@ -8,6 +8,8 @@ mod everything;
 mod http;
 mod installed;
 mod lists;
+mod lying_clients;
+mod lying_servers;
 mod processes;
 mod questions;
 mod results;

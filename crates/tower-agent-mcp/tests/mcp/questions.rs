@@ -11,7 +11,7 @@ use tower_agent_mcp::client::{Lifecycle, McpClient};
 
 use crate::support::{LIFECYCLES, Server, elicit, said};
 
-fn question(message: &str) -> ElicitRequestParams {
+pub(crate) fn question(message: &str) -> ElicitRequestParams {
     let schema = ElicitationSchema::builder().required_string("name").build().unwrap();
     ElicitRequestParams::FormElicitationParams {
         meta: None,

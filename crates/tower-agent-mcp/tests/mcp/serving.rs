@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Interrupt, Json, Part, Request, Resolution,
     Tool, ToolRequest, ToolResponse,
@@ -23,7 +24,7 @@ use tower_agent_mcp::server::{McpServer, ServerBuildError};
 use crate::support::{LIFECYCLES, ask, names};
 
 /// Returns a builder of a client that connects to the server in memory.
-fn client_of(server: &McpServer) -> McpClientBuilder {
+pub(crate) fn client_of(server: &McpServer) -> McpClientBuilder {
     let server = server.clone();
     McpClient::stream(move || {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -39,7 +40,7 @@ fn serve(tools: impl IntoIterator<Item = Tool>) -> McpServer {
 }
 
 /// An agent that pays after an approval, and how often it has paid.
-fn clerk() -> (Agent, Arc<AtomicUsize>) {
+pub(crate) fn clerk() -> (Agent, Arc<AtomicUsize>) {
     let paid = Arc::new(AtomicUsize::new(0));
     let pays = paid.clone();
     let model =
@@ -77,7 +78,8 @@ async fn tools_are_declared_with_their_schemas_and_effects() {
         [&add, &pay, &put].map(|it| (**it.declaration()).clone()).into_iter().collect();
     let server = serve([pay, put, add]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let builder = client_of(&server).effect(ToolDeclaration::effect);
+        let client = builder.lifecycle(lifecycle).connect().await.unwrap();
         let tools = client.tools().await;
         let seen: Vec<_> = tools.iter().map(|tool| tool.declaration()).collect();
         assert_eq!(seen.len(), 3);
@@ -261,7 +263,7 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
 
 /// A client of rmcp's own, which answers questions with what it is given.
 #[derive(Clone, Default)]
-struct Other {
+pub(crate) struct Other {
     elicits: bool,
     questions: Arc<Mutex<Vec<Value>>>,
     progress: Arc<Mutex<Vec<String>>>,
@@ -308,14 +310,14 @@ async fn other(server: &McpServer, client: &Other, lifecycle: Lifecycle) -> Runn
     client.clone().serve_with_lifecycle(theirs, mode).await.unwrap()
 }
 
-type Running = rmcp::service::RunningService<RoleClient, Other>;
+pub(crate) type Running = rmcp::service::RunningService<RoleClient, Other>;
 
-fn pay() -> CallToolRequestParams {
+pub(crate) fn pay() -> CallToolRequestParams {
     let Value::Object(arguments) = json!({ "request": "Pay." }) else { unreachable!() };
     CallToolRequestParams::new("clerk").with_arguments(arguments)
 }
 
-fn text(result: &CallToolResult) -> &str {
+pub(crate) fn text(result: &CallToolResult) -> &str {
     &result.content[0].as_text().unwrap().text
 }
 
@@ -359,15 +361,20 @@ async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
     }
 }
 
+/// Connects a client whose user can be asked, and says nothing by itself.
+pub(crate) async fn asked(server: &McpServer) -> Running {
+    other(server, &Other { elicits: true, ..Other::default() }, Lifecycle::Discover).await
+}
+
 /// Makes a call until it waits, and returns the sealed checkpoint.
-async fn waits(running: &Running) -> String {
+pub(crate) async fn waits(running: &Running) -> String {
     match running.call_tool_once(pay()).await.unwrap() {
         CallToolResponse::InputRequired(asked) => asked.request_state.unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn approved(state: &str) -> CallToolRequestParams {
+pub(crate) fn approved(state: &str) -> CallToolRequestParams {
     let yes = json!({ "action": "accept", "content": { "approved": true } });
     let answers = [("clerk/call_1".to_owned(), yes)].into();
     pay().with_request_state(state).with_input_responses(answers)

@@ -11,7 +11,7 @@ use rmcp::model::*;
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, DuplexStream};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
 use tower_agent::message::ToolCall;
@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) lists: AtomicUsize,
     pub(crate) connections: AtomicUsize,
     pub(crate) changed: Notify,
+    /// How often a change is reported beyond once.
+    pub(crate) repeats: AtomicUsize,
     /// Ends the reports of changes.
     pub(crate) silenced: Notify,
     /// Kills the connections that there are.
@@ -199,7 +201,9 @@ impl ServerHandler for Server {
                 () = context.cancelled() => return Ok(()),
                 () = self.world.silenced.notified() => return Ok(()),
                 () = self.world.changed.notified() => {
-                    let _ = context.sink().notify_tool_list_changed().await;
+                    for _ in 0..=self.world.repeats.load(Ordering::SeqCst) {
+                        let _ = context.sink().notify_tool_list_changed().await;
+                    }
                 }
             }
         }
@@ -229,6 +233,50 @@ impl ServerHandler for Server {
     ) -> Result<(), ErrorData> {
         self.on_task.as_ref().unwrap()(TaskRequest::Cancel).map(drop)
     }
+}
+
+/// Returns a builder of a client of a server that speaks the earlier lifecycle and says whatever
+/// `answers` returns to a message, after the list of one tool.
+pub(crate) fn scripted(
+    answers: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
+) -> McpClientBuilder {
+    let answers = Arc::new(answers);
+    let builder = McpClient::stream(move || {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let answers = answers.clone();
+        tokio::spawn(async move {
+            let (read, mut write) = tokio::io::split(ours);
+            let mut lines = BufReader::new(read).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let message: Value = serde_json::from_str(&line).unwrap();
+                let result = |result: Value| {
+                    vec![json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })]
+                };
+                let said = match message["method"].as_str() {
+                    Some("initialize") => result(json!({
+                        "protocolVersion": "2025-11-25",
+                        "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "scripted", "version": "1" },
+                    })),
+                    Some("tools/list") if message["params"]["cursor"].is_null() => {
+                        let mut said = answers(&message);
+                        if said.is_empty() {
+                            said = result(json!({ "tools": [tool("echo")] }));
+                        }
+                        said
+                    }
+                    _ => answers(&message),
+                };
+                for line in said {
+                    if write.write_all(format!("{line}\n").as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        async { Ok(theirs) }
+    });
+    builder.name("scripted").lifecycle(Lifecycle::Initialize)
 }
 
 /// Both ways to agree on a protocol version.

@@ -86,7 +86,7 @@ async fn a_dropped_call_cancels_its_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_of_a_task_interrupts_the_run_and_the_task_goes_on() {
+async fn a_question_of_a_task_interrupts_the_run_once_however_long_it_is_shown() {
     let schema = ElicitationSchema::builder().required_string("name").build().unwrap();
     let question = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -95,7 +95,8 @@ async fn a_question_of_a_task_interrupts_the_run_and_the_task_goes_on() {
     };
     let request = InputRequest::Elicitation(ElicitRequest::new(question));
     let asks = TaskPayload::InputRequired { input_requests: [("who".to_owned(), request)].into() };
-    let (server, log) = server(vec![TaskPayload::Working, asks, completed("thanks")]);
+    let (server, log) =
+        server(vec![TaskPayload::Working, asks.clone(), asks.clone(), asks, completed("thanks")]);
     let client = connect(&server).await;
     let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
     let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
@@ -106,5 +107,5 @@ async fn a_question_of_a_task_interrupts_the_run_and_the_task_goes_on() {
     let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
     assert_eq!(result.text(), "thanks");
     let answers = r#"{"who":{"action":"accept","content":{"name":"Ada"}}}"#;
-    assert_eq!(*log.lock().unwrap(), ["get", "get", answers, "get"]);
+    assert_eq!(*log.lock().unwrap(), ["get", "get", answers, "get", "get", "get"]);
 }
