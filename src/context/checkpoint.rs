@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{CALLS, Conversation, Record, RunContext, Suspended};
+use super::{CALLS, Conversation, Record, RunContext, Suspended, slot};
 use crate::any_value::AnyValue;
 use crate::error::{Error, Interrupt};
 use crate::message::Messages;
@@ -102,6 +102,28 @@ impl Checkpoint {
         }
     }
 
+    /// Gives all open calls a result that says that their outcome is unknown: for a conversation
+    /// whose latest run was lost with its process, so that no call that it may have started is
+    /// repeated. Open interrupts are dropped.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::message::{Part, Role, ToolCall};
+    /// use tower_agent::{Checkpoint, Message};
+    ///
+    /// let pays = ToolCall::new("call_1", "pay", json!({}));
+    /// let pays = Message::new(Role::Assistant, [Part::from(pays)]);
+    /// let lost = Checkpoint::new([Message::user("Pay the bill."), pays]);
+    /// assert_eq!(lost.with_calls_stopped().messages.open_calls().count(), 0);
+    /// ```
+    #[must_use]
+    pub fn with_calls_stopped(self) -> Self {
+        let mut messages = self.messages.clone();
+        let stopped: Vec<_> = messages.open_calls().map(slot::stopped_answer).collect();
+        messages.extend(stopped);
+        self.with_messages(messages)
+    }
+
     /// Returns the checkpoint of a running or ended run.
     pub(crate) fn of(record: &Record, context: &RunContext) -> Self {
         let Conversation { messages, suspended } = record.save();
@@ -151,8 +173,10 @@ impl Error {
         self.attachment()?.downcast_ref()
     }
 
-    /// Sets the checkpoint of the failed run.
-    pub(crate) fn with_checkpoint(self, checkpoint: Checkpoint) -> Self {
+    /// Sets the checkpoint of the failed run, in a layer around an agent that creates an error of
+    /// its own.
+    #[must_use]
+    pub fn with_checkpoint(self, checkpoint: Checkpoint) -> Self {
         self.with_attachment(Some(AnyValue::new(checkpoint)))
     }
 

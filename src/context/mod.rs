@@ -204,7 +204,8 @@ impl RunContext {
     }
 
     /// Returns all resolutions that the run was resumed with, by their ids.
-    pub(crate) fn resolutions(&self) -> Vec<Resolution> {
+    #[must_use]
+    pub fn resolutions(&self) -> Vec<Resolution> {
         let mut all: Vec<_> = self.scope.resolutions.iter().flat_map(|it| it.values()).collect();
         all.sort_by(|one, other| one.id.cmp(&other.id));
         all.into_iter().cloned().collect()

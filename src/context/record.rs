@@ -185,6 +185,19 @@ impl Record {
         Self::from(Conversation { messages, suspended })
     }
 
+    /// Puts a saved conversation in the place of what it has, which others that share the record
+    /// see as well. A record that is in use is left alone, and another is returned.
+    pub(crate) fn restart(&self, messages: Messages, suspended: Suspended, turn: u64) -> Self {
+        let restarted = Self::resuming(messages, suspended).at_turn(turn);
+        let mut kept = lock(&self.0);
+        if kept.is_open || kept.is_written {
+            return restarted;
+        }
+        *kept = std::mem::take(&mut *lock(&restarted.0));
+        drop(kept);
+        self.clone()
+    }
+
     fn of(origin: Arc<Conversation>) -> Self {
         let Conversation { messages, suspended: Suspended { rest, nested } } = (*origin).clone();
         let nested = nested.into_iter().map(|(key, it)| (key, Self::from(it))).collect();

@@ -43,14 +43,18 @@ pub(super) fn stop(
             *slot = if is_resumable(id) {
                 Slot::Open
             } else {
-                let answer =
-                    Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed());
+                let answer = stopped_answer(call);
                 stopped.push(answer.clone());
                 Slot::Answered(answer)
             };
         }
     }
     stopped
+}
+
+/// Returns the result of a call that was started and whose outcome is unknown.
+pub(super) fn stopped_answer(call: &ToolCall) -> Message {
+    Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed())
 }
 
 /// Returns the messages of a turn.

@@ -156,6 +156,44 @@ impl AgentRequest {
         self
     }
 
+    /// Inserts a saved conversation before the request's own messages: for a layer around the
+    /// outermost agent that keeps conversations. The request stays part of its run, streamed or
+    /// not, and is resumed as [`resume`](Self::resume) does.
+    ///
+    /// ```
+    /// use tower_agent::{AgentRequest, Checkpoint, Message};
+    ///
+    /// let saved = Checkpoint::new([Message::user("I am Ada."), Message::assistant("Hello.")]);
+    /// let request = AgentRequest::new("Who am I?").with_checkpoint(saved);
+    /// assert_eq!(request.messages().len(), 3);
+    /// ```
+    #[must_use]
+    pub fn with_checkpoint(mut self, checkpoint: Checkpoint) -> Self {
+        let Checkpoint { mut messages, turn, suspended, private_state, .. } = checkpoint;
+        messages.extend(self.messages.iter().cloned());
+        self.record = self.record.restart(messages.clone(), suspended, turn);
+        self.messages = messages;
+        let private = self.context().private_state();
+        private.remove_all(|key| !private_state.contains_key(key));
+        private_state.into_iter().for_each(|(key, value)| private.set(key, value));
+        self
+    }
+
+    /// Returns the checkpoint of the run's progress so far, to [resume](Self::resume) from: for a
+    /// layer around the outermost agent, after the agent's call has ended or was dropped.
+    ///
+    /// ```
+    /// use tower_agent::{AgentRequest, Message};
+    ///
+    /// let request = AgentRequest::new("Hello.");
+    /// assert_eq!(request.checkpoint().messages.len(), 1);
+    /// ```
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.record.expect(&self.messages);
+        Checkpoint::of(&self.record, self.context())
+    }
+
     /// Sets settings that override the agent's.
     #[must_use]
     pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {

@@ -16,12 +16,18 @@
 mod database;
 mod error;
 pub mod journal;
+mod sessions;
+mod time;
 
 #[cfg(feature = "postgres")]
 pub use self::database::Postgres;
 #[cfg(feature = "sqlite")]
 pub use self::database::Sqlite;
 pub use self::error::StoreError;
+pub use self::sessions::{
+    Append, NotStored, ResponseFuture, Session, SessionInfo, SessionKey, SessionLayer,
+    SessionQuery, SessionService, SessionStore, StoredSession,
+};
 
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -47,7 +47,6 @@ impl Postgres {
         self.0.close().await;
     }
 
-    #[allow(dead_code, reason = "for the stores, which come next")]
     pub(crate) fn pool(&self) -> &PgPool {
         &self.0
     }

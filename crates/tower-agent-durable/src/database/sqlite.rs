@@ -78,13 +78,11 @@ impl Sqlite {
 
     /// Returns the one connection that writes. A transaction begins with `BEGIN IMMEDIATE`, since
     /// it would otherwise fail when another process writes.
-    #[allow(dead_code, reason = "for the stores, which come next")]
     pub(crate) fn writer(&self) -> &SqlitePool {
         &self.writer
     }
 
     /// Returns the connections that read.
-    #[allow(dead_code, reason = "for the stores, which come next")]
     pub(crate) fn readers(&self) -> &SqlitePool {
         &self.readers
     }

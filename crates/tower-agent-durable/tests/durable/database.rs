@@ -16,6 +16,7 @@ impl Folder {
         Self(folder)
     }
 
+    /// Returns the path of a file, or of the folder itself.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -1,0 +1,110 @@
+//! The stored form of a session.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tower_agent::Checkpoint;
+use tower_agent::message::{Message, Messages};
+
+use super::StoredSession;
+use crate::StoreError;
+
+/// What a head of a session says that it is.
+const KIND: &str = "session";
+
+/// The format that is written. Increase it when an older version of this crate would misread what
+/// is written, and keep reading the older ones.
+const FORMAT: u32 = 1;
+
+/// What every head says about itself.
+#[derive(Deserialize)]
+struct Label {
+    kind: String,
+    format: u32,
+}
+
+/// The head of a session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    kind: String,
+    format: u32,
+    /// Its messages are those after the entries: from the first call without a result on.
+    pub(super) checkpoint: Checkpoint,
+    #[serde(default)]
+    pub(super) state: Map<String, Value>,
+    /// Who wrote last.
+    pub(super) writer: Arc<str>,
+    /// The run that has the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) claim: Option<Claim>,
+}
+
+/// A run that has a session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Claim {
+    /// When it is given up, unless it is renewed, in milliseconds since 1970.
+    pub(super) until: i64,
+    /// Whether the run may have started calls that were open before it.
+    pub(super) resumes: bool,
+}
+
+impl Head {
+    pub(super) fn new(
+        checkpoint: Checkpoint,
+        state: Map<String, Value>,
+        writer: Arc<str>,
+        claim: Option<Claim>,
+    ) -> Self {
+        Self { kind: KIND.to_owned(), format: FORMAT, checkpoint, state, writer, claim }
+    }
+
+    pub(super) fn write(&self) -> Result<String, StoreError> {
+        serde_json::to_string(self).map_err(StoreError::data)
+    }
+
+    pub(super) fn read(head: &str) -> Result<Self, StoreError> {
+        let label: Label = serde_json::from_str(head).map_err(StoreError::data)?;
+        if label.kind != KIND {
+            let message = format!("this is a {}, and not a {KIND}: use another key", label.kind);
+            return Err(StoreError::data(message));
+        }
+        if label.format > FORMAT {
+            return Err(StoreError::NewerFormat { found: label.format, newest: FORMAT });
+        }
+        serde_json::from_str(head).map_err(StoreError::data)
+    }
+}
+
+/// Returns the entries of a session.
+pub(super) fn read_entries(stored: &StoredSession) -> Result<Messages, StoreError> {
+    let entries = stored.entries.iter().map(|entry| serde_json::from_str::<Message>(entry));
+    entries.collect::<Result<Messages, _>>().map_err(StoreError::data)
+}
+
+pub(super) fn write_entries(
+    messages: &Messages,
+    range: Range<usize>,
+) -> Result<Vec<String>, StoreError> {
+    let messages = messages.range(range.start).take(range.len());
+    messages.map(|message| serde_json::to_string(message).map_err(StoreError::data)).collect()
+}
+
+/// Returns how many messages, from the first on, have no call without a result, given that the
+/// first `known` have none.
+pub(super) fn paired(messages: &Messages, known: usize) -> usize {
+    let mut open: Vec<(Arc<str>, usize)> = Vec::new();
+    for (index, message) in messages.range(known).enumerate() {
+        for result in message.tool_results() {
+            open.retain(|(id, _)| *id != result.call_id);
+        }
+        open.extend(message.tool_calls().map(|call| (call.id.clone(), known + index)));
+    }
+    open.iter().map(|(_, index)| *index).min().unwrap_or(messages.len())
+}
+
+/// Returns how many messages two conversations have in common.
+pub(super) fn common(one: &Messages, other: &Messages) -> usize {
+    one.iter().zip(other.iter()).take_while(|(one, other)| one == other).count()
+}

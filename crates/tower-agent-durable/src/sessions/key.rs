@@ -1,0 +1,53 @@
+use std::fmt;
+use std::sync::Arc;
+
+use tower_agent::AgentRequest;
+
+/// Identifies a session.
+///
+/// The user is part of the key, so that the session of another user is unknown. Take it from what
+/// the server knows, such as a login, and never from what the client says.
+///
+/// ```
+/// use tower_agent::AgentRequest;
+/// use tower_agent_durable::SessionKey;
+///
+/// let key = SessionKey::new("shop", "ada", "2026-11-22");
+/// let request = key.request("Where is my order?");
+/// assert_eq!(request.extensions().get::<SessionKey>(), Some(&key));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct SessionKey {
+    /// The application.
+    pub app: Arc<str>,
+    /// The user, or an empty string without one.
+    pub user: Arc<str>,
+    /// The session of the user.
+    pub session: Arc<str>,
+}
+
+impl SessionKey {
+    /// Creates a key.
+    pub fn new(
+        app: impl Into<Arc<str>>,
+        user: impl Into<Arc<str>>,
+        session: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { app: app.into(), user: user.into(), session: session.into() }
+    }
+
+    /// Returns the request for this session.
+    #[must_use]
+    pub fn request(&self, request: impl Into<AgentRequest>) -> AgentRequest {
+        let mut request = request.into();
+        request.extensions_mut().insert(self.clone());
+        request
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.app, self.user, self.session)
+    }
+}

@@ -1,0 +1,145 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_layer::Layer;
+
+use super::busy::Busy;
+use super::{SessionService, SessionStore};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Keeps the conversations of an agent: loads one before a run and stores it afterwards.
+///
+/// A request carries only what is new, such as the user's next message, and the
+/// [key](super::SessionKey) of its session. The layer puts the conversation before it, with the
+/// open interrupts and the session's state, and stores what the run has left, however it ended.
+///
+/// ```
+/// use tower::{Layer, ServiceExt};
+/// use tower_agent::Agent;
+/// use tower_agent_durable::{SessionKey, SessionLayer, Sqlite};
+/// # use tower_agent::testing::{ScriptedModel, Turn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let model = ScriptedModel::new([Turn::from_text("Hello, Ada."), Turn::from_text("Ada.")]);
+/// let store = Sqlite::in_memory().await?;
+/// let agent = SessionLayer::new(store).layer(Agent::builder(model).build()?);
+///
+/// let session = SessionKey::new("shop", "ada", "1");
+/// agent.clone().oneshot(session.request("I am Ada.")).await?;
+/// let response = agent.oneshot(session.request("Who am I?")).await?;
+/// assert_eq!((response.text(), response.messages().len()), ("Ada.".into(), 4));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// To stream a run, give the service to [`RunStream::new`](tower_agent::RunStream::new).
+///
+/// # Where it stands
+///
+/// Around the outermost agent, with whatever changes the agent's response inside: the session is
+/// what the layer hands on. Calls of agents inside the run, in tools, teams or transfers, do not
+/// touch the session, also if they are wrapped in a layer themselves. A request without a key, a
+/// layer inside the agent's builder, and two layers around one another are
+/// [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) errors.
+///
+/// A retry may stand on either side. Outside, it repeats the call with a clone of the request, which
+/// continues where the failed attempt stopped and adds nothing twice.
+///
+/// # One run at a time
+///
+/// A run has its session from before the model is called until it is stored. A second run meanwhile
+/// fails with [`Conflict`](tower_agent::ErrorKind::Conflict), in any process, before its model is
+/// called; so does one that answers an interrupt that is not open any more. One interrupt is
+/// therefore answered once.
+///
+/// If the process dies, the session is free when its [lease](Self::lease) has ended, and it has the
+/// run's request. Calls that the lost run may have started are not repeated: the model reads that
+/// their outcome is unknown. What else the run did is lost.
+///
+/// # What is stored
+///
+/// The [checkpoint](tower_agent::AgentResponse::checkpoint) of the run, so that a failed or
+/// interrupted run resumes, and the session's state. Messages are stored as the caller sees them,
+/// in clear text: a [redaction](https://docs.rs/tower-agent/latest/tower_agent/middleware/redact) of
+/// model calls hides the user's text from the model, and not from the store. What it hides from the
+/// conversation itself is in the checkpoint, so that numbered placeholders can be restored. Keep
+/// the database where neither users nor clients can read or change it.
+///
+/// Each message is stored once, when its calls have their results. Until then it is part of the
+/// session's head, which is written with every run; the head has the state as well.
+///
+/// # A caller that goes away
+///
+/// If the future or the stream of a run is dropped, a task of the Tokio runtime stores the progress;
+/// the next run of the session in this process waits for it. [`finish`](Self::finish) waits for all
+/// of them, before a program ends.
+///
+/// # A store that fails
+///
+/// Before the run: the call fails with [`Store`](tower_agent::ErrorKind::Store), and the model is not
+/// called. After the run: the error's source is [`NotStored`](super::NotStored), with the response,
+/// and a method to store it later.
+pub struct SessionLayer<S> {
+    pub(super) store: Arc<S>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) lease: Duration,
+    pub(super) busy: Busy,
+}
+
+impl<S: SessionStore> SessionLayer<S> {
+    /// Creates a layer with a store.
+    #[must_use]
+    pub fn new(store: S) -> Self {
+        Self { store: Arc::new(store), ttl: None, lease: LEASE, busy: Busy::default() }
+    }
+
+    /// Sets after which time without a run a session expires. Defaults to never.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets how long the session of a process that has died is not available. Defaults to 30
+    /// seconds.
+    ///
+    /// A run renews its lease in half this time. The clocks of all machines have to agree much
+    /// better than that.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Waits until the progress of dropped runs is stored.
+    pub async fn finish(&self) {
+        self.busy.wait().await;
+    }
+}
+
+impl<A, S> Layer<A> for SessionLayer<S> {
+    type Service = SessionService<A, S>;
+
+    fn layer(&self, agent: A) -> Self::Service {
+        SessionService::new(agent, self.clone())
+    }
+}
+
+impl<S> Clone for SessionLayer<S> {
+    fn clone(&self) -> Self {
+        let Self { store, ttl, lease, busy } = self;
+        Self { store: store.clone(), ttl: *ttl, lease: *lease, busy: busy.clone() }
+    }
+}
+
+impl<S> fmt::Debug for SessionLayer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionLayer")
+            .field("ttl", &self.ttl)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,32 @@
+//! `SessionLayer: AgentRequest -> AgentRequest with its conversation`
+//!
+//! Conversations, the stores for them, and the layer that keeps them.
+
+mod busy;
+mod format;
+mod future;
+mod key;
+mod layer;
+mod mark;
+mod not_stored;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod query;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod rows;
+mod running;
+mod service;
+mod session;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod store;
+mod writer;
+
+pub use self::future::ResponseFuture;
+pub use self::key::SessionKey;
+pub use self::layer::SessionLayer;
+pub use self::not_stored::NotStored;
+pub use self::query::{SessionInfo, SessionQuery};
+pub use self::service::SessionService;
+pub use self::session::Session;
+pub use self::store::{Append, SessionStore, StoredSession};

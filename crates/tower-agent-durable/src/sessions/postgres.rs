@@ -1,0 +1,111 @@
+use super::rows::{ListRow, LoadRow, info, session, signed, unsigned};
+use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
+use crate::time::{millis, now};
+use crate::{Postgres, StoreError};
+
+const LOAD: &str = "\
+    SELECT -1::BIGINT AS position, version, head AS entry FROM tower_agent_sessions \
+    WHERE app = $1 AND owner = $2 AND session = $3 AND (expires_at IS NULL OR expires_at > $4) \
+    UNION ALL \
+    SELECT e.position, e.version, e.entry FROM tower_agent_sessions s \
+    JOIN tower_agent_session_entries e ON e.session = s.id \
+    WHERE s.app = $1 AND s.owner = $2 AND s.session = $3 \
+    AND (s.expires_at IS NULL OR s.expires_at > $4) AND e.replaced_in IS NULL \
+    ORDER BY position";
+
+const DELETE_EXPIRED_ONE: &str = "\
+    DELETE FROM tower_agent_sessions \
+    WHERE app = $1 AND owner = $2 AND session = $3 AND expires_at <= $4";
+
+const CREATE: &str = "\
+    INSERT INTO tower_agent_sessions (app, owner, session, version, head, updated_at, expires_at) \
+    VALUES ($1, $2, $3, nextval('tower_agent_session_versions'), $5, $4, $6) \
+    ON CONFLICT DO NOTHING RETURNING id, version";
+
+const UPDATE: &str = "\
+    UPDATE tower_agent_sessions SET version = nextval('tower_agent_session_versions'), \
+    head = $5, updated_at = $4, expires_at = $6 \
+    WHERE app = $1 AND owner = $2 AND session = $3 AND version = $7 \
+    AND (expires_at IS NULL OR expires_at > $4) RETURNING id, version";
+
+const REPLACE: &str = "\
+    UPDATE tower_agent_session_entries SET replaced_in = $3 \
+    WHERE session = $1 AND position >= $2 AND replaced_in IS NULL";
+
+const INSERT: &str = "\
+    INSERT INTO tower_agent_session_entries (session, position, version, entry) \
+    SELECT $1, $2 + e.number - 1, $3, e.entry \
+    FROM unnest($4::TEXT[]) WITH ORDINALITY AS e (entry, number)";
+
+// In the order of bytes, as it is in the program and in SQLite.
+const LIST: &str = "\
+    SELECT app, owner, session, version, updated_at, expires_at FROM tower_agent_sessions \
+    WHERE app = $1 AND ($2::TEXT IS NULL OR owner = $2) \
+    AND (owner COLLATE \"C\", session COLLATE \"C\") > ($3, $4) \
+    AND (expires_at IS NULL OR expires_at > $5) \
+    ORDER BY owner COLLATE \"C\", session COLLATE \"C\" LIMIT $6";
+
+const DELETE: &str = "\
+    DELETE FROM tower_agent_sessions WHERE app = $1 AND owner = $2 AND session = $3 \
+    RETURNING (expires_at IS NULL OR expires_at > $4)";
+
+impl SessionStore for Postgres {
+    async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        let rows = sqlx::query_as::<_, LoadRow>(LOAD);
+        let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        session(rows.fetch_all(self.pool()).await?)
+    }
+
+    async fn append(
+        &self,
+        key: &SessionKey,
+        expected: u64,
+        append: Append,
+    ) -> Result<u64, StoreError> {
+        let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
+        let from = signed(append.from as u64);
+        let mut tx = self.pool().begin().await?;
+        if expected == 0 {
+            let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
+            delete.execute(&mut *tx).await?;
+        }
+        let write = sqlx::query_as::<_, (i64, i64)>(if expected == 0 { CREATE } else { UPDATE });
+        let write = write.bind(app).bind(user).bind(name).bind(now);
+        let write = write.bind(append.head).bind(append.expires_at.map(millis));
+        let write = if expected == 0 { write } else { write.bind(signed(expected)) };
+        let Some((id, version)) = write.fetch_optional(&mut *tx).await? else {
+            tx.rollback().await?;
+            return Err(StoreError::Conflict { expected });
+        };
+        if expected != 0 {
+            let replace = sqlx::query(REPLACE).bind(id).bind(from).bind(version);
+            replace.execute(&mut *tx).await?;
+        }
+        if !append.entries.is_empty() {
+            let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version);
+            insert.bind(append.entries).execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(unsigned(version))
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
+        let rows = sqlx::query_as::<_, ListRow>(LIST).bind(&*query.app).bind(query.user.as_deref());
+        let (user, session) =
+            query.after.as_ref().map_or(("", ""), |after| (&*after.user, &*after.session));
+        let rows = rows.bind(user).bind(session).bind(now()).bind(i64::from(query.limit));
+        Ok(rows.fetch_all(self.pool()).await?.into_iter().map(info).collect())
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        let delete = sqlx::query_as::<_, (bool,)>(DELETE);
+        let delete = delete.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        let existed = delete.fetch_optional(self.pool()).await?;
+        Ok(existed.is_some_and(|(existed,)| existed))
+    }
+
+    async fn delete_expired(&self) -> Result<u64, StoreError> {
+        let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= $1");
+        Ok(delete.bind(now()).execute(self.pool()).await?.rows_affected())
+    }
+}

@@ -1,0 +1,241 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, oneshot};
+use tokio_util::sync::CancellationToken;
+use tower_agent::call::Request;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::{Message, Messages, Role};
+use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
+
+use super::busy::Busy;
+use super::format::{Head, read_entries};
+use super::mark::Entry;
+use super::writer::{Progress, Writer};
+use super::{NotStored, SessionKey, SessionLayer, SessionStore};
+use crate::StoreError;
+use crate::time::now;
+
+/// How often a lease is renewed at most.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// A run that has its session. Whatever happens to it, its progress is stored.
+///
+/// Everything is written by tasks, since a write that is cancelled halfway leaves unknown whether it
+/// has happened.
+pub(super) struct Running<S: SessionStore> {
+    writer: Arc<Mutex<Writer<S>>>,
+    key: SessionKey,
+    /// To read the progress from.
+    request: AgentRequest,
+    busy: Busy,
+    runtime: Handle,
+    /// Ends the renewal of the lease.
+    over: CancellationToken,
+    /// Another run has the session.
+    lost: CancellationToken,
+    is_done: bool,
+}
+
+/// A session that a run has got.
+struct Claimed<S> {
+    writer: Writer<S>,
+    loaded: Checkpoint,
+    progress: Progress,
+}
+
+impl<S: SessionStore> Running<S> {
+    /// Loads the session, and stores the request. Returns the request after the conversation.
+    pub(super) async fn begin(
+        layer: &SessionLayer<S>,
+        key: SessionKey,
+        request: AgentRequest,
+        entry: Entry,
+    ) -> Result<(Self, AgentRequest)> {
+        let Ok(runtime) = Handle::try_current() else {
+            let message = "a session needs a Tokio runtime";
+            return Err(Error::new(ErrorKind::Other, message));
+        };
+        layer.busy.wait_for(&key).await;
+        let (send, claimed) = oneshot::channel();
+        let (writing, begin) = (
+            layer.busy.write(key.clone()),
+            claim(layer.clone(), key.clone(), request.clone(), entry),
+        );
+        runtime.spawn(async move {
+            if let Err(Ok(Claimed { mut writer, progress, .. })) = send.send(begin.await) {
+                // Nobody waits for it any more.
+                log(writer.finish(&progress).await);
+            }
+            drop(writing);
+        });
+        let stopped = || Error::new(ErrorKind::Cancelled, "the runtime is shutting down");
+        let Claimed { writer, loaded, progress } =
+            claimed.await.unwrap_or_else(|_| Err(stopped()))?;
+        let state = request.context().state();
+        for (key, value) in &progress.state {
+            if state.get(key).as_ref() != Some(value) {
+                state.set(key, value.clone());
+            }
+        }
+        let request = request.with_checkpoint(loaded);
+        let (over, lost) = (CancellationToken::new(), CancellationToken::new());
+        let every = (writer.lease / 2).max(LEAST);
+        let running = Self {
+            writer: Arc::new(Mutex::new(writer)),
+            key,
+            request: request.clone(),
+            busy: layer.busy.clone(),
+            runtime,
+            over,
+            lost,
+            is_done: false,
+        };
+        running.renew(every, progress);
+        Ok((running, request))
+    }
+
+    /// Renews the lease while the run goes on, also if nobody polls it.
+    fn renew(&self, every: Duration, progress: Progress) {
+        let (writer, over, lost) = (self.writer.clone(), self.over.clone(), self.lost.clone());
+        self.runtime.spawn(async move {
+            while over.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
+                let mut writer = writer.lock().await;
+                if over.is_cancelled() {
+                    return;
+                }
+                match writer.claim(&progress).await {
+                    Err(error) if error.is_conflict() => return lost.cancel(),
+                    Err(error) => tracing::warn!(%error, "failed to renew the lease of a session"),
+                    Ok(()) => {}
+                }
+            }
+        });
+    }
+
+    /// Returns a token that is cancelled when another run has got the session.
+    pub(super) fn lost(&self) -> CancellationToken {
+        self.lost.clone()
+    }
+
+    /// Stores nothing: the session is another run's.
+    pub(super) fn give_up(&mut self) {
+        self.is_done = true;
+        self.over.cancel();
+    }
+
+    /// Stores what the run has left.
+    pub(super) async fn finish(
+        mut self,
+        result: Result<AgentResponse>,
+        checkpoint: Checkpoint,
+    ) -> Result<AgentResponse> {
+        let progress = Progress { checkpoint, state: self.request.context().state().snapshot() };
+        let stored = self.store(progress.clone()).await;
+        let stored =
+            stored.unwrap_or_else(|_| Err(StoreError::database("the runtime is shutting down")));
+        match stored {
+            Ok(()) => result,
+            Err(error) => {
+                let checkpoint = progress.checkpoint.clone();
+                let error = NotStored::new(result, error, self.writer.clone(), progress);
+                Err(Error::from(error).with_checkpoint(checkpoint))
+            }
+        }
+    }
+
+    fn store(&mut self, progress: Progress) -> oneshot::Receiver<Result<(), StoreError>> {
+        self.is_done = true;
+        self.over.cancel();
+        let (send, stored) = oneshot::channel();
+        let (writer, writing) = (self.writer.clone(), self.busy.write(self.key.clone()));
+        self.runtime.spawn(async move {
+            let stored = writer.lock().await.finish(&progress).await;
+            drop(writing);
+            if let Err(stored) = send.send(stored) {
+                log(stored);
+            }
+        });
+        stored
+    }
+}
+
+impl<S: SessionStore> Drop for Running<S> {
+    fn drop(&mut self) {
+        self.over.cancel();
+        if !self.is_done {
+            let checkpoint = self.request.checkpoint();
+            let state = self.request.context().state().snapshot();
+            drop(self.store(Progress { checkpoint, state }));
+        }
+    }
+}
+
+/// Loads the session and claims it for a run with this request.
+async fn claim<S: SessionStore>(
+    layer: SessionLayer<S>,
+    key: SessionKey,
+    request: AgentRequest,
+    entry: Entry,
+) -> Result<Claimed<S>> {
+    let stored = layer.store.load(&key).await?;
+    let version = stored.as_ref().map_or(0, |stored| stored.version);
+    let entries = stored.as_ref().map(read_entries).transpose()?.unwrap_or_default();
+    let head = stored.map(|stored| Head::read(&stored.head)).transpose()?;
+    let (mut loaded, mut state) = (Checkpoint::default(), serde_json::Map::new());
+    if let Some(head) = head {
+        (loaded, state) = (head.checkpoint, head.state);
+        let open = std::mem::replace(&mut loaded.messages, entries.clone());
+        loaded.messages.extend(open.iter().cloned());
+        match head.claim {
+            Some(claim) if claim.until > now() => return Err(busy(&key)),
+            Some(claim) if claim.resumes => loaded = loaded.with_calls_stopped(),
+            _ => {}
+        }
+    }
+    let context = request.context();
+    if entry != Entry::Again {
+        let is_open = |id: &str| loaded.interrupts.iter().any(|open| open.id == id);
+        if let Some(closed) = context.resolutions().into_iter().find(|it| !is_open(&it.id)) {
+            return Err(answered(&key, &closed.id));
+        }
+    }
+    // What the request says about the state is newer.
+    state.extend(context.state().snapshot());
+    let mut progress = Progress { checkpoint: loaded.clone(), state };
+    progress.checkpoint.messages.extend(request.messages().iter().cloned());
+    let is_users = |message: &Message| message.role() == Role::User;
+    if request.messages().iter().any(is_users) {
+        progress.checkpoint.interrupts.clear();
+    }
+    let resumes = has_open_calls(&progress.checkpoint.messages);
+    let (store, ttl, lease) = (layer.store.clone(), layer.ttl, layer.lease);
+    let name = uuid::Uuid::new_v4().to_string().into();
+    let mut writer = Writer { store, key, ttl, lease, name, version, entries, resumes };
+    writer.claim(&progress).await?;
+    Ok(Claimed { writer, loaded, progress })
+}
+
+fn has_open_calls(messages: &Messages) -> bool {
+    messages.open_calls().next().is_some()
+}
+
+fn busy(key: &SessionKey) -> Error {
+    let message = format!("session `{key}` has another run; wait until it ends");
+    Error::new(ErrorKind::Conflict, message)
+}
+
+fn answered(key: &SessionKey, interrupt: &str) -> Error {
+    let message = format!(
+        "interrupt `{interrupt}` of session `{key}` is not open: it was answered before, or the \
+         conversation has gone on"
+    );
+    Error::new(ErrorKind::Conflict, message)
+}
+
+fn log(stored: Result<(), StoreError>) {
+    if let Err(error) = stored {
+        tracing::error!(%error, "failed to store the progress of a run");
+    }
+}

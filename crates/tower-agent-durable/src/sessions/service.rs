@@ -1,0 +1,122 @@
+use std::fmt;
+use std::task::{Context, Poll};
+
+use tower::{Service, ServiceExt};
+use tower_agent::agent::AgentService;
+use tower_agent::call::{Origin, Request};
+use tower_agent::error::{BoxError, Error, ErrorKind, Result};
+use tower_agent::message::Messages;
+use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
+
+use super::mark::{self, Entry, Mark};
+use super::running::Running;
+use super::{ResponseFuture, SessionKey, SessionLayer, SessionStore};
+
+/// An agent whose conversations are kept; created by [`SessionLayer`].
+pub struct SessionService<A, S> {
+    agent: A,
+    layer: SessionLayer<S>,
+}
+
+impl<A, S> SessionService<A, S> {
+    pub(super) fn new(agent: A, layer: SessionLayer<S>) -> Self {
+        Self { agent, layer }
+    }
+}
+
+impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<A, S> {
+    type Response = AgentResponse;
+    type Error = Error;
+    type Future = ResponseFuture;
+
+    /// Always ready: a call waits for its agent inside.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AgentRequest) -> ResponseFuture {
+        let (agent, layer) = (self.agent.clone(), self.layer.clone());
+        ResponseFuture(Box::pin(async move {
+            match mark::enter(request.context())? {
+                Some((entry, mark)) => run(agent, layer, request, entry, mark).await,
+                None => agent.oneshot(request).await.map_err(lift),
+            }
+        }))
+    }
+}
+
+async fn run<A: AgentService, S: SessionStore>(
+    agent: A,
+    layer: SessionLayer<S>,
+    mut request: AgentRequest,
+    entry: Entry,
+    mut mark: Mark,
+) -> Result<AgentResponse> {
+    let Some(key) = request.extensions().get::<SessionKey>().cloned() else {
+        let message = "the request names no session: create it with `SessionKey::request`";
+        return Err(Error::new(ErrorKind::InvalidRequest, message));
+    };
+    if entry == Entry::New && request.checkpoint().turn > 1 {
+        let message = "the request resumes a checkpoint, but its session has its own: send only \
+                       what is new";
+        return Err(Error::new(ErrorKind::InvalidRequest, message));
+    }
+    if entry == Entry::Again {
+        *request.messages_mut() = Messages::new();
+    }
+    let (mut running, request) = Running::begin(&layer, key, request, entry).await?;
+    mark.stored();
+    let asked = request.clone();
+    let call = async { agent.oneshot(request).await.map_err(lift) };
+    let result = match running.lost().run_until_cancelled(call).await {
+        Some(result) => result,
+        None => {
+            let message = "another run has taken the session, because this one could not renew its \
+                           lease; its progress is in the error's checkpoint, and not stored";
+            let lost = Error::new(ErrorKind::Conflict, message);
+            running.give_up();
+            return Err(lost.with_checkpoint(asked.checkpoint()));
+        }
+    };
+    let (result, checkpoint) = match result {
+        Ok(response) => {
+            let (response, checkpoint) = placed(response, &asked);
+            mark.ended();
+            (Ok(response), checkpoint)
+        }
+        Err(error) => {
+            // A layer inside may have replaced the agent's error.
+            let checkpoint = error.checkpoint().cloned().unwrap_or_else(|| asked.checkpoint());
+            (Err(error.with_checkpoint(checkpoint.clone())), checkpoint)
+        }
+    };
+    running.finish(result, checkpoint).await
+}
+
+/// Returns a response as part of its conversation, also if a layer has created it, and the
+/// checkpoint of that.
+fn placed(mut response: AgentResponse, asked: &AgentRequest) -> (AgentResponse, Checkpoint) {
+    asked.mark(&mut response, None, Origin::Service);
+    let checkpoint = response.checkpoint();
+    let kept = asked.checkpoint();
+    match checkpoint.turn < kept.turn {
+        true => (response, kept.with_messages(checkpoint.messages)),
+        false => (response, checkpoint),
+    }
+}
+
+fn lift(error: impl Into<BoxError>) -> Error {
+    Error::from(error.into())
+}
+
+impl<A: Clone, S> Clone for SessionService<A, S> {
+    fn clone(&self) -> Self {
+        Self { agent: self.agent.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<A, S> fmt::Debug for SessionService<A, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionService").field("layer", &self.layer).finish_non_exhaustive()
+    }
+}

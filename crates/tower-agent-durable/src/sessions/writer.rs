@@ -1,0 +1,76 @@
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value};
+use tower_agent::Checkpoint;
+use tower_agent::message::Messages;
+
+use super::format::{Claim, Head, common, paired, write_entries};
+use super::{Append, SessionKey, SessionStore};
+use crate::StoreError;
+use crate::time::now;
+
+/// Writes the session of one run.
+pub(super) struct Writer<S> {
+    pub(super) store: Arc<S>,
+    pub(super) key: SessionKey,
+    pub(super) ttl: Option<Duration>,
+    pub(super) lease: Duration,
+    /// Names this run among all that write to the session.
+    pub(super) name: Arc<str>,
+    /// The version that is stored.
+    pub(super) version: u64,
+    /// The messages that are stored as entries.
+    pub(super) entries: Messages,
+    /// Whether the run may start calls that were open before it.
+    pub(super) resumes: bool,
+}
+
+/// What a run writes.
+#[derive(Clone)]
+pub(super) struct Progress {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) state: Map<String, Value>,
+}
+
+impl<S: SessionStore> Writer<S> {
+    /// Writes the progress of the run, and has the session for another lease.
+    pub(super) async fn claim(&mut self, progress: &Progress) -> Result<(), StoreError> {
+        let lease = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX);
+        let until = now().saturating_add(lease);
+        let claim = Claim { until, resumes: self.resumes };
+        self.write(progress, Some(claim)).await
+    }
+
+    /// Writes what the run has left, and gives the session up.
+    pub(super) async fn finish(&mut self, progress: &Progress) -> Result<(), StoreError> {
+        match self.write(progress, None).await {
+            // An earlier write may have come through although it failed.
+            Err(error) if error.is_conflict() && self.has_finished().await => Ok(()),
+            written => written,
+        }
+    }
+
+    async fn has_finished(&self) -> bool {
+        let Ok(Some(stored)) = self.store.load(&self.key).await else { return false };
+        let head = Head::read(&stored.head);
+        head.is_ok_and(|head| head.writer == self.name && head.claim.is_none())
+    }
+
+    async fn write(&mut self, progress: &Progress, claim: Option<Claim>) -> Result<(), StoreError> {
+        let Progress { checkpoint, state } = progress;
+        let messages = &checkpoint.messages;
+        let same = common(&self.entries, messages);
+        let stays = paired(messages, same);
+        let entries = write_entries(messages, same..stays)?;
+        let mut head = checkpoint.clone();
+        head.messages = messages.range(stays).cloned().collect();
+        let head = Head::new(head, state.clone(), self.name.clone(), claim).write()?;
+        let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
+        let append = Append::new(head, same).entries(entries).expires_at(expires_at);
+        self.version = self.store.append(&self.key, self.version, append).await?;
+        self.entries = messages.clone();
+        self.entries.truncate(stays);
+        Ok(())
+    }
+}

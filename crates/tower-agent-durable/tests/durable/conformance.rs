@@ -1,0 +1,154 @@
+//! What every store of sessions has to do.
+
+use std::time::{Duration, SystemTime};
+
+use tower_agent_durable::{Append, SessionKey, SessionQuery, SessionStore, Sqlite, StoreError};
+
+use crate::server::Server;
+
+#[tokio::test]
+async fn sqlite_conforms() {
+    conforms(&Sqlite::in_memory().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    let Some(server) = Server::start("conformance") else { return };
+    let database = server.connect().await;
+    conforms(&database).await;
+    database.close().await;
+}
+
+async fn conforms(store: &impl SessionStore) {
+    what_was_appended_is_loaded(store).await;
+    another_version_is_a_conflict_and_writes_nothing(store).await;
+    entries_are_replaced_from_a_position_on(store).await;
+    a_deleted_session_is_gone_and_its_version_never_comes_back(store).await;
+    an_expired_session_does_not_exist(store).await;
+    keys_are_exact(store).await;
+    lists_have_pages_in_the_order_of_keys(store).await;
+    texts_of_all_kinds_come_back_unchanged(store).await;
+}
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::new("conformance", "ada", name)
+}
+
+fn entries(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| format!("\"{text}\"")).collect()
+}
+
+fn append(head: &str, from: usize, texts: &[&str]) -> Append {
+    Append::new(head, from).entries(entries(texts))
+}
+
+async fn what_was_appended_is_loaded(store: &impl SessionStore) {
+    let key = key("loaded");
+    assert_eq!(store.load(&key).await.unwrap(), None);
+    let first = store.append(&key, 0, append("1", 0, &["a", "b"])).await.unwrap();
+    assert!(first > 0);
+    let second = store.append(&key, first, append("2", 2, &["c"])).await.unwrap();
+    let third = store.append(&key, second, append("3", 3, &[])).await.unwrap();
+    let session = store.load(&key).await.unwrap().unwrap();
+    assert_eq!((session.version, &*session.head), (third, "3"));
+    assert_eq!(session.entries, entries(&["a", "b", "c"]));
+}
+
+async fn another_version_is_a_conflict_and_writes_nothing(store: &impl SessionStore) {
+    let key = key("conflict");
+    let is_conflict = |result: Result<u64, StoreError>| result.unwrap_err().is_conflict();
+    assert!(is_conflict(store.append(&key, 7, append("1", 0, &["a"])).await));
+    assert_eq!(store.load(&key).await.unwrap(), None);
+    let first = store.append(&key, 0, append("1", 0, &["a"])).await.unwrap();
+    assert!(is_conflict(store.append(&key, 0, append("2", 0, &["b"])).await));
+    let second = store.append(&key, first, append("2", 1, &[])).await.unwrap();
+    assert!(is_conflict(store.append(&key, first, append("3", 0, &["b"])).await));
+    let session = store.load(&key).await.unwrap().unwrap();
+    assert_eq!((session.version, &*session.head), (second, "2"));
+    assert_eq!(session.entries, entries(&["a"]));
+}
+
+async fn entries_are_replaced_from_a_position_on(store: &impl SessionStore) {
+    let key = key("replaced");
+    let first = store.append(&key, 0, append("1", 0, &["a", "b", "c"])).await.unwrap();
+    let second = store.append(&key, first, append("2", 1, &["d"])).await.unwrap();
+    assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["a", "d"]));
+    store.append(&key, second, append("3", 0, &["e", "f"])).await.unwrap();
+    assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["e", "f"]));
+}
+
+async fn a_deleted_session_is_gone_and_its_version_never_comes_back(store: &impl SessionStore) {
+    let key = key("deleted");
+    let old = store.append(&key, 0, append("1", 0, &["a"])).await.unwrap();
+    assert!(store.delete(&key).await.unwrap());
+    assert!(!store.delete(&key).await.unwrap());
+    assert_eq!(store.load(&key).await.unwrap(), None);
+    let new = store.append(&key, 0, append("2", 0, &["b"])).await.unwrap();
+    assert_ne!(old, new);
+    let late = store.append(&key, old, append("3", 1, &["c"])).await;
+    assert!(late.unwrap_err().is_conflict());
+    assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["b"]));
+}
+
+async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
+    let key = key("expired");
+    let past = Some(SystemTime::now() - Duration::from_secs(1));
+    let future = Some(SystemTime::now() + Duration::from_secs(3600));
+    let first = store.append(&key, 0, append("1", 0, &["a"]).expires_at(future)).await.unwrap();
+    let listed = store.list(&SessionQuery::of_app("conformance")).await.unwrap();
+    let listed = listed.into_iter().find(|listed| listed.key == key).unwrap();
+    assert_eq!((listed.version, listed.expires_at.is_some()), (first, true));
+    let second = store.append(&key, first, append("2", 1, &["b"]).expires_at(past)).await.unwrap();
+
+    assert_eq!(store.load(&key).await.unwrap(), None);
+    let listed = store.list(&SessionQuery::of_app("conformance")).await.unwrap();
+    assert!(listed.iter().all(|listed| listed.key != key));
+    let late = store.append(&key, second, append("3", 2, &["c"])).await;
+    assert!(late.unwrap_err().is_conflict());
+    let again = store.append(&key, 0, append("4", 0, &["d"]).expires_at(past)).await.unwrap();
+    assert_ne!(again, first);
+    assert_eq!(store.delete_expired().await.unwrap(), 1);
+    assert_eq!(store.delete_expired().await.unwrap(), 0);
+    assert!(!store.delete(&key).await.unwrap());
+}
+
+async fn keys_are_exact(store: &impl SessionStore) {
+    let keys = ["b", "B", "b ", "b%", "b/c", "\u{e9}", "e\u{301}", ""];
+    for (index, name) in keys.iter().enumerate() {
+        store.append(&key(name), 0, append(&index.to_string(), 0, &[])).await.unwrap();
+    }
+    for (index, name) in keys.iter().enumerate() {
+        assert_eq!(store.load(&key(name)).await.unwrap().unwrap().head, index.to_string());
+    }
+    let others = SessionKey::new("conformance", "eve", "b");
+    assert_eq!(store.load(&others).await.unwrap(), None);
+}
+
+async fn lists_have_pages_in_the_order_of_keys(store: &impl SessionStore) {
+    let key = |user: &str, name: &str| SessionKey::new("lists", user, name);
+    let keys = [key("", "z"), key("B", "1"), key("a", "1"), key("a", "2"), key("b", "0")];
+    for key in keys.iter().rev() {
+        store.append(key, 0, append("1", 0, &[])).await.unwrap();
+    }
+    let (mut query, mut seen) = (SessionQuery::of_app("lists").limit(2), Vec::new());
+    loop {
+        let page = store.list(&query).await.unwrap();
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 2);
+        query = query.after(last.key.clone());
+        seen.extend(page.into_iter().map(|listed| listed.key));
+    }
+    assert_eq!(seen, keys);
+    let of_user = store.list(&SessionQuery::of_app("lists").user("a")).await.unwrap();
+    assert_eq!(of_user.len(), 2);
+}
+
+async fn texts_of_all_kinds_come_back_unchanged(store: &impl SessionStore) {
+    let texts =
+        ["\"\"", "\"\\u0000\"", "\"'; DROP TABLE x; --\"", "\"\u{1f600}\"", "1e400", "null"];
+    let texts = texts.map(str::to_owned).to_vec();
+    let append = Append::new("{\"a\": 1, \"a\": 2}", 0).entries(texts.clone());
+    store.append(&key("texts"), 0, append).await.unwrap();
+    let session = store.load(&key("texts")).await.unwrap().unwrap();
+    assert_eq!((session.entries, &*session.head), (texts, "{\"a\": 1, \"a\": 2}"));
+}

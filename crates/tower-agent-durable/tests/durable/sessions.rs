@@ -1,0 +1,291 @@
+//! The layer that keeps the conversations of an agent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+use tower_agent::callback::before_agent;
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::stream::EventKind;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentRequest, Checkpoint, Error, ErrorKind, Message, Request, Resolution, RunStream,
+    State, Tool,
+};
+use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+
+fn key() -> SessionKey {
+    SessionKey::new("shop", "ada", "1")
+}
+
+async fn store() -> Arc<Sqlite> {
+    Arc::new(Sqlite::in_memory().await.unwrap())
+}
+
+async fn load(store: &impl SessionStore) -> Session {
+    Session::load(store, &key()).await.unwrap().unwrap()
+}
+
+fn texts(session: &Session) -> Vec<String> {
+    session.checkpoint.messages.iter().map(Message::text).collect()
+}
+
+fn says(texts: &[&str]) -> Agent {
+    let turns: Vec<_> = texts.iter().map(|text| Turn::from_text(*text)).collect();
+    Agent::builder(ScriptedModel::new(turns)).build().unwrap()
+}
+
+fn busy() -> Turn {
+    Turn::error(Error::new(ErrorKind::Overloaded, "busy"))
+}
+
+/// A tool that counts its calls.
+fn pay(paid: &Arc<AtomicU32>) -> Tool {
+    let paid = paid.clone();
+    Tool::function("pay", "Pays.", move |_: Value| {
+        paid.fetch_add(1, Ordering::SeqCst);
+        "paid"
+    })
+}
+
+fn approve(session: &Session) -> Vec<Resolution> {
+    let open = session.checkpoint.interrupts.iter();
+    open.map(|it| Resolution::resolved(&it.id, Decision::Approve)).collect()
+}
+
+#[tokio::test]
+async fn a_request_carries_only_what_is_new() {
+    let store = store().await;
+    let agent = SessionLayer::new(store.clone()).layer(says(&["Hello, Ada.", "You are Ada."]));
+    agent.clone().oneshot(key().request("I am Ada.")).await.unwrap();
+    let second = agent.oneshot(key().request("Who am I?")).await.unwrap();
+    assert_eq!(second.messages().len(), 4);
+    assert_eq!(second.new_messages().len(), 1);
+    let session = load(&*store).await;
+    assert_eq!(texts(&session), ["I am Ada.", "Hello, Ada.", "Who am I?", "You are Ada."]);
+    assert_eq!((session.checkpoint.turn, session.is_running), (2, false));
+}
+
+#[tokio::test]
+async fn the_state_and_the_private_state_come_back() {
+    let store = store().await;
+    let count = before_agent(|request| {
+        let context = request.context();
+        let runs = context.private_state().get("runs").and_then(|runs| runs.as_u64()).unwrap_or(0);
+        context.private_state().set("runs", runs + 1);
+        let visits = context.state().get("visits").and_then(|it| it.as_u64()).unwrap_or(0);
+        context.state().set("visits", visits + 1);
+        context.state().remove("once");
+    });
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hi."))).on_agent(count);
+    let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
+    let state =
+        State::from_iter([("once".to_owned(), json!(1)), ("theme".to_owned(), json!("dark"))]);
+    let first = AgentRequest::new("Hi.").with_state(state);
+    agent.clone().oneshot(key().request(first)).await.unwrap();
+    // A stream as well.
+    let response = RunStream::new(agent, key().request("Hi.")).response().await.unwrap();
+    let state = load(&*store).await.state;
+    assert_eq!(Value::from(state.clone()), json!({ "theme": "dark", "visits": 2 }));
+    assert_eq!(response.state().snapshot(), state);
+    let checkpoint = serde_json::to_value(response.checkpoint()).unwrap();
+    assert_eq!(checkpoint["private_state"]["runs"], 2);
+}
+
+#[tokio::test]
+async fn a_request_without_a_session_is_refused_and_the_model_is_not_called() {
+    let agent = SessionLayer::new(store().await).layer(says(&[]));
+    let error = agent.oneshot(AgentRequest::new("Hi.")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("names no session"), "{error}");
+}
+
+#[tokio::test]
+async fn a_request_that_resumes_a_checkpoint_is_refused() {
+    let agent = SessionLayer::new(store().await).layer(says(&[]));
+    let mut checkpoint = Checkpoint::new([Message::user("Hi.")]);
+    checkpoint.turn = 1;
+    let request = AgentRequest::resume(checkpoint);
+    let error = agent.oneshot(key().request(request)).await.unwrap_err();
+    assert!(error.to_string().contains("resumes a checkpoint"), "{error}");
+}
+
+#[tokio::test]
+async fn two_layers_and_a_layer_inside_the_builder_are_refused() {
+    let layer = SessionLayer::new(store().await);
+    let twice = layer.layer(layer.layer(says(&[])));
+    let error = twice.oneshot(key().request("Hi.")).await.unwrap_err();
+    assert!(error.to_string().contains("use one session layer"), "{error}");
+
+    let model = ScriptedModel::new([]);
+    let inside = Agent::builder(model).agent_layer(layer).build().unwrap();
+    let error = inside.run(key().request("Hi.")).await.unwrap_err();
+    assert!(error.to_string().contains("around the outermost agent"), "{error}");
+}
+
+#[tokio::test]
+async fn an_agent_as_a_tool_does_not_touch_the_session() {
+    let store = store().await;
+    let layer = SessionLayer::new(store.clone());
+    let helper = layer.layer(says(&["It rains."]));
+    let helper = tower::ServiceBuilder::new().service(helper);
+    let boss = ScriptedModel::new([
+        Turn::tool("helper", json!({ "request": "The weather?" })),
+        Turn::from_text("Take an umbrella."),
+    ]);
+    let helper =
+        Tool::function_with("helper", "Helps.", move |_: Value, call: tower_agent::ToolRequest| {
+            let helper = helper.clone();
+            async move {
+                let request =
+                    AgentRequest::new("The weather?").with_context(call.context().clone());
+                helper.oneshot(key().request(request)).await.map(|response| response.text())
+            }
+        });
+    let agent = layer.layer(Agent::builder(boss).tool(helper).build().unwrap());
+    agent.oneshot(key().request("Do I need an umbrella?")).await.unwrap();
+    assert_eq!(load(&*store).await.checkpoint.messages.len(), 4);
+}
+
+#[tokio::test]
+async fn a_second_run_is_refused_before_its_model_is_called() {
+    let store = store().await;
+    let layer = SessionLayer::new(store.clone());
+    let inner = layer.layer(says(&[]));
+    let meanwhile = before_agent(move |_: &mut AgentRequest| {
+        let inner = inner.clone();
+        async move {
+            let error = inner.oneshot(key().request("Me too.")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+        }
+    });
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("Hi.")])).on_agent(meanwhile);
+    let agent = layer.layer(agent.build().unwrap());
+    agent.oneshot(key().request("Hi.")).await.unwrap();
+    assert_eq!(texts(&load(&*store).await), ["Hi.", "Hi."]);
+}
+
+#[tokio::test]
+async fn an_interrupt_is_answered_once() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
+    let agent = Agent::builder(model).tool(pay(&paid)).on_tool(Approval::of_tools(["pay"]));
+    let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
+    agent.clone().oneshot(key().request("Pay.")).await.unwrap();
+    let session = load(&*store).await;
+    assert_eq!(session.checkpoint.interrupts.len(), 1);
+    // The entries are whole: the open call is in the head.
+    let stored = store.load(&key()).await.unwrap().unwrap();
+    assert_eq!(stored.entries.len(), 1);
+
+    let yes = || key().request(AgentRequest::default().with_resolutions(approve(&session)));
+    let (one, other) = tokio::join!(agent.clone().oneshot(yes()), agent.clone().oneshot(yes()));
+    let (done, refused) = if one.is_ok() { (one, other) } else { (other, one) };
+    assert_eq!(done.unwrap().text(), "Paid.");
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    let late = agent.oneshot(yes()).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Conflict);
+    assert!(late.to_string().contains("is not open"), "{late}");
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+    let session = load(&*store).await;
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    assert!(session.checkpoint.interrupts.is_empty());
+}
+
+#[tokio::test]
+async fn a_failed_run_is_kept_and_goes_on() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let model =
+        ScriptedModel::new([Turn::tool("pay", json!({})), busy(), Turn::from_text("Paid.")]);
+    let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    let error = agent.clone().oneshot(key().request("Pay.")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Overloaded);
+    assert_eq!(load(&*store).await.checkpoint.messages.len(), 3);
+    let response = agent.oneshot(key().request(AgentRequest::default())).await.unwrap();
+    assert_eq!((response.text(), response.messages().len()), ("Paid.".into(), 4));
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_retry_around_the_layer_adds_nothing_twice() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let model =
+        ScriptedModel::new([Turn::tool("pay", json!({})), busy(), Turn::from_text("Paid.")]);
+    let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    let request = key().request("Pay.");
+    agent.clone().oneshot(request.clone()).await.unwrap_err();
+    let response = agent.clone().oneshot(request).await.unwrap();
+    assert_eq!((response.text(), response.messages().len()), ("Paid.".into(), 4));
+    assert_eq!(load(&*store).await.checkpoint.messages.len(), 4);
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_dropped_stream_is_kept_with_what_it_has_shown() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({})),
+        Turn::pending(),
+        Turn::from_text("Paid."),
+    ]);
+    let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
+    let layer = SessionLayer::new(store.clone());
+    let agent = layer.layer(agent);
+    let mut run = RunStream::new(agent.clone(), key().request("Pay."));
+    while let Some(event) = run.next().await {
+        if matches!(event.kind, EventKind::ToolResult { .. }) {
+            break;
+        }
+    }
+    drop(run);
+    layer.finish().await;
+    let session = load(&*store).await;
+    assert!(!session.is_running);
+    assert_eq!(session.checkpoint.messages.len(), 3);
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 3);
+    let response = agent.oneshot(key().request("And?")).await.unwrap();
+    assert_eq!(response.messages().len(), 5);
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_run_dropped_at_any_point_leaves_a_session_that_goes_on() {
+    // Polled `polls` times, and then dropped.
+    for polls in 0.. {
+        let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+        let model = ScriptedModel::new([
+            Turn::tool("pay", json!({})),
+            Turn::from_text("Paid."),
+            Turn::from_text("Yes."),
+            Turn::from_text("Yes."),
+        ]);
+        let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
+        let layer = SessionLayer::new(store.clone());
+        let agent = layer.layer(agent);
+        let mut run = Box::pin(agent.clone().oneshot(key().request("Pay.")));
+        let mut is_done = false;
+        for _ in 0..polls {
+            is_done |= futures::poll!(&mut run).is_ready();
+            if is_done {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(run);
+        let response = agent.oneshot(key().request("And?")).await.unwrap();
+        let stored = store.load(&key()).await.unwrap().unwrap();
+        assert_eq!(stored.entries.len(), response.messages().len());
+        assert_eq!(response.messages().open_calls().count(), 0);
+        assert!(paid.load(Ordering::SeqCst) <= 1);
+        let users = response.messages().iter().filter(|it| it.text() == "Pay.").count();
+        assert!(users <= 1, "after {polls} polls");
+        if is_done {
+            assert_eq!(users, 1);
+            return;
+        }
+    }
+}
