@@ -2,8 +2,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
 
 use super::migrations::{self, SQLITE, migrator};
@@ -46,7 +48,7 @@ impl Sqlite {
     /// Fails if the file cannot be opened, or was written by a newer version of this crate.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let options = options().filename(path).journal_mode(SqliteJournalMode::Wal);
-        let writer = SqlitePoolOptions::new().max_connections(1).acquire_timeout(WAIT);
+        let writer = one_writer();
         let writer = writer.connect_with(options.clone().create_if_missing(true)).await?;
         migrate(&writer).await?;
         let readers = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(WAIT);
@@ -61,8 +63,7 @@ impl Sqlite {
     /// Fails if the tables cannot be created.
     pub async fn in_memory() -> Result<Self, StoreError> {
         // Each connection would have a database of its own, and it ends with the connection.
-        let one = SqlitePoolOptions::new().max_connections(1).min_connections(1);
-        let one = one.max_lifetime(None).idle_timeout(None).acquire_timeout(WAIT);
+        let one = one_writer().min_connections(1).max_lifetime(None).idle_timeout(None);
         let writer = one.connect_with(options().in_memory(true)).await?;
         migrate(&writer).await?;
         Ok(Self { readers: writer.clone(), writer })
@@ -76,16 +77,52 @@ impl Sqlite {
         self.writer.close().await;
     }
 
-    /// Returns the one connection that writes. A transaction begins with `BEGIN IMMEDIATE`, since
-    /// it would otherwise fail when another process writes.
+    /// Returns the one connection that writes.
     pub(crate) fn writer(&self) -> &SqlitePool {
         &self.writer
+    }
+
+    /// Begins a transaction that writes, when it is its turn. Without a commit it has no effect.
+    pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
+        let mut connection = self.writer.acquire().await?;
+        // It would otherwise fail later, when another process writes.
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        Ok(SqliteWrite(connection))
     }
 
     /// Returns the connections that read.
     pub(crate) fn readers(&self) -> &SqlitePool {
         &self.readers
     }
+}
+
+/// A transaction.
+///
+/// SQLite ends one by itself when the disk is full, after which a transaction of sqlx leaves a
+/// connection that cannot begin another.
+pub(crate) struct SqliteWrite(PoolConnection<sqlx::Sqlite>);
+
+impl SqliteWrite {
+    pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
+        &mut self.0
+    }
+
+    pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
+        sqlx::query("COMMIT").execute(&mut *self.0).await?;
+        Ok(())
+    }
+}
+
+/// Returns a pool of one connection, which ends a transaction that was left behind.
+fn one_writer() -> SqlitePoolOptions {
+    let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(WAIT);
+    pool.after_release(|connection, _| {
+        Box::pin(async {
+            // Fails if there is none.
+            let _ = sqlx::query("ROLLBACK").execute(connection).await;
+            Ok(true)
+        })
+    })
 }
 
 fn options() -> SqliteConnectOptions {

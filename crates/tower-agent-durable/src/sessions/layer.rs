@@ -5,6 +5,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::busy::Busy;
+use super::keeping::Keeping;
 use super::{SessionService, SessionStore};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -82,24 +83,20 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Before the run: the call fails with [`Store`](tower_agent::ErrorKind::Store), and the model is not
 /// called. After the run: the error's source is [`NotStored`](super::NotStored), with the response,
 /// and a method to store it later.
-pub struct SessionLayer<S> {
-    pub(super) store: Arc<S>,
-    pub(super) ttl: Option<Duration>,
-    pub(super) lease: Duration,
-    pub(super) busy: Busy,
-}
+pub struct SessionLayer<S>(Keeping<S>);
 
 impl<S: SessionStore> SessionLayer<S> {
     /// Creates a layer with a store.
     #[must_use]
     pub fn new(store: S) -> Self {
-        Self { store: Arc::new(store), ttl: None, lease: LEASE, busy: Busy::default() }
+        let (store, busy) = (Arc::new(store), Busy::default());
+        Self(Keeping { store, ttl: None, lease: LEASE, busy })
     }
 
     /// Sets after which time without a run a session expires. Defaults to never.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+        self.0.ttl = Some(ttl);
         self
     }
 
@@ -110,13 +107,13 @@ impl<S: SessionStore> SessionLayer<S> {
     /// better than that.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.0.lease = lease;
         self
     }
 
     /// Waits until the progress of dropped runs is stored.
     pub async fn finish(&self) {
-        self.busy.wait().await;
+        self.0.busy.wait().await;
     }
 }
 
@@ -124,22 +121,21 @@ impl<A, S> Layer<A> for SessionLayer<S> {
     type Service = SessionService<A, S>;
 
     fn layer(&self, agent: A) -> Self::Service {
-        SessionService::new(agent, self.clone())
+        SessionService::new(agent, self.0.clone())
     }
 }
 
 impl<S> Clone for SessionLayer<S> {
     fn clone(&self) -> Self {
-        let Self { store, ttl, lease, busy } = self;
-        Self { store: store.clone(), ttl: *ttl, lease: *lease, busy: busy.clone() }
+        Self(self.0.clone())
     }
 }
 
 impl<S> fmt::Debug for SessionLayer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionLayer")
-            .field("ttl", &self.ttl)
-            .field("lease", &self.lease)
+            .field("ttl", &self.0.ttl)
+            .field("lease", &self.0.lease)
             .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@
 mod busy;
 mod format;
 mod future;
+mod keeping;
 mod key;
 mod layer;
 mod mark;

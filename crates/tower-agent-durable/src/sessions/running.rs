@@ -11,9 +11,10 @@ use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::busy::Busy;
 use super::format::{Head, read_entries};
+use super::keeping::Keeping;
 use super::mark::Entry;
 use super::writer::{Progress, Writer};
-use super::{NotStored, SessionKey, SessionLayer, SessionStore};
+use super::{NotStored, SessionKey, SessionStore};
 use crate::StoreError;
 use crate::time::now;
 
@@ -48,7 +49,7 @@ struct Claimed<S> {
 impl<S: SessionStore> Running<S> {
     /// Loads the session, and stores the request. Returns the request after the conversation.
     pub(super) async fn begin(
-        layer: &SessionLayer<S>,
+        keeping: &Keeping<S>,
         key: SessionKey,
         request: AgentRequest,
         entry: Entry,
@@ -57,11 +58,11 @@ impl<S: SessionStore> Running<S> {
             let message = "a session needs a Tokio runtime";
             return Err(Error::new(ErrorKind::Other, message));
         };
-        layer.busy.wait_for(&key).await;
+        keeping.busy.wait_for(&key).await;
         let (send, claimed) = oneshot::channel();
         let (writing, begin) = (
-            layer.busy.write(key.clone()),
-            claim(layer.clone(), key.clone(), request.clone(), entry),
+            keeping.busy.write(key.clone()),
+            claim(keeping.clone(), key.clone(), request.clone(), entry),
         );
         runtime.spawn(async move {
             if let Err(Ok(Claimed { mut writer, progress, .. })) = send.send(begin.await) {
@@ -86,7 +87,7 @@ impl<S: SessionStore> Running<S> {
             writer: Arc::new(Mutex::new(writer)),
             key,
             request: request.clone(),
-            busy: layer.busy.clone(),
+            busy: keeping.busy.clone(),
             runtime,
             over,
             lost,
@@ -174,12 +175,12 @@ impl<S: SessionStore> Drop for Running<S> {
 
 /// Loads the session and claims it for a run with this request.
 async fn claim<S: SessionStore>(
-    layer: SessionLayer<S>,
+    keeping: Keeping<S>,
     key: SessionKey,
     request: AgentRequest,
     entry: Entry,
 ) -> Result<Claimed<S>> {
-    let stored = layer.store.load(&key).await?;
+    let stored = keeping.store.load(&key).await?;
     let version = stored.as_ref().map_or(0, |stored| stored.version);
     let entries = stored.as_ref().map(read_entries).transpose()?.unwrap_or_default();
     let head = stored.map(|stored| Head::read(&stored.head)).transpose()?;
@@ -210,7 +211,7 @@ async fn claim<S: SessionStore>(
         progress.checkpoint.interrupts.clear();
     }
     let resumes = has_open_calls(&progress.checkpoint.messages);
-    let (store, ttl, lease) = (layer.store.clone(), layer.ttl, layer.lease);
+    let (store, ttl, lease) = (keeping.store.clone(), keeping.ttl, keeping.lease);
     let name = uuid::Uuid::new_v4().to_string().into();
     let mut writer = Writer { store, key, ttl, lease, name, version, entries, resumes };
     writer.claim(&progress).await?;

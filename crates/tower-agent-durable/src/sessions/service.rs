@@ -8,19 +8,20 @@ use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::message::Messages;
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
+use super::keeping::Keeping;
 use super::mark::{self, Entry, Mark};
 use super::running::Running;
-use super::{ResponseFuture, SessionKey, SessionLayer, SessionStore};
+use super::{ResponseFuture, SessionKey, SessionStore};
 
-/// An agent whose conversations are kept; created by [`SessionLayer`].
+/// An agent whose conversations are kept; created by [`SessionLayer`](super::SessionLayer).
 pub struct SessionService<A, S> {
     agent: A,
-    layer: SessionLayer<S>,
+    keeping: Keeping<S>,
 }
 
 impl<A, S> SessionService<A, S> {
-    pub(super) fn new(agent: A, layer: SessionLayer<S>) -> Self {
-        Self { agent, layer }
+    pub(super) fn new(agent: A, keeping: Keeping<S>) -> Self {
+        Self { agent, keeping }
     }
 }
 
@@ -35,10 +36,10 @@ impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<
     }
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
-        let (agent, layer) = (self.agent.clone(), self.layer.clone());
+        let (agent, keeping) = (self.agent.clone(), self.keeping.clone());
         ResponseFuture(Box::pin(async move {
             match mark::enter(request.context())? {
-                Some((entry, mark)) => run(agent, layer, request, entry, mark).await,
+                Some((entry, mark)) => run(agent, keeping, request, entry, mark).await,
                 None => agent.oneshot(request).await.map_err(lift),
             }
         }))
@@ -47,7 +48,7 @@ impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<
 
 async fn run<A: AgentService, S: SessionStore>(
     agent: A,
-    layer: SessionLayer<S>,
+    keeping: Keeping<S>,
     mut request: AgentRequest,
     entry: Entry,
     mut mark: Mark,
@@ -64,7 +65,7 @@ async fn run<A: AgentService, S: SessionStore>(
     if entry == Entry::Again {
         *request.messages_mut() = Messages::new();
     }
-    let (mut running, request) = Running::begin(&layer, key, request, entry).await?;
+    let (mut running, request) = Running::begin(&keeping, key, request, entry).await?;
     mark.stored();
     let asked = request.clone();
     let call = async { agent.oneshot(request).await.map_err(lift) };
@@ -111,12 +112,12 @@ fn lift(error: impl Into<BoxError>) -> Error {
 
 impl<A: Clone, S> Clone for SessionService<A, S> {
     fn clone(&self) -> Self {
-        Self { agent: self.agent.clone(), layer: self.layer.clone() }
+        Self { agent: self.agent.clone(), keeping: self.keeping.clone() }
     }
 }
 
 impl<A, S> fmt::Debug for SessionService<A, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionService").field("layer", &self.layer).finish_non_exhaustive()
+        f.debug_struct("SessionService").finish_non_exhaustive()
     }
 }

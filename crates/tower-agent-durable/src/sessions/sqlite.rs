@@ -61,28 +61,27 @@ impl SessionStore for Sqlite {
     ) -> Result<u64, StoreError> {
         let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
         let from = signed(append.from as u64);
-        let mut tx = self.writer().begin_with("BEGIN IMMEDIATE").await?;
-        let (version,): (i64,) = sqlx::query_as(NEXT_VERSION).fetch_one(&mut *tx).await?;
+        let mut tx = self.begin().await?;
+        let (version,): (i64,) = sqlx::query_as(NEXT_VERSION).fetch_one(tx.connection()).await?;
         if expected == 0 {
             let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
-            delete.execute(&mut *tx).await?;
+            delete.execute(tx.connection()).await?;
         }
         let write = sqlx::query_as::<_, (i64,)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now).bind(version);
         let write = write.bind(append.head).bind(append.expires_at.map(millis));
         let write = if expected == 0 { write } else { write.bind(signed(expected)) };
-        let Some((id,)) = write.fetch_optional(&mut *tx).await? else {
-            tx.rollback().await?;
+        let Some((id,)) = write.fetch_optional(tx.connection()).await? else {
             return Err(StoreError::Conflict { expected });
         };
         if expected != 0 {
             let replace = sqlx::query(REPLACE).bind(id).bind(from).bind(version);
-            replace.execute(&mut *tx).await?;
+            replace.execute(tx.connection()).await?;
         }
         if !append.entries.is_empty() {
             let entries = serde_json::to_string(&append.entries).map_err(StoreError::data)?;
             let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version).bind(entries);
-            insert.execute(&mut *tx).await?;
+            insert.execute(tx.connection()).await?;
         }
         tx.commit().await?;
         Ok(unsigned(version))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tower_agent_durable::Sqlite;
+use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
 
 /// A folder of its own, removed at the end.
 pub(crate) struct Folder(PathBuf);
@@ -43,4 +43,25 @@ async fn a_file_that_cannot_be_opened_is_an_error() {
     let folder = Folder::new("unopened");
     let error = Sqlite::open(folder.file("missing/a.db")).await.unwrap_err();
     assert!(error.to_string().starts_with("the database failed: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_write_that_is_dropped_at_any_point_leaves_the_database_usable() {
+    let store = Sqlite::in_memory().await.unwrap();
+    let key = SessionKey::new("", "", "1");
+    let mut version = 0;
+    for polls in 0..20 {
+        let append = Append::new("{}", 0).entries(vec!["1".to_owned(), "2".to_owned()]);
+        let mut write = Box::pin(store.append(&key, version, append));
+        for _ in 0..polls {
+            if futures::poll!(&mut write).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(write);
+        let session = store.load(&key).await.unwrap().unwrap_or_default();
+        assert!(matches!(session.entries.len(), 0 | 2));
+        version = store.append(&key, session.version, Append::new("{}", 0)).await.unwrap();
+    }
 }

@@ -4,6 +4,8 @@ mod conformance;
 mod database;
 mod journal;
 mod faults;
+mod memory;
 mod server;
 mod sessions;
+mod stored;
 mod writers;

@@ -1,0 +1,86 @@
+//! A store of a test's own, which records what it is asked and fails when told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tower_agent_durable::{
+    Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoreError, StoredSession,
+};
+
+/// In memory, without expiry and lists. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Memory(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    last: u64,
+    sessions: HashMap<SessionKey, StoredSession>,
+    pub(crate) loads: usize,
+    pub(crate) appends: Vec<Append>,
+    /// Fails before it does anything.
+    pub(crate) is_down: bool,
+    /// Fails after it has written.
+    pub(crate) is_unsure: bool,
+}
+
+impl Memory {
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
+    /// Writes as somebody else would.
+    pub(crate) fn touch(&self, key: &SessionKey) {
+        let inner = &mut *self.inner();
+        inner.last += 1;
+        inner.sessions.get_mut(key).unwrap().version = inner.last;
+    }
+}
+
+impl SessionStore for Memory {
+    async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        let mut inner = self.inner();
+        inner.loads += 1;
+        match inner.is_down {
+            true => Err(StoreError::database("down")),
+            false => Ok(inner.sessions.get(key).cloned()),
+        }
+    }
+
+    async fn append(
+        &self,
+        key: &SessionKey,
+        expected: u64,
+        append: Append,
+    ) -> Result<u64, StoreError> {
+        let inner = &mut *self.inner();
+        if inner.is_down {
+            return Err(StoreError::database("down"));
+        }
+        if inner.sessions.get(key).map_or(0, |found| found.version) != expected {
+            return Err(StoreError::Conflict { expected });
+        }
+        inner.last += 1;
+        inner.appends.push(append.clone());
+        let session = inner.sessions.entry(key.clone()).or_default();
+        session.version = inner.last;
+        session.head = append.head;
+        session.entries.truncate(append.from);
+        session.entries.extend(append.entries);
+        match inner.is_unsure {
+            true => Err(StoreError::database("the connection broke")),
+            false => Ok(inner.last),
+        }
+    }
+
+    async fn list(&self, _: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        Ok(self.inner().sessions.remove(key).is_some())
+    }
+
+    async fn delete_expired(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+}
