@@ -32,7 +32,8 @@
 //! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
 //! | activities, messages of subagents | ignored: no model reads them |
 //!
-//! If the client omits a known message, it is dropped from the conversation. A new message in its
+//! If the client omits a known message, it is dropped from the conversation, unless it omits all and
+//! the server [allows that](AgUiBuilder::allow_partial_history). A new message in its
 //! place starts a branch, and a known message that reappears belongs to the conversation again. The
 //! run continues from the server's version of the kept messages. A call and its result are kept or
 //! dropped together. An open interrupt can be answered only in the conversation that raised it. To

@@ -1,12 +1,17 @@
 //! Sessions and durable runs of agents, in SQLite or PostgreSQL.
 //!
 //! ```text
-//! Sqlite, Postgres  ->  one database for both
+//! SessionLayer   ->  AgentRequest with its conversation, which is stored after the run
 //! ```
 //!
-//! [`Sqlite`] is for one process and needs no server; [`Postgres`] is for several. Both create
-//! their tables when they are opened, and hold the data of this crate under names that start with
-//! `tower_agent_`, so that a database can be shared with other data.
+//! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
+//! carries only what is new. The guide on [keeping](guide::keeping) tells which of three ways to
+//! keep a conversation is enough for which need.
+//!
+//! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
+//! Both create their tables when they are opened, under names that start with `tower_agent_`, so
+//! that a database can be shared with other data. A clone shares the connections, and one database
+//! serves everything in this crate.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.
@@ -15,8 +20,11 @@
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
 mod error;
+pub mod guide;
 pub mod journal;
 mod sessions;
+#[cfg(feature = "agui")]
+mod threads;
 mod time;
 
 #[cfg(feature = "postgres")]
@@ -28,6 +36,8 @@ pub use self::sessions::{
     Append, NotStored, ResponseFuture, Session, SessionInfo, SessionKey, SessionLayer,
     SessionQuery, SessionService, SessionStore, StoredSession,
 };
+#[cfg(feature = "agui")]
+pub use self::threads::SessionThreads;
 
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "sqlite"))]

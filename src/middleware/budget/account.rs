@@ -4,6 +4,7 @@ use std::ops::{AddAssign, SubAssign};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::limits::{Exceeded, Limit, Limits, money, nanos};
@@ -27,6 +28,8 @@ struct Inner {
     limits: Limits,
     ledger: Mutex<Ledger>,
     begun: OnceLock<Instant>,
+    /// The time used before the account was restored.
+    earlier: Duration,
 }
 
 #[derive(Default)]
@@ -46,8 +49,9 @@ impl Ledger {
     }
 }
 
-/// Amounts that calls have used or reserved.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Amounts that calls have used or reserved. It serialises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Spent {
     /// Number of model calls that were allowed, failed ones included.
@@ -79,8 +83,43 @@ impl Account {
     /// Creates an empty account. Its time starts with the first call.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        let (ledger, begun) = (Mutex::default(), OnceLock::new());
-        Self(Arc::new(Inner { limits, ledger, begun }))
+        Self::restored(limits, Spent::default())
+    }
+
+    /// Creates an account that has used this much already, such as what
+    /// [`used`](Self::used) returned in another process. Its time goes on with the first call.
+    ///
+    /// What calls had reserved is not part of it: save the account when they have ended. A warning
+    /// about a limit is not repeated.
+    ///
+    /// ```
+    /// use tower_agent::middleware::budget::{Account, Limit, Limits, Spent};
+    ///
+    /// # fn main() -> Result<(), serde_json::Error> {
+    /// let saved = r#"{ "model_calls": 20, "tokens": 1200 }"#;
+    /// let used: Spent = serde_json::from_str(saved)?;
+    /// let account = Account::restored(Limits::new().model_calls(50), used);
+    /// assert_eq!(account.left(), [Limit::ModelCalls(30)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn restored(limits: Limits, used: Spent) -> Self {
+        let earlier = used.time;
+        let used = Amounts {
+            model_calls: used.model_calls,
+            tool_calls: used.tool_calls,
+            tokens: used.tokens,
+            cost: Limit::Cost(used.cost).units(),
+            unpriced_calls: used.unpriced_calls,
+        };
+        let mut ledger = Ledger { used, ..Ledger::default() };
+        if let Some((share, _)) = limits.warning() {
+            let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
+            ledger.warned = limits.each().filter(is_reached).collect();
+        }
+        let (ledger, begun) = (Mutex::new(ledger), OnceLock::new());
+        Self(Arc::new(Inner { limits, ledger, begun, earlier }))
     }
 
     /// Returns the limits of the account.
@@ -150,7 +189,7 @@ impl Account {
         let mut reached = Vec::new();
         let mut ledger = self.ledger();
         for limit in self.0.limits.each() {
-            let used = ledger.used.of(limit, time) as f64 / limit.units() as f64;
+            let used = ledger.used.share(limit, time);
             if used >= *share && !ledger.warned.contains(&limit) {
                 ledger.warned.push(limit);
                 reached.push((limit, used));
@@ -165,7 +204,8 @@ impl Account {
 
     /// Returns the time used, in nanoseconds.
     fn time(&self) -> u64 {
-        self.0.begun.get().map_or(0, |begun| nanos(begun.elapsed()))
+        let now = self.0.begun.get().map_or(Duration::ZERO, Instant::elapsed);
+        nanos(self.0.earlier.saturating_add(now))
     }
 
     fn spent(&self, amounts: Amounts) -> Spent {
@@ -198,6 +238,13 @@ impl Amounts {
             Limit::Cost(_) => self.cost,
             Limit::Time(_) => time,
         }
+    }
+}
+
+impl Amounts {
+    /// Returns the share of a limit that is used.
+    fn share(&self, limit: Limit, time: u64) -> f64 {
+        self.of(limit, time) as f64 / limit.units() as f64
     }
 }
 

@@ -21,6 +21,7 @@ pub struct AgUiBuilder {
     semantics: CallbackSemantics,
     limits: Limits,
     keeping: Option<Keeping>,
+    partial_history: bool,
     name: Arc<str>,
     principal: Option<PrincipalOf>,
 }
@@ -45,6 +46,7 @@ impl AgUiBuilder {
             semantics: CallbackSemantics::default(),
             limits: Limits::default(),
             keeping: None,
+            partial_history: false,
             name: "".into(),
             principal: None,
         }
@@ -99,6 +101,30 @@ impl AgUiBuilder {
     /// agent.
     pub fn threads(mut self, store: impl ThreadStore) -> Self {
         self.keeping = Some(Keeping::Store(BoxStore::new(store)));
+        self
+    }
+
+    /// Lets a client send only what is new: an input without any message that the server knows
+    /// continues the thread. By default it replaces the conversation, as any message that the client
+    /// omits is dropped.
+    ///
+    /// The ids of new messages have to be new in their thread. Has no effect on a server without
+    /// threads of its own.
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent).allow_partial_history().build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allow_partial_history(mut self) -> Self {
+        self.partial_history = true;
         self
     }
 
@@ -190,12 +216,13 @@ impl AgUiBuilder {
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> AgUi {
-        let Self { agent, stack, semantics, limits, keeping, name, principal } = self;
+        let Self { agent, stack, semantics, limits, keeping, partial_history, name, principal } =
+            self;
         let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
         let keeping = keeping.unwrap_or_else(in_memory);
         let stack =
             (!stack.is_empty()).then(|| stack.around(BoxCallService::new(Translate), semantics));
-        AgUi { agent, stack, limits, keeping, name, principal }
+        AgUi { agent, stack, limits, keeping, partial_history, name, principal }
     }
 }
 

@@ -101,6 +101,7 @@ pub struct AgUi {
     stack: Option<LayerInner<TranslateRequest>>,
     limits: Limits,
     keeping: Keeping,
+    partial_history: bool,
     name: Arc<str>,
     principal: Option<PrincipalOf>,
 }
@@ -144,7 +145,9 @@ impl AgUi {
         let (server, thread) = (self.name.clone(), input.thread_id.clone());
         let key = ThreadKey { server, principal, thread };
         let abandoned_after = self.limits.abandoned_after;
-        let mut begun = threads::begin(&self.keeping, key, &mut input, abandoned_after).await?;
+        let (keeping, partial) = (&self.keeping, self.partial_history);
+        let begun = threads::begin(keeping, key, &mut input, abandoned_after, partial);
+        let mut begun = begun.await?;
         begun.request = said.ask(begun.request, &input);
         let input = Arc::new(input);
         begun.request.extensions_mut().insert(input.clone());

@@ -52,6 +52,7 @@ pub(crate) async fn begin(
     key: ThreadKey,
     input: &mut RunAgentInput,
     abandoned_after: Duration,
+    partial_history: bool,
 ) -> Result<Begun, InputError> {
     let known = match keeping {
         Keeping::Store(store) => store.load(&key).await.map_err(|error| broken(&*error))?,
@@ -67,7 +68,7 @@ pub(crate) async fn begin(
     let earlier = known.as_ref().map(|thread| (thread.version, thread.answered.clone()));
     let Taken { mut thread, request } = match known {
         None => take::begin(input)?,
-        Some(thread) => take::go_on(thread, input, is_lost)?,
+        Some(thread) => take::go_on(thread, input, is_lost, partial_history)?,
     };
     let name = name(input, &thread);
     thread.runs.push(name.clone());

@@ -15,7 +15,7 @@ mod told;
 pub use self::memory::MemoryThreads;
 pub use self::seal::{SealKey, SealKeys};
 pub use self::store::{ThreadKey, ThreadStore};
-pub use self::thread::Thread;
+pub use self::thread::{Thread, ThreadEntries, ThreadEntry};
 
 pub(super) use self::claim::finish;
 pub(super) use self::keeper::{Begun, Keeper, Keeping, Kept, Progress, begin};

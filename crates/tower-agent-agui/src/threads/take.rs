@@ -36,14 +36,19 @@ pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
 }
 
 /// Takes the input of a thread that the server knows. `is_lost` means that the progress of the
-/// latest run is unknown, so no call that it may have started is repeated.
+/// latest run is unknown, so no call that it may have started is repeated. With `partial_history` an
+/// input without known messages continues the conversation.
 pub(super) fn go_on(
     mut thread: Thread,
     input: &RunAgentInput,
     is_lost: bool,
+    partial_history: bool,
 ) -> Result<Taken, InputError> {
     thread.is_cut |= is_lost;
-    let told = Told::read(&thread, &input.messages)?;
+    let mut told = Told::read(&thread, &input.messages)?;
+    if partial_history && told.kept.is_empty() {
+        told.keep_all(&thread);
+    }
     let mut stand = Answers::of(&thread);
     let (stays, unheard) = told.stays(&thread, &stand);
     thread.unheard = unheard;
@@ -187,6 +192,17 @@ impl<'a> Told<'a> {
             }
         }
         Ok(told)
+    }
+
+    /// Keeps the whole conversation, which the new messages follow.
+    fn keep_all(&mut self, thread: &Thread) {
+        let is_told = |index: &&usize| {
+            thread.entry(**index).is_some_and(|it| it.id.is_some() && it.answers.is_none())
+        };
+        self.kept = thread.head.iter().filter(is_told).copied().collect();
+        self.last = self.kept.last().copied();
+        let last = self.last;
+        self.new.iter_mut().for_each(|(after, _)| *after = last);
     }
 
     /// Returns the part of the log that is kept: what the client has kept and what belongs to it,

@@ -1,4 +1,5 @@
 use std::collections::{BTreeSet, HashMap};
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,33 @@ pub struct Thread {
     /// When the active run last saved, in seconds since 1970.
     pub(super) running: Option<u64>,
 }
+
+/// One message of a [`Thread`], which serialises.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ThreadEntry(Arc<Entry>);
+
+/// The entries of a [`Thread`]; created by [`Thread::entries`].
+#[derive(Clone, Debug)]
+pub struct ThreadEntries<'t>(slice::Iter<'t, Arc<Entry>>);
+
+impl Iterator for ThreadEntries<'_> {
+    type Item = ThreadEntry;
+
+    fn next(&mut self) -> Option<ThreadEntry> {
+        self.0.next().cloned().map(ThreadEntry)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+
+    fn nth(&mut self, index: usize) -> Option<ThreadEntry> {
+        self.0.nth(index).cloned().map(ThreadEntry)
+    }
+}
+
+impl ExactSizeIterator for ThreadEntries<'_> {}
 
 /// One message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -106,6 +134,34 @@ impl Thread {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running.is_some()
+    }
+
+    /// Returns all messages ever, oldest first. A run adds messages at the end; those that were there
+    /// before it do not change.
+    #[must_use]
+    pub fn entries(&self) -> ThreadEntries<'_> {
+        ThreadEntries(self.log.iter())
+    }
+
+    /// Returns the thread without its entries, for a store that saves them one by one.
+    #[must_use]
+    pub fn without_entries(&self) -> Self {
+        Self { log: Vec::new(), ..self.clone() }
+    }
+
+    /// Sets the entries.
+    ///
+    /// ```
+    /// use tower_agent_agui::threads::{Thread, ThreadEntry};
+    ///
+    /// let thread = Thread::default();
+    /// let saved: Vec<ThreadEntry> = thread.entries().collect();
+    /// let thread = thread.without_entries().with_entries(saved);
+    /// assert_eq!(thread.entries().len(), 0);
+    /// ```
+    #[must_use]
+    pub fn with_entries(self, entries: impl IntoIterator<Item = ThreadEntry>) -> Self {
+        Self { log: entries.into_iter().map(|ThreadEntry(entry)| entry).collect(), ..self }
     }
 
     pub(super) fn entry(&self, index: usize) -> Option<&Entry> {

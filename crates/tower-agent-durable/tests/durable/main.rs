@@ -8,4 +8,5 @@ mod memory;
 mod server;
 mod sessions;
 mod stored;
+mod threads;
 mod writers;

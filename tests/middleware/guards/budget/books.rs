@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::task::noop_waker;
 use proptest::prelude::*;
@@ -286,4 +287,38 @@ proptest! {
         prop_assert_eq!(account.used().tokens, answered);
         prop_assert!((account.used().cost - answered as f64 / 10.0).abs() < 1e-6);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_account_goes_on_where_the_saved_one_stopped() {
+    let warned = Arc::new(Mutex::new(Vec::new()));
+    let limits = || {
+        let warned = warned.clone();
+        let limits =
+            Limits::new().model_calls(4).cost(1.0, |_, _| 0.3).time(Duration::from_secs(9));
+        limits.warn_at(0.5, move |limit, _| warned.lock().unwrap().push(limit))
+    };
+    let run = async |account: &Account| {
+        let model = ScriptedModel::always(Turn::from_text("Hi."));
+        let budget = Budget::of(account.clone());
+        let agent = Agent::builder(model).on_model(budget).build().unwrap();
+        agent.run("Hi.").await.map(|_| ())
+    };
+    let account = Account::new(limits());
+    run(&account).await.unwrap();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    run(&account).await.unwrap();
+    let warnings = warned.lock().unwrap().len();
+
+    let saved = serde_json::to_string(&account.used()).unwrap();
+    // What passes until it is restored does not count.
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let restored = Account::restored(limits(), serde_json::from_str(&saved).unwrap());
+    assert_eq!(restored.used(), serde_json::from_str(&saved).unwrap());
+    assert_eq!(restored.used().time, Duration::from_secs(2));
+    run(&restored).await.unwrap();
+    assert_eq!(restored.used().model_calls, 3);
+    assert_eq!(warned.lock().unwrap().len(), warnings);
+    let error = run(&restored).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
 }

@@ -1,0 +1,186 @@
+//! The threads of an AG-UI server, in a store of sessions.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tower_agent::error::BoxError;
+use tower_agent_agui::threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
+
+use crate::StoreError;
+use crate::sessions::{Append, SessionKey, SessionStore, StoredSession};
+
+const KIND: &str = "thread";
+const FORMAT: u32 = 1;
+
+/// How many threads are remembered between two writes.
+const MOST: usize = 4096;
+
+/// Keeps the threads of an AG-UI server in a store of sessions, so that they survive a restart and
+/// several servers can share them.
+///
+/// The session of a thread has the server's [name](tower_agent_agui::AgUiBuilder::name), the
+/// principal and the id of the thread as its key. Each message is written once; a thread is loaded
+/// when a request for it arrives.
+///
+/// ```
+/// use tower_agent_agui::AgUi;
+/// use tower_agent_durable::{SessionThreads, Sqlite};
+/// # use tower_agent::Agent;
+/// # use tower_agent::testing::ScriptedModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+/// let store = Sqlite::in_memory().await?;
+/// let server = AgUi::builder(agent)
+///     .name("shop")
+///     .threads(SessionThreads::new(store))
+///     // A client may send only its new message.
+///     .allow_partial_history()
+///     .build();
+/// # drop(server);
+/// # Ok(())
+/// # }
+/// ```
+pub struct SessionThreads<S> {
+    store: S,
+    ttl: Option<Duration>,
+    known: Mutex<HashMap<SessionKey, Known>>,
+}
+
+/// What is known to be stored of a thread. It saves a load before a write, and nothing hangs on it.
+struct Known {
+    /// The version that the server knows.
+    thread: u64,
+    /// The version in the store.
+    version: u64,
+    /// The number of entries that do not change any more.
+    settled: usize,
+    /// The entries after them.
+    rest: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    kind: String,
+    format: u32,
+    thread: Thread,
+}
+
+#[derive(Deserialize)]
+struct Label {
+    kind: String,
+    format: u32,
+}
+
+impl<S: SessionStore> SessionThreads<S> {
+    /// Creates a store of threads.
+    #[must_use]
+    pub fn new(store: S) -> Self {
+        Self { store, ttl: None, known: Mutex::default() }
+    }
+
+    /// Sets after which time without a run a thread expires. Defaults to never.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Returns what is stored of a thread in the version that the server expects.
+    async fn known(&self, key: &SessionKey, expected: u64) -> Result<Option<Known>, StoreError> {
+        let known = self.map().remove(key).filter(|known| known.thread == expected);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let (settled, mut rest, mut version) = (0, Vec::new(), 0);
+        if expected > 0 {
+            let Some(stored) = self.store.load(key).await? else { return Ok(None) };
+            if head(&stored)?.version() != expected {
+                return Ok(None);
+            }
+            (rest, version) = (stored.entries, stored.version);
+        }
+        Ok(Some(Known { thread: expected, version, settled, rest }))
+    }
+
+    fn remember(&self, key: SessionKey, known: Known) {
+        let mut map = self.map();
+        if map.len() >= MOST {
+            map.clear();
+        }
+        map.insert(key, known);
+    }
+
+    fn map(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: SessionStore> ThreadStore for SessionThreads<S> {
+    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+        let key = key_of(key)?;
+        let Some(stored) = self.store.load(&key).await? else { return Ok(None) };
+        let entries = stored.entries.iter().map(|entry| serde_json::from_str(entry));
+        let entries: Vec<ThreadEntry> = entries.collect::<Result<_, _>>()?;
+        let settled = entries.len();
+        let thread = head(&stored)?.with_entries(entries);
+        let (version, rest) = (stored.version, Vec::new());
+        self.remember(key, Known { thread: thread.version(), version, settled, rest });
+        Ok(Some(thread))
+    }
+
+    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+        let key = key_of(key)?;
+        let Some(known) = self.known(&key, expected).await? else { return Ok(false) };
+        let new = thread.entries().skip(known.settled);
+        let rest: Vec<_> =
+            new.map(|entry| serde_json::to_string(&entry)).collect::<Result<_, _>>()?;
+        let same = rest.iter().zip(&known.rest).take_while(|(new, old)| new == old).count();
+        let head = Head { kind: KIND.to_owned(), format: FORMAT, thread: thread.without_entries() };
+        let append = Append::new(serde_json::to_string(&head)?, known.settled + same);
+        let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
+        let append = append.entries(rest[same..].to_vec()).expires_at(expires_at);
+        let version = match self.store.append(&key, known.version, append).await {
+            Err(error) if error.is_conflict() => return Ok(false),
+            written => written?,
+        };
+        if thread.is_running() {
+            let (thread, settled) = (thread.version(), known.settled);
+            self.remember(key, Known { thread, version, settled, rest });
+        }
+        Ok(true)
+    }
+}
+
+fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
+    let user = key.principal.clone().unwrap_or_default();
+    if key.principal.is_some() && user.is_empty() {
+        // It would have the threads of those without a principal.
+        return Err("a principal must not be empty".into());
+    }
+    Ok(SessionKey::new(key.server.clone(), user, key.thread.clone()))
+}
+
+/// Returns the stored thread without its entries.
+fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
+    let label: Label = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
+    if label.kind != KIND {
+        let message = format!("this is a {}, and not a {KIND}: use another key", label.kind);
+        return Err(StoreError::data(message));
+    }
+    if label.format > FORMAT {
+        return Err(StoreError::NewerFormat { found: label.format, newest: FORMAT });
+    }
+    let head: Head = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
+    Ok(head.thread)
+}
+
+impl<S> fmt::Debug for SessionThreads<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionThreads").field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}

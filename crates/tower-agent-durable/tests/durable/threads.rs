@@ -1,0 +1,196 @@
+//! The threads of an AG-UI server, over real sockets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::Router;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tower_agent::middleware::approval::Approval;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, Tool};
+use tower_agent_agui::AgUi;
+use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
+use tower_agent_durable::{SessionKey, SessionStore, SessionThreads, Sqlite};
+
+use crate::database::Folder;
+use crate::memory::Memory;
+
+/// A server process: its database and its socket.
+struct Served {
+    address: SocketAddr,
+    store: Sqlite,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    async fn start(folder: &Folder, agent: Agent) -> Self {
+        let store = Sqlite::open(folder.file("a.db")).await.unwrap();
+        let threads = SessionThreads::new(store.clone());
+        let server = AgUi::builder(agent).name("shop").threads(threads).allow_partial_history();
+        let app = Router::new().route_service("/agent", server.build());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { address, store, task }
+    }
+
+    async fn stop(self) {
+        self.task.abort();
+        self.store.close().await;
+    }
+
+    /// Posts an input, and returns the events of its run.
+    async fn post(&self, input: Value) -> Vec<Value> {
+        let socket = TcpStream::connect(self.address).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::post("/agent").header("host", "localhost");
+        let request = request.header("content-type", "application/json");
+        let body = Full::new(Bytes::from(input.to_string()));
+        let response = sender.send_request(request.body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(status, 200, "{text}");
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|data| serde_json::from_str(data).unwrap()).collect()
+    }
+}
+
+fn says(run: &str, id: &str, text: &str) -> Value {
+    let message = json!({ "id": id, "role": "user", "content": text });
+    json!({ "threadId": "t", "runId": run, "messages": [message] })
+}
+
+fn last(model: &ScriptedModel) -> Vec<String> {
+    model.requests().last().unwrap().messages().iter().map(|message| message.text()).collect()
+}
+
+#[tokio::test]
+async fn a_client_that_sends_only_its_new_message_goes_on_after_a_restart() {
+    let folder = Folder::new("threads");
+    let agent = |model: &ScriptedModel| Agent::builder(model.clone()).build().unwrap();
+    let model = ScriptedModel::new([Turn::from_text("Hello, Ada."), Turn::from_text("Ada.")]);
+    let first = Served::start(&folder, agent(&model)).await;
+    first.post(says("r1", "m1", "I am Ada.")).await;
+    first.stop().await;
+
+    let second = Served::start(&folder, agent(&model)).await;
+    second.post(says("r2", "m2", "Who am I?")).await;
+    assert_eq!(last(&model), ["I am Ada.", "Hello, Ada.", "Who am I?"]);
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_question_is_answered_after_a_restart_once() {
+    let folder = Folder::new("threads-question");
+    let paid = Arc::new(AtomicU32::new(0));
+    let agent = |turns: Vec<Turn>| {
+        let paid = paid.clone();
+        let pay = Tool::function("pay", "Pays.", move |_: Value| {
+            paid.fetch_add(1, Ordering::SeqCst);
+            "paid"
+        });
+        let agent = Agent::builder(ScriptedModel::new(turns)).tool(pay);
+        agent.on_tool(Approval::of_tools(["pay"])).build().unwrap()
+    };
+    let first = Served::start(&folder, agent(vec![Turn::tool("pay", json!({}))])).await;
+    let events = first.post(says("r1", "m1", "Pay.")).await;
+    let question = &events.last().unwrap()["outcome"]["interrupts"][0]["id"];
+    assert!(question.is_string(), "{events:?}");
+    first.stop().await;
+
+    let second = Served::start(&folder, agent(vec![Turn::from_text("Paid.")])).await;
+    let payload = json!({ "approved": true });
+    let yes = json!({ "interruptId": question, "status": "resolved", "payload": payload });
+    let yes = json!({ "threadId": "t", "runId": "r2", "messages": [], "resume": [yes] });
+    let events = second.post(yes).await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:?}");
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn each_message_of_a_thread_is_written_once() {
+    let store = Memory::default();
+    let turns = (0..20).flat_map(|_| [Turn::tool("look", json!({})), Turn::from_text("Seen.")]);
+    let look = Tool::function("look", "Looks.", |_: Value| "a lot");
+    let agent = Agent::builder(ScriptedModel::new(turns)).tool(look).build().unwrap();
+    let threads = SessionThreads::new(store.clone());
+    let server = AgUi::builder(agent).threads(threads).allow_partial_history().build();
+    for turn in 0..20 {
+        let input = says(&format!("r{turn}"), &format!("m{turn}"), "Look.");
+        let run = server.run(serde_json::from_value(input).unwrap()).await.unwrap();
+        let events: Vec<_> = futures::StreamExt::collect(run).await;
+        assert!(!events.is_empty());
+    }
+    let key = SessionKey::new("", "", "t");
+    let entries = store.load(&key).await.unwrap().unwrap().entries.len();
+    assert_eq!(entries, 4 * 20);
+    let inner = store.inner();
+    let written: usize = inner.appends.iter().map(|append| append.entries.len()).sum();
+    assert!(written <= entries + 20, "{written} entries were written for {entries}");
+    // One for each request, and none before a write.
+    assert_eq!(inner.loads - 1, 20);
+}
+
+#[tokio::test]
+async fn a_version_that_was_not_expected_is_not_replaced() {
+    let store = Memory::default();
+    let (one, other) = (SessionThreads::new(store.clone()), SessionThreads::new(store.clone()));
+    let key = key("t", Some("ada")).await;
+    assert!(one.save(&key, Thread::default(), 0).await.unwrap());
+    assert!(!other.save(&key, Thread::default(), 0).await.unwrap());
+    assert!(!other.save(&key, Thread::default(), 7).await.unwrap());
+}
+
+/// A key as a server makes it.
+async fn key(thread: &str, principal: Option<&str>) -> ThreadKey {
+    use std::sync::Mutex;
+
+    struct Spy(Arc<Mutex<Option<ThreadKey>>>);
+    impl ThreadStore for Spy {
+        async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, tower_agent::BoxError> {
+            *self.0.lock().unwrap() = Some(key.clone());
+            Err("it has seen enough".into())
+        }
+        async fn save(
+            &self,
+            _: &ThreadKey,
+            _: Thread,
+            _: u64,
+        ) -> Result<bool, tower_agent::BoxError> {
+            Ok(false)
+        }
+    }
+
+    let seen = Arc::default();
+    let agent = Agent::builder(ScriptedModel::new([])).build().unwrap();
+    let server = AgUi::builder(agent).threads(Spy(Arc::clone(&seen))).build();
+    let input = json!({ "threadId": thread, "runId": "r", "messages": [] });
+    let input = serde_json::from_value(input).unwrap();
+    let refused = match principal {
+        Some(principal) => server.run_for(principal, input).await.err(),
+        None => server.run(input).await.err(),
+    };
+    assert!(refused.is_some());
+    let key = seen.lock().unwrap().take();
+    key.unwrap()
+}
+
+#[tokio::test]
+async fn an_empty_principal_does_not_get_the_threads_of_nobody() {
+    let threads = SessionThreads::new(Memory::default());
+    let nobody = key("t", None).await;
+    assert!(threads.save(&nobody, Thread::default(), 0).await.unwrap());
+    let error = threads.load(&key("t", Some("")).await).await.unwrap_err();
+    assert!(error.to_string().contains("must not be empty"), "{error}");
+}
