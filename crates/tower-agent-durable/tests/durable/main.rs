@@ -2,8 +2,8 @@
 
 mod conformance;
 mod database;
-mod journal;
 mod faults;
+mod journal;
 mod memory;
 mod server;
 mod sessions;
