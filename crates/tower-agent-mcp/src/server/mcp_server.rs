@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tower_agent::{Error, ErrorKind, Result};
 
 use super::handler::{Handler, Inner};
-use super::http::McpHttp;
+use super::mcp_http::McpHttp;
 
 /// Agents and tools as an MCP server. See the [module](super).
 ///

@@ -65,7 +65,7 @@ mod call;
 mod content;
 mod form;
 mod handler;
-mod http;
+mod mcp_http;
 mod mcp_server;
 mod progress;
 mod saved;
@@ -73,5 +73,5 @@ mod seal;
 mod served;
 
 pub use self::builder::{McpServerBuilder, ServerBuildError};
-pub use self::http::{McpHttp, ResponseBody, ResponseFuture};
+pub use self::mcp_http::{McpHttp, ResponseBody, ResponseFuture};
 pub use self::mcp_server::McpServer;

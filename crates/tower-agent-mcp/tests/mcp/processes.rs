@@ -1,5 +1,7 @@
 //! Servers as child processes.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tower_agent::{Effect, ErrorKind, Tool};
@@ -31,8 +33,12 @@ async fn serves_on_standard_streams() {
     }
     let pid = Tool::function("pid", "Its id.", |_: Value| std::process::id()).effect(Effect::Pure);
     let die = Tool::function("die", "Dies.", |_: Value| -> () { std::process::exit(3) });
+    let wait = Tool::function("wait", "Never ends.", async |_: Value| -> () {
+        std::future::pending().await
+    });
     let large = Tool::function("large", "A long text.", |bytes: usize| "x".repeat(bytes));
-    let server = McpServer::builder("child", "1.0.0").tools([pid, die, large]).build().unwrap();
+    let server =
+        McpServer::builder("child", "1.0.0").tools([pid, die, wait, large]).build().unwrap();
     server.serve_stdio().await.unwrap();
 }
 
@@ -40,7 +46,7 @@ async fn serves_on_standard_streams() {
 async fn a_child_process_answers_and_is_started_again_after_its_death() {
     for lifecycle in LIFECYCLES {
         let client = child().lifecycle(lifecycle).connect().await.unwrap();
-        assert_eq!(names(&client).await, ["die", "large", "pid"]);
+        assert_eq!(names(&client).await, ["die", "large", "pid", "wait"]);
         let first = ask(&client, "pid", json!({})).await.unwrap();
         let error = ask(&client, "die", json!({})).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection);
@@ -49,6 +55,48 @@ async fn a_child_process_answers_and_is_started_again_after_its_death() {
         let second = ask(&client, "pid", json!({})).await.unwrap();
         assert_ne!(first.value(), second.value());
         client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_process_that_dies_in_the_middle_fails_all_its_calls_and_no_others() {
+    for lifecycle in LIFECYCLES {
+        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        let other = child().lifecycle(lifecycle).connect().await.unwrap();
+        let pid = ask(&other, "pid", json!({})).await.unwrap();
+        let waiting = (0..20).map(|_| ask(&client, "wait", json!({})));
+        let (ended, died) =
+            futures::join!(futures::future::join_all(waiting), ask(&client, "die", json!({})),);
+        for error in ended.into_iter().chain([died]) {
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Connection);
+        }
+        assert_eq!(ask(&other, "pid", json!({})).await.unwrap().value(), pid.value());
+        assert!(ask(&client, "pid", json!({})).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn fifty_calls_of_a_child_process_at_once_each_get_their_own_answer() {
+    for lifecycle in LIFECYCLES {
+        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        let calls = (1..=50).map(|bytes| {
+            let client = client.clone();
+            async move { (bytes, ask(&client, "large", json!({ "value": bytes })).await) }
+        });
+        for (bytes, answer) in futures::future::join_all(calls).await {
+            assert_eq!(answer.unwrap().value(), &json!("x".repeat(bytes)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_child_process_that_never_answers_hits_the_timeout_and_is_usable_afterwards() {
+    for lifecycle in LIFECYCLES {
+        let builder = child().lifecycle(lifecycle);
+        let client = builder.call_timeout(Duration::from_millis(500)).connect().await.unwrap();
+        let error = ask(&client, "wait", json!({})).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(ask(&client, "pid", json!({})).await.is_ok());
     }
 }
 

@@ -1,9 +1,9 @@
 //! How a client reaches its server.
 
-mod child;
+mod child_transport;
 mod http_client;
 mod http_endpoint;
-mod http_error;
+mod http_fault;
 mod http_service;
 mod limited;
 mod patience;
@@ -23,9 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::Command;
 
 pub(super) use self::http_endpoint::HttpEndpoint;
-pub(super) use self::http_error::HttpFault;
+pub(super) use self::http_fault::HttpFault;
 
-use self::child::ChildTransport;
+use self::child_transport::ChildTransport;
 use self::routed::Routed;
 use super::connect_error::ConnectError;
 use super::handler::{Handler, Running};
