@@ -60,7 +60,7 @@ impl fmt::Debug for Effects {
 }
 
 /// Collects the [`Effects`] of one call, and of everything in it; created by
-/// [`RunContext::collecting_effects`].
+/// [`RunContext::collecting_effects`](super::RunContext::collecting_effects).
 #[derive(Clone)]
 pub struct EffectLog(pub(super) Arc<Collected>);
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, after_model, before_model, on_model_error, wrap_model};
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
-    Usage,
+    Tool, ToolResponse, Usage,
 };
 
 use crate::received::{Look, Metrics};
@@ -301,4 +301,31 @@ async fn the_first_chunk_is_that_of_the_first_attempt() {
     assert_eq!(sum("gen_ai.client.inference.time_to_first_chunk"), 2.0);
     // One in each attempt, and none from one to the other.
     assert_eq!(sum("gen_ai.client.inference.time_per_output_chunk"), 2.0);
+}
+
+#[tokio::test]
+async fn durations_say_how_a_call_has_failed() {
+    let world = World::new();
+    let refuses = Tool::function("refuses", "Refuses.", |_: Value| ToolResponse::error("no"));
+    let model = ScriptedModel::new([
+        Turn::tool("refuses", json!({})),
+        Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
+    ]);
+    let clerk = Agent::builder(model).name("clerk").tool(refuses).build().unwrap();
+    let office = Agent::sequential("office").agent(clerk).global_callbacks(world.telemetry());
+    office.build().unwrap().run("?").await.unwrap_err();
+    let metrics = world.received().metrics;
+    for (metric, error) in [
+        ("gen_ai.execute_tool.duration", "tool"),
+        ("gen_ai.invoke_agent.duration", "overloaded"),
+        ("gen_ai.invoke_workflow.duration", "overloaded"),
+    ] {
+        assert_eq!(
+            metrics.counts(metric, "error.type"),
+            [(error.to_owned(), 1)].into(),
+            "{metric}"
+        );
+    }
+    let calls = metrics.counts("gen_ai.invoke_agent.inference_calls", "error.type");
+    assert_eq!(calls, [(String::new(), 1)].into());
 }
