@@ -107,11 +107,12 @@ pub(crate) const FUNCTION: &str = "function";
 /// The finish reason of a response that did not come.
 pub(crate) const NO_RESPONSE: &str = "error";
 
-/// Returns the conventions' name of a provider.
+/// Returns the conventions' name of a provider, which may have several protocols.
 pub(crate) fn provider(name: &'static str) -> &'static str {
     match name {
-        "gemini" => "gcp.gemini",
+        "gemini" | "gemini_interactions" => "gcp.gemini",
         "mistral" => "mistral_ai",
+        "openai_responses" => "openai",
         "xai" => "x_ai",
         other => other,
     }

@@ -157,6 +157,24 @@ async fn a_fallback_is_one_span_of_the_model_that_was_called_last() {
 }
 
 #[tokio::test]
+async fn all_protocols_of_a_provider_have_its_name() {
+    for (protocol, provider) in [
+        ("gemini", "gcp.gemini"),
+        ("gemini_interactions", "gcp.gemini"),
+        ("openai", "openai"),
+        ("openai_responses", "openai"),
+    ] {
+        let world = World::new();
+        let model = named(ScriptedModel::new([Turn::from_text("hi")]), protocol, "m");
+        let agent = Agent::builder(model).global_callbacks(world.telemetry()).build().unwrap();
+        agent.run("?").await.unwrap();
+        let chat = world.received();
+        let chat = chat.spans.one("chat m");
+        assert_eq!(chat.get("gen_ai.provider.name").as_deref(), Some(provider), "{protocol}");
+    }
+}
+
+#[tokio::test]
 async fn a_model_that_fails_has_told_its_name() {
     let world = World::new();
     let agent = Agent::builder(named(ScriptedModel::new([busy()]), "openai", "gpt-4o"))

@@ -44,6 +44,7 @@ macro_rules! column {
             an_error_after_some_deltas,
             every_error_status_keeps_the_providers_message,
             the_key_is_nowhere_to_be_read,
+            limits_and_ids_of_the_head_are_kept,
             two_calls_with_one_id,
             the_id_of_a_former_turn,
             deltas_after_the_end,

@@ -163,6 +163,10 @@ fn surprise(value: &mut Value) {
                 }
             }
             fields.insert("surprise".into(), json!({ "new": [null, 1, "field"] }));
+            // Known fields with values that are not.
+            for name in ["service_tier", "system_fingerprint", "object", "logprobs"] {
+                fields.insert(name.into(), json!({ "new": "value" }));
+            }
         }
         Value::Array(values) => values.iter_mut().for_each(surprise),
         _ => {}

@@ -10,8 +10,8 @@ use tracing::{Metadata, Subscriber};
 
 use super::read;
 use crate::answer::{Answer, call, text};
-use crate::column::{Column, model, stream_of};
-use crate::server::{Server, json};
+use crate::column::{Column, media_type, model, stream_of};
+use crate::server::{Server, json, whole};
 use test_support::stream;
 
 pub(crate) async fn an_error_in_place_of_an_answer<C: Column>() {
@@ -105,8 +105,8 @@ pub(crate) async fn the_key_is_nowhere_to_be_read<C: Column>() {
     let tells = |text: String| text.replace("Slow down.", KEY).replace("Overloaded.", KEY);
     let body = tells(C::error_body().1.to_string());
     let content_type = [("content-type", "application/json"), ("x-request-id", KEY)];
-    let head = crate::server::whole(401, &content_type, &body);
-    let garbage = crate::server::whole(200, &content_type, format!("{{\"a\": \"{KEY}\""));
+    let head = whole(401, &content_type, &body);
+    let garbage = whole(200, &content_type, format!("{{\"a\": \"{KEY}\""));
     let event = stream_of::<C, _>([tells(C::error_event())]);
     let replies = [head.clone(), head, garbage.clone(), garbage, event];
     let server = Server::start(replies).await;
@@ -172,4 +172,37 @@ impl Subscriber for Logged {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
+}
+
+/// OpenAI's spelling and Anthropic's, whoever sends them.
+pub(crate) async fn limits_and_ids_of_the_head_are_kept<C: Column>() {
+    let answer = Answer::new([text(&["ok"])]);
+    let events = C::events(&answer).concat();
+    let plain = C::body(&answer).to_string();
+    let failed = C::error_body().1.to_string();
+    for (limit, id) in [
+        ("x-ratelimit-remaining-tokens", "x-request-id"),
+        ("anthropic-ratelimit-tokens-remaining", "request-id"),
+    ] {
+        let head = |media_type| [("content-type", media_type), (limit, "5"), (id, "req_7")];
+        let server = Server::start([
+            whole(200, &head("application/json"), &plain),
+            whole(429, &head("application/json"), &failed),
+            whole(200, &head(media_type::<C>()), &events),
+            whole(200, &head(media_type::<C>()), C::error_event()),
+        ])
+        .await;
+        let model = model::<C>(&server);
+        let request = ModelRequest::default;
+        let plain = test_support::call(model.clone(), request()).await.unwrap();
+        let refused = test_support::call(model.clone(), request()).await.unwrap_err();
+        let streamed = stream(model.clone(), request()).await.0.unwrap();
+        let broken = stream(model, request()).await.0.unwrap_err();
+        for metadata in
+            [plain.metadata(), refused.metadata(), streamed.metadata(), broken.metadata()]
+        {
+            assert_eq!(metadata.rate_limits().collect::<Vec<_>>(), [(limit, "5")]);
+            assert_eq!(metadata.request_id(), Some("req_7"));
+        }
+    }
 }
