@@ -1,6 +1,8 @@
 //! Times as they are stored: milliseconds since 1970.
 
-use std::time::{Duration, SystemTime};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use std::time::Duration;
+use std::time::SystemTime;
 
 pub(crate) fn millis(at: SystemTime) -> i64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -11,6 +13,7 @@ pub(crate) fn now() -> i64 {
     millis(SystemTime::now())
 }
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn time(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }

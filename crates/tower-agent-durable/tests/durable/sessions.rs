@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -11,10 +12,12 @@ use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Checkpoint, Error, ErrorKind, Message, Request, Resolution, RunStream,
-    State, Tool,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Message, Request, Resolution,
+    RunStream, State, Tool,
 };
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+
+use crate::memory::Memory;
 
 fn key() -> SessionKey {
     SessionKey::new("shop", "ada", "1")
@@ -241,6 +244,7 @@ async fn a_dropped_stream_is_kept_with_what_it_has_shown() {
             break;
         }
     }
+    assert_eq!(run.checkpoint().messages.len(), 3);
     drop(run);
     layer.finish().await;
     let session = load(&*store).await;
@@ -287,5 +291,110 @@ async fn a_run_dropped_at_any_point_leaves_a_session_that_goes_on() {
             assert_eq!(users, 1);
             return;
         }
+    }
+}
+
+/// A model that pays and then hangs.
+fn hangs() -> ScriptedModel {
+    ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_inside_that_replaces_the_error_loses_nothing() {
+    let (store, paid) = (Memory::default(), Arc::new(AtomicU32::new(0)));
+    let agent = Agent::builder(hangs()).tool(pay(&paid)).build().unwrap();
+    let in_time = tower::timeout::TimeoutLayer::new(Duration::from_secs(1)).layer(agent);
+    let agent = SessionLayer::new(store.clone()).layer(in_time);
+    let error = agent.oneshot(key().request("Pay.")).await.unwrap_err();
+    assert_eq!(error.checkpoint().unwrap().messages.len(), 3);
+    assert_eq!(load(&store).await.checkpoint.messages.len(), 3);
+}
+
+#[tokio::test]
+async fn a_response_of_a_layer_inside_is_added_to_the_conversation() {
+    let store = Memory::default();
+    let layer = SessionLayer::new(store.clone());
+    layer.layer(says(&["Hello, Ada."])).oneshot(key().request("I am Ada.")).await.unwrap();
+    let answers = tower::service_fn(|_: AgentRequest| async {
+        Ok::<_, Error>(AgentResponse::new([Message::assistant("From a cache.")]))
+    });
+    let response = layer.layer(answers).oneshot(key().request("Who am I?")).await.unwrap();
+    assert_eq!(response.messages().len(), 4);
+    let session = load(&store).await;
+    assert_eq!(texts(&session), ["I am Ada.", "Hello, Ada.", "Who am I?", "From a cache."]);
+    assert_eq!(session.checkpoint.turn, 2);
+}
+
+#[tokio::test]
+async fn a_question_inside_a_sub_agent_is_answered_in_another_run() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let build = |boss: Vec<Turn>, clerk: Vec<Turn>| {
+        let clerk = Agent::builder(ScriptedModel::new(clerk)).name("clerk").tool(pay(&paid));
+        let clerk = clerk.on_tool(Approval::of_tools(["pay"])).build().unwrap();
+        let boss = Agent::builder(ScriptedModel::new(boss))
+            .tool(clerk.into_tool("Pays."))
+            .build()
+            .unwrap();
+        SessionLayer::new(store.clone()).layer(boss)
+    };
+    let asks = Turn::tool("clerk", json!({ "request": "Pay." }));
+    let agent = build(vec![asks], vec![Turn::tool("pay", json!({}))]);
+    agent.oneshot(key().request("Pay.")).await.unwrap();
+    let session = load(&*store).await;
+    assert_eq!(session.checkpoint.interrupts.len(), 1);
+
+    let agent = build(vec![Turn::from_text("Done.")], vec![Turn::from_text("Paid.")]);
+    let yes = AgentRequest::default().with_resolutions(approve(&session));
+    let response = agent.oneshot(key().request(yes)).await.unwrap();
+    assert_eq!((response.text(), paid.load(Ordering::SeqCst)), ("Done.".into(), 1));
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+}
+
+#[tokio::test]
+async fn a_user_who_goes_on_instead_of_answering_closes_the_question() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("As you like.")]);
+    let agent = Agent::builder(model).tool(pay(&paid)).on_tool(Approval::of_tools(["pay"]));
+    let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
+    agent.clone().oneshot(key().request("Pay.")).await.unwrap();
+    let old = approve(&load(&*store).await);
+    agent.clone().oneshot(key().request("Never mind.")).await.unwrap();
+    let session = load(&*store).await;
+    assert!(session.checkpoint.interrupts.is_empty());
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 5);
+    let late = AgentRequest::default().with_resolutions(old);
+    let error = agent.oneshot(key().request(late)).await.unwrap_err();
+    assert_eq!((error.kind(), paid.load(Ordering::SeqCst)), (ErrorKind::Conflict, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tabs_lose_nothing_and_are_never_interleaved() {
+    const ROUNDS: usize = 50;
+
+    let store = store().await;
+    let tab = |name: &'static str| {
+        let agent = Agent::builder(ScriptedModel::always(Turn::from_text(name))).build().unwrap();
+        // As two processes would.
+        let agent = SessionLayer::new(store.clone()).layer(agent);
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let request = || key().request(format!("{name} {round}"));
+                while let Err(error) = agent.clone().oneshot(request()).await {
+                    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                    tokio::task::yield_now().await;
+                }
+            }
+        })
+    };
+    let (one, other) = tokio::join!(tab("one"), tab("other"));
+    one.unwrap();
+    other.unwrap();
+    let texts = texts(&load(&*store).await);
+    assert_eq!(texts.len(), 4 * ROUNDS);
+    for name in ["one", "other"] {
+        let turns = texts.chunks(2).filter(|turn| turn[1] == name);
+        let asked: Vec<_> = turns.map(|turn| turn[0].clone()).collect();
+        let expected: Vec<_> = (0..ROUNDS).map(|round| format!("{name} {round}")).collect();
+        assert_eq!(asked, expected);
     }
 }
