@@ -279,6 +279,28 @@ async fn a_server_that_is_gone_fails_calls_until_it_is_back() {
     }
 }
 
+#[tokio::test]
+async fn the_tools_are_read_again_from_a_server_that_has_forgotten_the_session() {
+    let server = Server::echo();
+    let sessions = Arc::new(LocalSessionManager::default());
+    let config = StreamableHttpServerConfig::default();
+    let service = StreamableHttpService::new(
+        {
+            let server = server.clone();
+            move || Ok(server.clone())
+        },
+        sessions.clone(),
+        config,
+    );
+    let http = Http::serve(Router::new().route_service("/mcp", service)).await;
+    let client = http.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    assert_eq!(names(&client).await, ["echo"]);
+    sessions.sessions.write().await.clear();
+    server.world.tools.lock().unwrap().push(crate::support::tool("added"));
+    assert!(ask(&client, "echo", json!({})).await.is_ok());
+    assert_eq!(names(&client).await, ["added", "echo"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_that_no_longer_hears_its_server_connects_again() {
     let server = Server::echo();

@@ -24,6 +24,7 @@ use tower_agent::{Error, ErrorKind};
 use super::HttpFault;
 use super::http_service::{HttpService, ResponseBody};
 use super::limited::{BodyError, Limited};
+use crate::client::calls::Calls;
 
 /// The most that is read of the body of a response that is an error.
 const MAX_ERROR_BODY: usize = 64 * 1024;
@@ -33,6 +34,7 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 pub(in crate::client) struct HttpClient {
     service: HttpService,
     max_message_size: usize,
+    calls: Arc<Calls>,
 }
 
 type Result<T, E = StreamableHttpError<HttpFault>> = std::result::Result<T, E>;
@@ -46,8 +48,14 @@ struct Headers {
 }
 
 impl HttpClient {
-    pub(super) fn new(service: HttpService, max_message_size: usize) -> Self {
-        Self { service, max_message_size }
+    pub(super) fn new(service: HttpService, max_message_size: usize, calls: Arc<Calls>) -> Self {
+        Self { service, max_message_size, calls }
+    }
+
+    /// The session will be made again. The server was, too: it may have other tools.
+    fn expired(&self) -> StreamableHttpError<HttpFault> {
+        self.calls.tools_changed();
+        StreamableHttpError::SessionExpired
     }
 
     async fn send(
@@ -158,7 +166,7 @@ impl StreamableHttpClient for HttpClient {
         let response = self.send(Method::POST, &uri, headers, Some(body)).await?;
         let (status, headers) = (response.status(), response.headers());
         if status == StatusCode::NOT_FOUND && had_session {
-            return Err(StreamableHttpError::SessionExpired);
+            return Err(self.expired());
         }
         challenged(status, headers)?;
         if !status.is_success() {
@@ -224,7 +232,7 @@ impl StreamableHttpClient for HttpClient {
                 return Err(StreamableHttpError::ServerDoesNotSupportSse);
             }
             StatusCode::NOT_FOUND if had_session => {
-                return Err(StreamableHttpError::SessionExpired);
+                return Err(self.expired());
             }
             _ => challenged(status, headers)?,
         }

@@ -40,8 +40,8 @@ impl HttpEndpoint {
         Self { url, service: BoxCloneSyncService::new(service) }
     }
 
-    pub(super) fn client(&self, max_message_size: usize) -> HttpClient {
-        HttpClient::new(self.service.clone(), max_message_size)
+    pub(super) fn client(&self, max_message_size: usize, calls: Arc<Calls>) -> HttpClient {
+        HttpClient::new(self.service.clone(), max_message_size, calls)
     }
 
     pub(super) fn config(

@@ -89,7 +89,7 @@ impl Endpoint {
                 Ok(handler.serve_with_lifecycle(transport, lifecycle).await?)
             }
             Self::Http(endpoint) => {
-                let client = endpoint.client(max_message_size);
+                let client = endpoint.client(max_message_size, calls.clone());
                 let config = endpoint.config(max_message_size, calls.clone());
                 let transport = StreamableHttpClientTransport::with_client(client, config);
                 let transport = Routed::new(transport, calls);
