@@ -178,6 +178,9 @@ impl McpClientBuilder {
     }
 
     /// Sets the maximum size of one message of the server, in bytes. Defaults to 64 MiB.
+    ///
+    /// Over HTTP, a call with a larger answer fails at once. From a child process or a stream, the
+    /// answer is dropped, and its call fails when its time is over.
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.config.max_message_size = bytes;
         self

@@ -83,8 +83,8 @@ impl Calls {
     /// Returns the run that a request of the server belongs to, if that is known: that of the call,
     /// or else the only one that calls belong to.
     pub(super) fn run(&self, origin: Option<&InboundStreamOrigin>) -> Option<RunContext> {
-        if let Some(call) = self.find(origin) {
-            return Some(call.context);
+        if matches!(origin, Some(InboundStreamOrigin::OutboundRequest(_))) {
+            return self.find(origin).map(|call| call.context);
         }
         let by_id = self.lock();
         let mut runs = by_id.values().map(|(_, call)| &call.context);
