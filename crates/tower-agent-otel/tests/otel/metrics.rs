@@ -228,7 +228,7 @@ async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
         next.run(request).await
     });
     let mut thought = usage(20, 6);
-    (thought.reasoning_tokens, thought.cache_write_tokens) = (5, 2);
+    (thought.reasoning_tokens, thought.cache_write_tokens) = (5, 3);
     let model = ScriptedModel::new([
         Turn::from_text("a").usage(usage(10, 4)),
         Turn::from_text("b").usage(thought),
@@ -242,13 +242,13 @@ async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
     let data = world.received();
     assert_eq!(totals(&data.metrics), [30, 10, 2]);
     let total = |kind| data.metrics.total(&format!("gen_ai.client.inference.usage.{kind}"));
-    assert_eq!((total("reasoning.output_tokens"), total("cache_write.input_tokens")), (5, 2));
+    assert_eq!((total("reasoning.output_tokens"), total("cache_write.input_tokens")), (5, 3));
     let chat = data.spans.one("chat");
     for (kind, tokens) in [
         ("input_tokens", "30"),
         ("output_tokens", "10"),
         ("cache_read.input_tokens", "2"),
-        ("cache_write.input_tokens", "2"),
+        ("cache_write.input_tokens", "3"),
         ("reasoning.output_tokens", "5"),
     ] {
         assert_eq!(chat.get(&format!("gen_ai.usage.{kind}")).as_deref(), Some(tokens), "{kind}");
@@ -260,17 +260,19 @@ async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
 async fn a_callback_that_skips_the_rest_does_not_skip_the_tokens() {
     let world = World::new();
     let skips = || Bundle::new().on_model(before_model(|_| Action::SkipRest));
+    let inside = Bundle::new().innermost_model(before_model(|_| Action::SkipRest));
     let model = || ScriptedModel::new([Turn::from_text("hi").usage(usage(10, 4))]);
     for agent in [
         Agent::builder(model()).callbacks(skips()).global_callbacks(world.telemetry()),
         Agent::builder(model()).global_callbacks(world.telemetry()).global_callbacks(skips()),
         Agent::builder(model()).global_callbacks(skips()).global_callbacks(world.telemetry()),
         Agent::builder(model()).callbacks(skips()).callbacks(world.telemetry()),
+        Agent::builder(model()).global_callbacks(inside).global_callbacks(world.telemetry()),
     ] {
         agent.build().unwrap().run("?").await.unwrap();
     }
     let sums = world.received().metrics;
-    assert_eq!(totals(&sums), [40, 16, 4]);
+    assert_eq!(totals(&sums), [50, 20, 5]);
 }
 
 /// What the reader of a stream saw first, although it was taken back.
