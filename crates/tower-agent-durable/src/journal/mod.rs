@@ -82,6 +82,14 @@
 //! If the journal cannot be written, the run stops with an abort, before the call or after it; nothing
 //! goes on without a journal.
 //!
+//! # A whole program
+//!
+//! It dies in the middle of a payment, lists what it did, asks, and goes on:
+//!
+//! ```no_run
+#![doc = include_str!("../../examples/durable.rs")]
+//! ```
+//!
 //! # Secrets
 //!
 //! The journal has the request that starts a run, the responses of its calls, and hashes of their
