@@ -55,6 +55,13 @@
 //! What its callbacks and layers do besides, such as telemetry, is not done again. Its stream shows the
 //! response as one attempt. [`Values`](tower_agent::context::Values) are not kept.
 //!
+//! - Tools of one turn that run at the same time should change different keys of the state: of one key,
+//!   the last change that is replayed stands.
+//! - The time of a budget is that of the process. An account that is
+//!   [restored](tower_agent::middleware::budget::Account) from what another process has saved contains
+//!   what replayed calls are charged: give a run that goes on an account without it.
+//! - Several budgets of a run need [names](tower_agent::middleware::budget::Budget::named).
+//!
 //! # Where it stands
 //!
 //! First in the [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
