@@ -50,13 +50,6 @@ impl StoreError {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-impl From<sqlx::Error> for StoreError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::database(error)
-    }
-}
-
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let kind = match error {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 use super::migrations::{self, POSTGRES, migrator};
+use super::or_failure::OrFailure;
 use crate::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -35,8 +36,9 @@ impl Postgres {
     ///
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options = PgConnectOptions::from_str(url)?;
-        let pool = PgPoolOptions::new().acquire_timeout(WAIT).connect_with(options).await?;
+        let options = PgConnectOptions::from_str(url).or_failure()?;
+        let pool =
+            PgPoolOptions::new().acquire_timeout(WAIT).connect_with(options).await.or_failure()?;
         let migrated = migrator(POSTGRES).run(&pool).await;
         migrated.map_err(|error| migrations::failed(error, POSTGRES))?;
         Ok(Self(pool))

@@ -9,6 +9,7 @@ use sqlx::sqlite::{
 };
 
 use super::migrations::{self, SQLITE, migrator};
+use super::or_failure::OrFailure;
 use crate::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -49,7 +50,8 @@ impl Sqlite {
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let options = options().filename(path).journal_mode(SqliteJournalMode::Wal);
         let writer = one_writer();
-        let writer = writer.connect_with(options.clone().create_if_missing(true)).await?;
+        let writer =
+            writer.connect_with(options.clone().create_if_missing(true)).await.or_failure()?;
         migrate(&writer).await?;
         let readers = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(WAIT);
         let readers = readers.connect_lazy_with(options.read_only(true));
@@ -64,7 +66,7 @@ impl Sqlite {
     pub async fn in_memory() -> Result<Self, StoreError> {
         // Each connection would have a database of its own, and it ends with the connection.
         let one = one_writer().min_connections(1).max_lifetime(None).idle_timeout(None);
-        let writer = one.connect_with(options().in_memory(true)).await?;
+        let writer = one.connect_with(options().in_memory(true)).await.or_failure()?;
         migrate(&writer).await?;
         Ok(Self { readers: writer.clone(), writer })
     }
@@ -84,9 +86,9 @@ impl Sqlite {
 
     /// Begins a transaction that writes, when it is its turn. Without a commit it has no effect.
     pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
-        let mut connection = self.writer.acquire().await?;
+        let mut connection = self.writer.acquire().await.or_failure()?;
         // It would otherwise fail later, when another process writes.
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await.or_failure()?;
         Ok(SqliteWrite(connection))
     }
 
@@ -108,7 +110,7 @@ impl SqliteWrite {
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
-        sqlx::query("COMMIT").execute(&mut *self.0).await?;
+        sqlx::query("COMMIT").execute(&mut *self.0).await.or_failure()?;
         Ok(())
     }
 }

@@ -78,10 +78,3 @@ impl From<JournalError> for Error {
         Self::abort(error.to_string()).with_source(error)
     }
 }
-
-#[cfg(feature = "sqlite")]
-impl From<sqlx::Error> for JournalError {
-    fn from(error: sqlx::Error) -> Self {
-        StoreError::from(error).into()
-    }
-}

@@ -1,14 +1,16 @@
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use sqlx::Row;
 use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Error, Interrupt, Resolution};
 
-use super::sqlite::{begin, from_json, now};
+use super::sqlite::from_json;
 use super::unfinished::path_of;
 use super::{Intent, JournalError, RunEnd, RunStatus, StepId};
 use crate::Sqlite;
+use crate::database::OrFailure;
+use crate::time::{now, time};
 
 /// The runs in a database, for those who operate them. Created by [`Sqlite::runs`].
 ///
@@ -105,22 +107,24 @@ impl Runs {
         if which.starts_with("WHERE") {
             query = query.bind(run.to_owned());
         }
-        let rows = query.fetch_all(self.0.readers()).await?;
+        let rows = query.fetch_all(self.0.readers()).await.or_failure()?;
         let info = |row: &sqlx::sqlite::SqliteRow| -> Result<RunInfo, JournalError> {
-            let ended = row.try_get::<Option<&str>, _>("ended")?.map(from_json::<RunEnd>);
+            let ended =
+                row.try_get::<Option<&str>, _>("ended").or_failure()?.map(from_json::<RunEnd>);
             let ended = ended.transpose()?;
             Ok(RunInfo {
-                id: row.try_get::<String, _>("run")?.into(),
-                agent: row.try_get::<String, _>("agent")?.into(),
-                status: RunStatus::from_name(row.try_get("status")?),
+                id: row.try_get::<String, _>("run").or_failure()?.into(),
+                agent: row.try_get::<String, _>("agent").or_failure()?.into(),
+                status: RunStatus::from_name(row.try_get("status").or_failure()?),
                 interrupts: ended.iter().flat_map(RunEnd::interrupts).cloned().collect(),
                 error: match ended {
                     Some(RunEnd::Failed(error)) => Some(error),
                     _ => None,
                 },
-                epoch: u64::try_from(row.try_get::<i64, _>("epoch")?).unwrap_or_default(),
-                started_at: time(row.try_get("started_at")?),
-                updated_at: time(row.try_get("updated_at")?),
+                epoch: u64::try_from(row.try_get::<i64, _>("epoch").or_failure()?)
+                    .unwrap_or_default(),
+                started_at: time(row.try_get("started_at").or_failure()?),
+                updated_at: time(row.try_get("updated_at").or_failure()?),
             })
         };
         rows.iter().map(info).collect()
@@ -137,15 +141,15 @@ impl Runs {
             "SELECT id, intent, attempt, begun_at, ended_at FROM tower_agent_run_steps \
              WHERE run = ? ORDER BY position",
         );
-        let rows = rows.bind(run).fetch_all(self.0.readers()).await?;
+        let rows = rows.bind(run).fetch_all(self.0.readers()).await.or_failure()?;
         let info = |row: &sqlx::sqlite::SqliteRow| -> Result<StepInfo, JournalError> {
-            let intent: Intent = from_json(row.try_get("intent")?)?;
+            let intent: Intent = from_json(row.try_get("intent").or_failure()?)?;
             Ok(StepInfo {
-                id: from_json(row.try_get("id")?)?,
+                id: from_json(row.try_get("id").or_failure()?)?,
                 is_repeatable: intent.is_repeatable,
-                attempt: row.try_get("attempt")?,
-                begun_at: time(row.try_get("begun_at")?),
-                ended_at: row.try_get::<Option<i64>, _>("ended_at")?.map(time),
+                attempt: row.try_get("attempt").or_failure()?,
+                begun_at: time(row.try_get("begun_at").or_failure()?),
+                ended_at: row.try_get::<Option<i64>, _>("ended_at").or_failure()?.map(time),
             })
         };
         rows.iter().map(info).collect()
@@ -167,14 +171,17 @@ impl Runs {
             "SELECT r.status, r.ended, i.request FROM tower_agent_runs r \
              JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = ?",
         );
-        let row = row.bind(run).fetch_optional(self.0.readers()).await?;
+        let row = row.bind(run).fetch_optional(self.0.readers()).await.or_failure()?;
         let Some(row) = row else { return Err(JournalError::UnknownRun { run: run.into() }) };
-        if RunStatus::from_name(row.try_get("status")?) == RunStatus::Cancelled {
+        if RunStatus::from_name(row.try_get("status").or_failure()?) == RunStatus::Cancelled {
             return Err(JournalError::Cancelled { run: run.into() });
         }
-        let saved: SavedRequest = from_json(row.try_get("request")?)?;
-        let ended =
-            row.try_get::<Option<&str>, _>("ended")?.map(from_json::<RunEnd>).transpose()?;
+        let saved: SavedRequest = from_json(row.try_get("request").or_failure()?)?;
+        let ended = row
+            .try_get::<Option<&str>, _>("ended")
+            .or_failure()?
+            .map(from_json::<RunEnd>)
+            .transpose()?;
         let Some(RunEnd::Waiting { checkpoint, state }) = ended else { return Ok(saved.into()) };
         let kept = kept(saved.resolutions(), &checkpoint.interrupts);
         let settings = AgentRequest::from(saved).settings().clone();
@@ -191,12 +198,12 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
-        let mut tx = begin(&self.0).await?;
+        let mut tx = self.0.begin().await?;
         let written = sqlx::query(
             "UPDATE tower_agent_runs SET status = ?, epoch = epoch + 1, updated_at = ? WHERE run = ?",
         );
         let written = written.bind(RunStatus::Cancelled.as_str()).bind(now()).bind(run);
-        let written = written.execute(&mut *tx).await?;
+        let written = written.execute(tx.connection()).await.or_failure()?;
         tx.commit().await?;
         some(written.rows_affected(), run)
     }
@@ -207,9 +214,9 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: &str) -> Result<(), JournalError> {
-        let mut tx = begin(&self.0).await?;
+        let mut tx = self.0.begin().await?;
         let deleted = sqlx::query("DELETE FROM tower_agent_runs WHERE run = ?").bind(run);
-        let deleted = deleted.execute(&mut *tx).await?;
+        let deleted = deleted.execute(tx.connection()).await.or_failure()?;
         tx.commit().await?;
         some(deleted.rows_affected(), run)
     }
@@ -230,8 +237,4 @@ fn some(rows: u64, run: &str) -> Result<(), JournalError> {
         0 => Err(JournalError::UnknownRun { run: run.into() }),
         _ => Ok(()),
     }
-}
-
-fn time(millis: i64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or_default())
 }

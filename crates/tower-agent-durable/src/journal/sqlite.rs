@@ -1,23 +1,13 @@
-use std::time::SystemTime;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::{Row, Sqlite as Db, Transaction};
+use sqlx::Row;
 
 use super::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,
 };
+use crate::database::{OrFailure, SqliteWrite};
+use crate::time::now;
 use crate::{Sqlite, StoreError};
-
-/// Begins a transaction that writes.
-pub(super) async fn begin(database: &Sqlite) -> Result<Transaction<'_, Db>, JournalError> {
-    Ok(database.writer().begin_with("BEGIN IMMEDIATE").await?)
-}
-
-pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
 
 pub(super) fn to_json(value: &impl Serialize) -> Result<String, JournalError> {
     Ok(serde_json::to_string(value).map_err(StoreError::data)?)
@@ -41,17 +31,18 @@ pub(super) fn read_record(text: &str) -> Result<Record, JournalError> {
 }
 
 /// Fails unless this process works on the run.
-async fn check(tx: &mut Transaction<'_, Db>, run: &OpenRun) -> Result<(), JournalError> {
+async fn check(tx: &mut SqliteWrite, run: &OpenRun) -> Result<(), JournalError> {
     let row = sqlx::query("SELECT epoch, status FROM tower_agent_runs WHERE run = ?")
         .bind(&*run.id)
-        .fetch_optional(&mut **tx)
-        .await?;
+        .fetch_optional(tx.connection())
+        .await
+        .or_failure()?;
     let Some(row) = row else { return Err(JournalError::UnknownRun { run: run.id.clone() }) };
-    let status: String = row.try_get("status")?;
+    let status: String = row.try_get("status").or_failure()?;
     if status == RunStatus::Cancelled.as_str() {
         return Err(JournalError::Cancelled { run: run.id.clone() });
     }
-    match row.try_get::<i64, _>("epoch")? == number(run.epoch) {
+    match row.try_get::<i64, _>("epoch").or_failure()? == number(run.epoch) {
         true => Ok(()),
         false => Err(JournalError::TakenOver { run: run.id.clone() }),
     }
@@ -73,33 +64,33 @@ impl Journal for Sqlite {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
         let id = input.request.run_id();
         let fingerprint = to_json(&input.fingerprint)?;
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin().await?;
         let row = sqlx::query(
             "SELECT r.epoch, r.input, r.conversation, r.status, i.fingerprint FROM tower_agent_runs r \
              JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = ?",
         )
         .bind(id)
-        .fetch_optional(&mut *tx)
-        .await?;
+        .fetch_optional(tx.connection())
+        .await.or_failure()?;
         let (epoch, number, conversation, is_new) = match &row {
             None => (1, 1, 1, true),
             Some(row) => {
-                let status: String = row.try_get("status")?;
+                let status: String = row.try_get("status").or_failure()?;
                 if status == RunStatus::Cancelled.as_str() {
                     return Err(JournalError::Cancelled { run: id.into() });
                 }
-                let is_new = row.try_get::<String, _>("fingerprint")? != fingerprint;
+                let is_new = row.try_get::<String, _>("fingerprint").or_failure()? != fingerprint;
                 if is_new && status == RunStatus::Running.as_str() {
                     return Err(JournalError::OtherRequest { run: id.into() });
                 }
-                let number = row.try_get::<i64, _>("input")? + i64::from(is_new);
+                let number = row.try_get::<i64, _>("input").or_failure()? + i64::from(is_new);
                 let is_over = status == RunStatus::Completed.as_str();
                 let continues = input.request.checkpoint().turn > 0 && !is_over;
                 let conversation = match is_new && !continues {
                     true => number,
-                    false => row.try_get::<i64, _>("conversation")?,
+                    false => row.try_get::<i64, _>("conversation").or_failure()?,
                 };
-                (row.try_get::<i64, _>("epoch")? + 1, number, conversation, is_new)
+                (row.try_get::<i64, _>("epoch").or_failure()? + 1, number, conversation, is_new)
             }
         };
         let (now, running) = (now(), RunStatus::Running.as_str());
@@ -114,7 +105,13 @@ impl Journal for Sqlite {
             ),
         };
         let written = written.bind(epoch).bind(number).bind(running).bind(now);
-        written.bind(&*input.agent).bind(id).bind(conversation).execute(&mut *tx).await?;
+        written
+            .bind(&*input.agent)
+            .bind(id)
+            .bind(conversation)
+            .execute(tx.connection())
+            .await
+            .or_failure()?;
         if is_new {
             sqlx::query(
                 "INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
@@ -124,8 +121,9 @@ impl Journal for Sqlite {
             .bind(number)
             .bind(fingerprint)
             .bind(to_json(&input.request)?)
-            .execute(&mut *tx)
-            .await?;
+            .execute(tx.connection())
+            .await
+            .or_failure()?;
         }
         tx.commit().await?;
         Ok(OpenRun::new(id, unsigned(epoch), small(number), small(conversation)))
@@ -138,21 +136,22 @@ impl Journal for Sqlite {
         intent: &Intent,
     ) -> Result<Begun, JournalError> {
         let key = step.key();
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin().await?;
         check(&mut tx, run).await?;
         let row = sqlx::query(
             "SELECT intent, attempt, record FROM tower_agent_run_steps WHERE run = ? AND step = ?",
         )
         .bind(&*run.id)
         .bind(&key)
-        .fetch_optional(&mut *tx)
-        .await?;
+        .fetch_optional(tx.connection())
+        .await
+        .or_failure()?;
         if let Some(row) = row {
-            let then = from_json(row.try_get("intent")?)?;
-            return match row.try_get::<Option<&str>, _>("record")? {
+            let then = from_json(row.try_get("intent").or_failure()?)?;
+            return match row.try_get::<Option<&str>, _>("record").or_failure()? {
                 Some(record) => Ok(Begun::Done(then, read_record(record)?)),
                 None => {
-                    let attempt = small(row.try_get("attempt")?);
+                    let attempt = small(row.try_get("attempt").or_failure()?);
                     let lease = Lease::new(run.clone(), step.clone(), attempt);
                     Ok(Begun::Unfinished(lease, then))
                 }
@@ -167,14 +166,15 @@ impl Journal for Sqlite {
         .bind(to_json(step)?)
         .bind(to_json(intent)?)
         .bind(now())
-        .execute(&mut *tx)
-        .await?;
+        .execute(tx.connection())
+        .await
+        .or_failure()?;
         tx.commit().await?;
         Ok(Begun::Fresh(Lease::new(run.clone(), step.clone(), 1)))
     }
 
     async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin().await?;
         check(&mut tx, &lease.run).await?;
         let written = sqlx::query(
             "UPDATE tower_agent_run_steps SET attempt = attempt + 1, begun_at = ? \
@@ -184,8 +184,9 @@ impl Journal for Sqlite {
         .bind(&*lease.run.id)
         .bind(lease.step.key())
         .bind(lease.attempt)
-        .execute(&mut *tx)
-        .await?;
+        .execute(tx.connection())
+        .await
+        .or_failure()?;
         is_one(written.rows_affected(), &lease)?;
         tx.commit().await?;
         Ok(Lease { attempt: lease.attempt.saturating_add(1), ..lease })
@@ -193,7 +194,7 @@ impl Journal for Sqlite {
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
         let record = to_json(record)?;
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin().await?;
         check(&mut tx, &lease.run).await?;
         let written = sqlx::query(
             "UPDATE tower_agent_run_steps SET record = ?, ended_at = ? \
@@ -204,14 +205,15 @@ impl Journal for Sqlite {
         .bind(&*lease.run.id)
         .bind(lease.step.key())
         .bind(lease.attempt)
-        .execute(&mut *tx)
-        .await?;
+        .execute(tx.connection())
+        .await
+        .or_failure()?;
         is_one(written.rows_affected(), lease)?;
         Ok(tx.commit().await?)
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin().await?;
         check(&mut tx, &lease.run).await?;
         let written = sqlx::query(
             "DELETE FROM tower_agent_run_steps \
@@ -220,14 +222,15 @@ impl Journal for Sqlite {
         .bind(&*lease.run.id)
         .bind(lease.step.key())
         .bind(lease.attempt)
-        .execute(&mut *tx)
-        .await?;
+        .execute(tx.connection())
+        .await
+        .or_failure()?;
         is_one(written.rows_affected(), lease)?;
         Ok(tx.commit().await?)
     }
 
     async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin().await?;
         check(&mut tx, run).await?;
         sqlx::query(
             "UPDATE tower_agent_runs SET status = ?, ended = ?, updated_at = ? WHERE run = ?",
@@ -236,8 +239,9 @@ impl Journal for Sqlite {
         .bind(to_json(end)?)
         .bind(now())
         .bind(&*run.id)
-        .execute(&mut *tx)
-        .await?;
+        .execute(tx.connection())
+        .await
+        .or_failure()?;
         Ok(tx.commit().await?)
     }
 }

@@ -1,5 +1,6 @@
 use super::rows::{ListRow, LoadRow, info, session, signed, unsigned};
 use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
+use crate::database::OrFailure;
 use crate::time::{millis, now};
 use crate::{Postgres, StoreError};
 
@@ -53,7 +54,7 @@ impl SessionStore for Postgres {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
         let rows = sqlx::query_as::<_, LoadRow>(LOAD);
         let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
-        session(rows.fetch_all(self.pool()).await?)
+        session(rows.fetch_all(self.pool()).await.or_failure()?)
     }
 
     async fn append(
@@ -64,28 +65,28 @@ impl SessionStore for Postgres {
     ) -> Result<u64, StoreError> {
         let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
         let from = signed(append.from as u64);
-        let mut tx = self.pool().begin().await?;
+        let mut tx = self.pool().begin().await.or_failure()?;
         if expected == 0 {
             let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
-            delete.execute(&mut *tx).await?;
+            delete.execute(&mut *tx).await.or_failure()?;
         }
         let write = sqlx::query_as::<_, (i64, i64)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now);
         let write = write.bind(append.head).bind(append.expires_at.map(millis));
         let write = if expected == 0 { write } else { write.bind(signed(expected)) };
-        let Some((id, version)) = write.fetch_optional(&mut *tx).await? else {
-            tx.rollback().await?;
+        let Some((id, version)) = write.fetch_optional(&mut *tx).await.or_failure()? else {
+            tx.rollback().await.or_failure()?;
             return Err(StoreError::Conflict { expected });
         };
         if expected != 0 {
             let replace = sqlx::query(REPLACE).bind(id).bind(from).bind(version);
-            replace.execute(&mut *tx).await?;
+            replace.execute(&mut *tx).await.or_failure()?;
         }
         if !append.entries.is_empty() {
             let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version);
-            insert.bind(append.entries).execute(&mut *tx).await?;
+            insert.bind(append.entries).execute(&mut *tx).await.or_failure()?;
         }
-        tx.commit().await?;
+        tx.commit().await.or_failure()?;
         Ok(unsigned(version))
     }
 
@@ -94,18 +95,18 @@ impl SessionStore for Postgres {
         let (user, session) =
             query.after.as_ref().map_or(("", ""), |after| (&*after.user, &*after.session));
         let rows = rows.bind(user).bind(session).bind(now()).bind(i64::from(query.limit));
-        Ok(rows.fetch_all(self.pool()).await?.into_iter().map(info).collect())
+        Ok(rows.fetch_all(self.pool()).await.or_failure()?.into_iter().map(info).collect())
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let delete = sqlx::query_as::<_, (bool,)>(DELETE);
         let delete = delete.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
-        let existed = delete.fetch_optional(self.pool()).await?;
+        let existed = delete.fetch_optional(self.pool()).await.or_failure()?;
         Ok(existed.is_some_and(|(existed,)| existed))
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= $1");
-        Ok(delete.bind(now()).execute(self.pool()).await?.rows_affected())
+        Ok(delete.bind(now()).execute(self.pool()).await.or_failure()?.rows_affected())
     }
 }

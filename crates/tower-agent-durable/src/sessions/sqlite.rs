@@ -1,5 +1,6 @@
 use super::rows::{ListRow, LoadRow, info, session, signed, unsigned};
 use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
+use crate::database::OrFailure;
 use crate::time::{millis, now};
 use crate::{Sqlite, StoreError};
 
@@ -50,7 +51,7 @@ impl SessionStore for Sqlite {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
         let rows = sqlx::query_as::<_, LoadRow>(LOAD);
         let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
-        session(rows.fetch_all(self.readers()).await?)
+        session(rows.fetch_all(self.readers()).await.or_failure()?)
     }
 
     async fn append(
@@ -62,26 +63,27 @@ impl SessionStore for Sqlite {
         let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
         let from = signed(append.from as u64);
         let mut tx = self.begin().await?;
-        let (version,): (i64,) = sqlx::query_as(NEXT_VERSION).fetch_one(tx.connection()).await?;
+        let (version,): (i64,) =
+            sqlx::query_as(NEXT_VERSION).fetch_one(tx.connection()).await.or_failure()?;
         if expected == 0 {
             let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
-            delete.execute(tx.connection()).await?;
+            delete.execute(tx.connection()).await.or_failure()?;
         }
         let write = sqlx::query_as::<_, (i64,)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now).bind(version);
         let write = write.bind(append.head).bind(append.expires_at.map(millis));
         let write = if expected == 0 { write } else { write.bind(signed(expected)) };
-        let Some((id,)) = write.fetch_optional(tx.connection()).await? else {
+        let Some((id,)) = write.fetch_optional(tx.connection()).await.or_failure()? else {
             return Err(StoreError::Conflict { expected });
         };
         if expected != 0 {
             let replace = sqlx::query(REPLACE).bind(id).bind(from).bind(version);
-            replace.execute(tx.connection()).await?;
+            replace.execute(tx.connection()).await.or_failure()?;
         }
         if !append.entries.is_empty() {
             let entries = serde_json::to_string(&append.entries).map_err(StoreError::data)?;
             let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version).bind(entries);
-            insert.execute(tx.connection()).await?;
+            insert.execute(tx.connection()).await.or_failure()?;
         }
         tx.commit().await?;
         Ok(unsigned(version))
@@ -92,18 +94,18 @@ impl SessionStore for Sqlite {
         let (user, session) =
             query.after.as_ref().map_or(("", ""), |after| (&*after.user, &*after.session));
         let rows = rows.bind(user).bind(session).bind(now()).bind(query.limit);
-        Ok(rows.fetch_all(self.readers()).await?.into_iter().map(info).collect())
+        Ok(rows.fetch_all(self.readers()).await.or_failure()?.into_iter().map(info).collect())
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let delete = sqlx::query_as::<_, (bool,)>(DELETE);
         let delete = delete.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
-        let existed = delete.fetch_optional(self.writer()).await?;
+        let existed = delete.fetch_optional(self.writer()).await.or_failure()?;
         Ok(existed.is_some_and(|(existed,)| existed))
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= ?1");
-        Ok(delete.bind(now()).execute(self.writer()).await?.rows_affected())
+        Ok(delete.bind(now()).execute(self.writer()).await.or_failure()?.rows_affected())
     }
 }

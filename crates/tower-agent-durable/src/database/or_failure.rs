@@ -1,0 +1,13 @@
+use crate::StoreError;
+
+/// The error of a database as one of this crate. Not a `From`, which would make the library that
+/// talks to the database part of the interface.
+pub(crate) trait OrFailure<T> {
+    fn or_failure(self) -> Result<T, StoreError>;
+}
+
+impl<T> OrFailure<T> for Result<T, sqlx::Error> {
+    fn or_failure(self) -> Result<T, StoreError> {
+        self.map_err(StoreError::database)
+    }
+}
