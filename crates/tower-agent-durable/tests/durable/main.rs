@@ -1,5 +1,6 @@
 //! Sessions and durable runs, against real databases.
 
+mod composed;
 mod conformance;
 mod database;
 mod faults;
