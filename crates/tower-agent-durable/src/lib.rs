@@ -1,11 +1,12 @@
 //! Sessions and durable runs of agents, in SQLite or PostgreSQL.
 //!
 //! ```text
-//! SessionLayer   ->  AgentRequest with its conversation, which is stored after the run
+//! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
+//! journal::Durable  ->  model and tool calls that are not made again after a crash
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
-//! carries only what is new. The guide on [keeping](guide::keeping) tells which of three ways to
+//! carries only what is new. A [journal] keeps what the calls of a run have returned. The guide on [keeping](guide::keeping) tells which of three ways to
 //! keep a conversation is enough for which need.
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use tower_agent::Checkpoint;
 use tower_agent::message::Messages;
 
-use super::format::{Claim, Head, common, paired, write_entries};
+use super::format::{Claim, Head, common, paired, read_entries, write_entries};
 use super::{Append, SessionKey, SessionStore};
 use crate::StoreError;
 use crate::time::now;
@@ -44,20 +44,37 @@ impl<S: SessionStore> Writer<S> {
 
     /// Writes what the run has left, and gives the session up.
     pub(super) async fn finish(&mut self, progress: &Progress) -> Result<(), StoreError> {
-        match self.write(progress, None).await {
-            // An earlier write may have come through although it failed.
-            Err(error) if error.is_conflict() && self.has_finished().await => Ok(()),
+        self.write(progress, None).await
+    }
+
+    async fn write(&mut self, progress: &Progress, claim: Option<Claim>) -> Result<(), StoreError> {
+        match self.try_write(progress, claim.clone()).await {
+            // An earlier write of this run may have come through although it failed.
+            Err(error) if error.is_conflict() => match self.adopt().await? {
+                Some(head) if head.claim.is_none() && claim.is_none() => Ok(()),
+                Some(_) => self.try_write(progress, claim).await,
+                None => Err(error),
+            },
             written => written,
         }
     }
 
-    async fn has_finished(&self) -> bool {
-        let Ok(Some(stored)) = self.store.load(&self.key).await else { return false };
-        let head = Head::read(&stored.head);
-        head.is_ok_and(|head| head.writer == self.name && head.claim.is_none())
+    /// Takes the session as it is stored, if this run was the last to write to it.
+    async fn adopt(&mut self) -> Result<Option<Head>, StoreError> {
+        let Some(stored) = self.store.load(&self.key).await? else { return Ok(None) };
+        let head = Head::read(&stored.head)?;
+        if head.writer != self.name {
+            return Ok(None);
+        }
+        (self.version, self.entries) = (stored.version, read_entries(&stored)?);
+        Ok(Some(head))
     }
 
-    async fn write(&mut self, progress: &Progress, claim: Option<Claim>) -> Result<(), StoreError> {
+    async fn try_write(
+        &mut self,
+        progress: &Progress,
+        claim: Option<Claim>,
+    ) -> Result<(), StoreError> {
         let Progress { checkpoint, state } = progress;
         let messages = &checkpoint.messages;
         let same = common(&self.entries, messages);

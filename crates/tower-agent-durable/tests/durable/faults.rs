@@ -98,6 +98,27 @@ async fn a_run_renews_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_that_came_through_although_it_failed_does_not_cost_the_session() {
+    let late = Turn::from_text("Done.").latency(Duration::from_secs(20));
+    let model = ScriptedModel::new([Turn::tool("act", json!({})), late]);
+    let store = Memory::default();
+    let unsure = store.clone();
+    let agent = agent(&model, move || {
+        unsure.inner().is_unsure = true;
+        let unsure = unsure.clone();
+        // After the renewal.
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(17)).await;
+            unsure.inner().is_unsure = false;
+        });
+    });
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    assert_eq!(agent.oneshot(key().request("Act.")).await.unwrap().text(), "Done.");
+    assert_eq!(store.inner().appends.len(), 3);
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_whose_session_was_taken_ends_and_writes_nothing() {
     let late = Turn::from_text("Too late.").latency(Duration::from_secs(100));
     let (store, model) =

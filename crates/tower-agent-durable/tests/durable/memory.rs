@@ -32,7 +32,11 @@ impl Memory {
     pub(crate) fn touch(&self, key: &SessionKey) {
         let inner = &mut *self.inner();
         inner.last += 1;
-        inner.sessions.get_mut(key).unwrap().version = inner.last;
+        let session = inner.sessions.get_mut(key).unwrap();
+        session.version = inner.last;
+        let mut head: serde_json::Value = serde_json::from_str(&session.head).unwrap();
+        head["writer"] = "somebody else".into();
+        session.head = head.to_string();
     }
 }
 
