@@ -87,11 +87,15 @@ impl Agent {
     }
 
     /// Calls the agent for a team; returns its context and its future.
-    pub(super) fn join(&self, request: AgentRequest) -> (RunContext, ResponseFuture) {
+    pub(super) fn join(&self, mut request: AgentRequest) -> (RunContext, ResponseFuture) {
         let checked = self.0.check(&request);
-        let (request, open) = self.0.enter(request, RunContext::enter_member);
-        let context = request.context().clone();
-        (context, ResponseFuture(boxed(|| run(self.0.clone(), request, open, checked))))
+        let open = self.0.enter(&mut request, RunContext::enter_member);
+        let (agent, context) = (self.0.clone(), request.context().clone());
+        let future = boxed(|| async move {
+            let _open = open;
+            run(&agent, &request, checked).await
+        });
+        (context, ResponseFuture(future))
     }
 
     /// Returns the tools that guards around this agent may name.
@@ -153,12 +157,12 @@ impl Service<AgentRequest> for Agent {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: AgentRequest) -> ResponseFuture {
+    fn call(&mut self, mut request: AgentRequest) -> ResponseFuture {
         let agent = self.0.clone();
         ResponseFuture(boxed(|| async move {
             let checked = agent.check(&request);
-            let (request, open) = agent.enter(request, RunContext::enter);
-            run(agent, request, open, checked).await
+            let _open = agent.enter(&mut request, RunContext::enter);
+            run(&agent, &request, checked).await
         }))
     }
 }
@@ -192,13 +196,13 @@ impl AgentInner {
         self.known_tools.check_run(&named, request.tools())
     }
 
-    /// Returns the request in the agent's own part of the run, with the data that it carries, and
-    /// the open conversation, unless the agent continues its caller's.
+    /// Moves the request into the agent's own part of the run, with the data that it carries.
+    /// Returns the open conversation, unless the agent continues its caller's.
     fn enter(
         &self,
-        mut request: AgentRequest,
+        request: &mut AgentRequest,
         enter: fn(&RunContext, &str, u32, Inherited) -> RunContext,
-    ) -> (AgentRequest, Option<Open>) {
+    ) -> Option<Open> {
         let of_run = request.extensions_mut().remove();
         let of_run = of_run.as_deref().map(|OfRun(callbacks)| callbacks);
         let (caller, outline) = (request.context(), &self.outline);
@@ -221,19 +225,18 @@ impl AgentInner {
         let semantics = Tree::of(&context).map(|tree| tree.run).unwrap_or_default();
         let after_says_all = semantics.after_agent_respond == AfterAgentRespond::Transform;
         let is_team = matches!(outline.body, Body::Team { .. });
-        let request = request.entered(context).for_team(is_team);
-        (request.with_after_says_all(after_says_all), open)
+        request.enter(context, is_team, after_says_all);
+        open
     }
 }
 
 /// `checked` says whether the run may start.
 async fn run(
-    agent: Arc<AgentInner>,
-    request: AgentRequest,
-    _open: Option<Open>,
+    agent: &AgentInner,
+    request: &AgentRequest,
     checked: Result<()>,
 ) -> Result<AgentResponse> {
-    let context = request.context().clone();
+    let context = request.context();
     let entered = context.emitter().map(|it| OnDrop::new(it.clone(), |it| dropped(it)));
     if let Some(emitter) = &entered {
         emitter.tell(EventKind::AgentStarted).await;
@@ -277,24 +280,23 @@ fn dropped(emitter: &EventEmitter) {
 }
 
 async fn answer(
-    agent: Arc<AgentInner>,
-    request: AgentRequest,
+    agent: &AgentInner,
+    request: &AgentRequest,
     checked: Result<()>,
 ) -> Result<AgentResponse> {
-    let context = request.context().clone();
+    let context = request.context();
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
     if let Some(ended) = context.refusal::<AgentRequest>() {
         return Err(ended);
     }
-    let asked = request.clone();
-    let result = until_cancelled(&context, agent.stack.make(request)).await;
-    let result = settle(&context, &asked, result).map(|mut response| {
+    let result = until_cancelled(context, agent.stack.make(request.clone())).await;
+    let result = settle(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
-        asked.mark(&mut response, None, Origin::Service);
+        request.mark(&mut response, None, Origin::Service);
         response
     });
     let result = result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)));
-    if context.has_opened() { kept(&context, result) } else { result }
+    if context.has_opened() { kept(context, result) } else { result }
 }
 
 /// Adds the progress of an agent that has opened its record to its result.

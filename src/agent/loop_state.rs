@@ -51,29 +51,27 @@ pub(super) fn service(config: Config) -> BoxAgent {
 #[inline(never)]
 fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
     BoxCallFuture::new(async move {
-        let context = request.context().clone();
         let added = make_whole(&mut request);
-        let result = match LoopState::new(&config, request) {
+        let mut running = LoopState::new(&config, &request);
+        let result = match &mut running {
             Ok(running) => running.run(&added).await,
-            Err(error) => Err(error),
+            Err(error) => Err(error.clone()),
         };
-        result.map_err(|error| settle::<AgentRequest>(&context, None, error))
+        result.map_err(|error| settle::<AgentRequest>(request.context(), None, error))
     })
 }
 
 /// One run of the loop.
 pub(super) struct LoopState<'a> {
     pub(super) config: &'a Config,
-    request: AgentRequest,
+    request: &'a AgentRequest,
     pub(super) semantics: LoopSemantics,
-    /// The context of this pass of the loop.
-    begun: RunContext,
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
     pub(super) tools: ToolSet,
     /// The tools that the model receives.
     declarations: Arc<Vec<Arc<ToolDeclaration>>>,
-    pub(super) answering: Option<Answering>,
+    pub(super) answering: Option<Box<Answering>>,
     pub(super) transcript: Transcript,
     new_from: usize,
     iterations: u32,
@@ -86,7 +84,7 @@ pub(super) struct LoopState<'a> {
 }
 
 impl<'a> LoopState<'a> {
-    fn new(config: &'a Config, request: AgentRequest) -> Result<Self> {
+    fn new(config: &'a Config, request: &'a AgentRequest) -> Result<Self> {
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
             more => config.tool_set.union(more).map_err(|invalid| {
@@ -103,7 +101,7 @@ impl<'a> LoopState<'a> {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().or(&config.settings)),
         };
-        let answering = Answering::of(&request);
+        let answering = Answering::of(request).map(Box::new);
         let (settings, declarations) = match &answering {
             Some(answering) => (answering.settings(&settings).into(), answering.tools(&tools)?),
             None => (settings, tools.declarations().clone()),
@@ -119,20 +117,20 @@ impl<'a> LoopState<'a> {
             new_from: request.messages().len(),
             iterations: 0,
             written: Written::default(),
-            turn: request.context().clone(),
-            begun: request.context().begun(),
+            turn: request.context().begun(),
             step: None,
             request,
         })
     }
 
     /// `added` are the results that were added to complete the conversation.
-    async fn run(mut self, added: &[Message]) -> Result<AgentResponse> {
+    async fn run(&mut self, added: &[Message]) -> Result<AgentResponse> {
         if let Some(emitter) = self.context().emitter() {
             emitter.begin(&self.transcript.messages(), self.new_from).await;
             emitter.tell_answers(added).await;
         }
-        let agents = &self.config.sub_agents;
+        let config = self.config;
+        let agents = &config.sub_agents;
         match whose_turn(self.context(), agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
             Ok(None) => {}
@@ -147,9 +145,10 @@ impl<'a> LoopState<'a> {
             if let Some(ending) = self.context().refusal::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
-            let successor =
-                |messages: &Messages| transfer::successor(&self.config.sub_agents, messages);
-            if let Some(agent) = self.transcript.read(successor) {
+            let successor = |messages: &Messages| transfer::successor(agents, messages);
+            if !agents.is_empty()
+                && let Some(agent) = self.transcript.read(successor)
+            {
                 self.step = None;
                 self.context().give_turn(agent.name());
                 return boxed(|| self.take_over(agent)).await;
@@ -166,7 +165,7 @@ impl<'a> LoopState<'a> {
                     self.step = None;
                     self.ask().await
                 }
-                Step::Tools(calls) => self.run_tools(calls).await.and_then(|()| self.stopped()),
+                Step::Tools(calls) => self.run_tools(&calls).await.and_then(|()| self.stopped()),
             };
             if !matches!(done, Ok(None)) {
                 self.step = None;
@@ -193,11 +192,11 @@ impl<'a> LoopState<'a> {
         self.step = None;
     }
 
-    async fn take_over(self, agent: &Agent) -> Result<AgentResponse> {
+    async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {
         let messages = self.transcript.messages();
         // From here on the other agent records messages.
-        drop(self.transcript);
-        take_over(agent, &self.request, messages, self.iterations).await
+        drop(std::mem::take(&mut self.transcript));
+        take_over(agent, self.request, messages, self.iterations).await
     }
 
     /// Returns whether the conversation ends with a message of an earlier run, so that this run
@@ -209,22 +208,13 @@ impl<'a> LoopState<'a> {
     /// Calls the model. Returns the end of the run if a callback's response ends it.
     async fn ask(&mut self) -> Result<Option<EndReason>> {
         let is_beyond_limit = self.is_beyond_limit();
-        self.turn = self.begun.at_iteration(self.iterations);
+        self.turn.begin_turn(self.iterations, is_beyond_limit);
         self.iterations += 1;
-        let tools = self.declarations.clone();
-        let (messages, settings) = (self.transcript.messages(), self.settings.clone());
-        let context = self.turn.clone().with_beyond_limit(is_beyond_limit);
-        let mut request =
-            ModelRequest::in_run(context, messages, tools, settings).with_written(&self.written);
-        request.set_instructions(self.config.instructions.clone());
-        let respond = self.semantics.after_model_respond;
-        request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);
-
         let emitter = self.turn.emitter().cloned();
         let result = match &emitter {
-            None => self.answer(request).await,
+            None => self.answer(self.config.model.make(self.model_request())).await,
             // Apart, so that there is no room for it where nobody watches.
-            Some(emitter) => boxed(|| self.show_answer(emitter, request)).await,
+            Some(emitter) => boxed(|| self.show_answer(emitter)).await,
         };
         match result {
             Ok(response) => Ok(self.ends_run(response.origin()).then_some(EndReason::Completed)),
@@ -236,12 +226,24 @@ impl<'a> LoopState<'a> {
         }
     }
 
+    /// Returns the request for the model in this turn.
+    fn model_request(&self) -> ModelRequest {
+        let (context, messages) = (self.turn.clone(), self.transcript.messages());
+        let (tools, settings) = (self.declarations.clone(), self.settings.clone());
+        let mut request = ModelRequest::in_run(context, messages, tools, settings, &self.written);
+        request.set_instructions(self.config.instructions.clone());
+        let respond = self.semantics.after_model_respond;
+        request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);
+        request.set_answered_by_tool(self.is_answered_by_tool());
+        request
+    }
+
+    fn is_answered_by_tool(&self) -> bool {
+        self.answering.as_ref().is_some_and(|answering| answering.is_by_tool())
+    }
+
     /// Calls the model, and streams its response.
-    async fn show_answer(
-        &mut self,
-        emitter: &EventEmitter,
-        request: ModelRequest,
-    ) -> Result<ModelResponse> {
+    async fn show_answer(&mut self, emitter: &EventEmitter) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
         self.step = Some(OnDrop::new((emitter.clone(), iteration), |(emitter, iteration)| {
             emitter.note(EventKind::StepFinished { iteration: *iteration });
@@ -249,7 +251,8 @@ impl<'a> LoopState<'a> {
         emitter.tell(EventKind::StepStarted { iteration }).await;
         let (sink, before) = (DeltaSender::new(emitter.clone()), self.turn.agent_usage());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
-        let result = self.answer(request.with_delta_sender(sink)).await;
+        let request = self.model_request().with_delta_sender(sink);
+        let result = self.answer(self.config.model.make(request)).await;
         let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
         call.settle(answer).await;
         call.disarm();
@@ -261,13 +264,10 @@ impl<'a> LoopState<'a> {
     }
 
     /// Returns the model's response in the form for the transcript.
-    async fn answer(&self, mut request: ModelRequest) -> Result<ModelResponse> {
-        let beyond_limit = request.context().beyond_limit(CallKind::Model);
-        let by_tool = self.answering.as_ref().is_some_and(Answering::is_by_tool);
-        request.set_answered_by_tool(by_tool);
-        let mut response = self.config.model.make(request).await?;
+    async fn answer(&self, call: BoxCallFuture<ModelRequest>) -> Result<ModelResponse> {
+        let mut response = call.await?;
         self.survived()?;
-        if by_tool {
+        if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());
         }
@@ -275,7 +275,7 @@ impl<'a> LoopState<'a> {
         if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
         }
-        if let Some(refused) = beyond_limit
+        if let Some(refused) = self.turn.beyond_limit(CallKind::Model)
             && response.message().tool_calls().next().is_some()
         {
             // Tool calls would need another model call.
@@ -336,7 +336,7 @@ impl<'a> LoopState<'a> {
 
     /// Ends the run with the messages so far, or with the abort. The reason was recorded where it
     /// was raised.
-    async fn ended(self, ending: &Error) -> Result<AgentResponse> {
+    async fn ended(&self, ending: &Error) -> Result<AgentResponse> {
         if ending.kind() == ErrorKind::Aborted {
             return Err(ending.clone());
         }
@@ -358,7 +358,7 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    fn response(self, end: EndReason) -> AgentResponse {
+    fn response(&self, end: EndReason) -> AgentResponse {
         let context = self.request.context();
         context.answered(self.request.messages());
         AgentResponse::new(self.transcript.messages())

@@ -1,6 +1,6 @@
 //! The next step: a pure function of the transcript.
 
-use crate::message::{Messages, ToolCall};
+use crate::message::{Message, Messages, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
@@ -8,7 +8,7 @@ pub(super) enum Step {
     /// Call the model.
     Model,
     /// Run these tool calls of the model, which have no result.
-    Tools(Vec<ToolCall>),
+    Tools(OpenCalls),
     /// Nothing: the model has sent its final message.
     Done,
 }
@@ -24,8 +24,36 @@ pub(super) fn next(messages: &Messages) -> Step {
     if turn.said.tool_calls().next().is_none() {
         return Step::Done;
     }
+    if !turn.has_results() {
+        return Step::Tools(OpenCalls::All(turn.said.clone()));
+    }
     let open: Vec<_> = turn.open_calls().cloned().collect();
-    if open.is_empty() { Step::Model } else { Step::Tools(open) }
+    if open.is_empty() { Step::Model } else { Step::Tools(OpenCalls::Some(open)) }
+}
+
+/// The tool calls of the last turn that have no result.
+#[derive(Debug, PartialEq)]
+pub(super) enum OpenCalls {
+    /// Those of this message, which is the usual case and needs no copies.
+    All(Message),
+    Some(Vec<ToolCall>),
+}
+
+impl OpenCalls {
+    /// Returns the call, if there is only one.
+    pub(super) fn only(&self) -> Option<&ToolCall> {
+        let mut calls = self.iter();
+        calls.next().filter(|_| calls.next().is_none())
+    }
+
+    /// Returns the calls, in the model's order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ToolCall> {
+        let (said, some) = match self {
+            Self::All(said) => (Some(said), [].as_slice()),
+            Self::Some(calls) => (None, calls.as_slice()),
+        };
+        said.into_iter().flat_map(Message::tool_calls).chain(some)
+    }
 }
 
 #[cfg(test)]
@@ -33,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::{Message, Part, Role, ToolResult};
+    use crate::message::{Part, Role, ToolResult};
 
     fn call(id: &str) -> ToolCall {
         ToolCall::new(id, "add", json!({}))
@@ -54,8 +82,14 @@ mod tests {
             (vec![], Step::Model),
             (vec![question.clone()], Step::Model),
             (vec![question.clone(), Message::assistant("3")], Step::Done),
-            (vec![question.clone(), asks(&["a", "b"])], Step::Tools(vec![call("a"), call("b")])),
-            (vec![question.clone(), asks(&["a", "b"]), answers("b")], Step::Tools(vec![call("a")])),
+            (
+                vec![question.clone(), asks(&["a", "b"])],
+                Step::Tools(OpenCalls::All(asks(&["a", "b"]))),
+            ),
+            (
+                vec![question.clone(), asks(&["a", "b"]), answers("b")],
+                Step::Tools(OpenCalls::Some(vec![call("a")])),
+            ),
             (vec![question.clone(), asks(&["a"]), answers("a")], Step::Model),
             (vec![asks(&["a"]), answers("a"), Message::assistant("3"), question], Step::Model),
         ];

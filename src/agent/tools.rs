@@ -5,8 +5,10 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
+use super::agent::boxed;
 use super::loop_state::LoopState;
-use super::tool_messages::ToolAnswer;
+use super::step::OpenCalls;
+use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
 use super::whole::refusal;
 use crate::call::{CallKind, settle};
@@ -25,13 +27,20 @@ struct Call<'a> {
     context: RunContext,
 }
 
+impl Call<'_> {
+    fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
+        let Self { call, declaration, context, .. } = self;
+        ToolRequest::in_run(context.clone(), (*call).clone(), declaration.cloned(), tool.cloned())
+    }
+}
+
 impl LoopState<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
-    pub(super) async fn run_tools(&mut self, calls: Vec<ToolCall>) -> Result<()> {
+    pub(super) async fn run_tools(&mut self, calls: &OpenCalls) -> Result<()> {
         self.transcript.begin_turn(calls.iter().map(|call| &call.id));
-        let result = match &calls[..] {
-            [call] => self.run_tool(0, call).await,
-            calls => self.run_several(calls).await,
+        let result = match calls.only() {
+            Some(call) => self.run_tool(0, call).await,
+            None => self.run_several(calls).await,
         };
         // Results are kept even if another call fails the run: the run may have been interrupted as
         // well, and resume.
@@ -42,11 +51,9 @@ impl LoopState<'_> {
         result
     }
 
-    async fn run_several(&self, calls: &[ToolCall]) -> Result<()> {
-        let mut running = Vec::with_capacity(calls.len());
-        for (index, call) in calls.iter().enumerate() {
-            running.push(self.run_tool(index, call));
-        }
+    async fn run_several(&self, calls: &OpenCalls) -> Result<()> {
+        let calls = calls.iter().enumerate();
+        let running: Vec<_> = calls.map(|(index, call)| self.run_tool(index, call)).collect();
         let at_once = match self.semantics.tool_calls {
             ToolCalls::Concurrent => self.config.tool_concurrency,
             ToolCalls::OneByOne => 1,
@@ -57,13 +64,7 @@ impl LoopState<'_> {
 
     /// Records a call's result, and then emits it.
     async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
-        let (declaration, tool) = self.tools.find(&call.name).unzip();
-        let context = self.turn.in_tool_call(&call.id);
-        let made = Call { index, call, declaration, context };
-        let slot = match self.answer_call(&made, tool).await {
-            Ok(slot) => slot,
-            Err(error) => return Err(self.fail(&made, error)),
-        };
+        let slot = self.call_tool(index, call).await?;
         self.transcript.keep(index, slot.clone());
         if !slot.answers().is_empty() {
             self.turn.forget_call(&call.id);
@@ -72,6 +73,13 @@ impl LoopState<'_> {
             emitter.tell_answers(slot.answers()).await;
         }
         Ok(())
+    }
+
+    async fn call_tool(&self, index: usize, call: &ToolCall) -> Result<Slot> {
+        let (declaration, tool) = self.tools.find(&call.name).unzip();
+        let context = self.turn.in_tool_call(&call.id);
+        let made = Call { index, call, declaration, context };
+        self.answer_call(&made, tool).await.map_err(|error| self.fail(&made, error))
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
@@ -103,10 +111,7 @@ impl LoopState<'_> {
         if !is_repeatable {
             self.transcript.keep(index, Slot::Begun(call.clone()));
         }
-        let request = ToolRequest::in_run(context.clone(), call.clone())
-            .with_declaration(declaration.cloned())
-            .with_tool(tool.cloned());
-        let result = self.config.tools.make(request).await;
+        let result = self.config.tools.make(made.request(tool)).await;
         if let Err(abort) = self.survived() {
             // It has a result, whatever else ends the run.
             if let Ok(response) = &result {
@@ -118,10 +123,12 @@ impl LoopState<'_> {
             // A layer may have replaced the interrupt of a call by a response.
             Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
             Ok(response) => {
-                if self.config.show_tool.is_some() {
-                    self.transcript.keep(index, Slot::Answered(shown_by_default(call, &response)));
-                }
-                self.show(made, response).await
+                let default = shown_by_default(call, &response);
+                let Some(show) = &self.config.show_tool else {
+                    return Ok(Slot::Answered(default));
+                };
+                self.transcript.keep(index, Slot::Answered(default.clone()));
+                boxed(|| self.show(show, made, response, default)).await
             }
             Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(made, &error) => Err(error),
@@ -141,10 +148,14 @@ impl LoopState<'_> {
     }
 
     /// Returns the messages for a tool result, created once, after every callback and layer.
-    async fn show(&self, made: &Call<'_>, response: ToolResponse) -> Result<Slot> {
+    async fn show(
+        &self,
+        show: &ShowTool,
+        made: &Call<'_>,
+        response: ToolResponse,
+        default: Message,
+    ) -> Result<Slot> {
         let Call { call, declaration, ref context, .. } = *made;
-        let default = shown_by_default(call, &response);
-        let Some(show) = &self.config.show_tool else { return Ok(Slot::Answered(default)) };
         let by_default = Slot::Answered(default.clone());
         let answer = ToolAnswer {
             call: call.clone(),

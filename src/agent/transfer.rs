@@ -70,7 +70,7 @@ fn taken_by(agent: &str) -> String {
 
 /// Returns the one of these sub-agents that the last turn of these messages transferred to.
 pub(super) fn successor<'a>(agents: &'a [Agent], messages: &Messages) -> Option<&'a Agent> {
-    if agents.is_empty() || matches!(step::next(messages), Step::Tools(_)) {
+    if matches!(step::next(messages), Step::Tools(_)) {
         return None;
     }
     let answers = messages.iter().rev().take_while(|message| message.role() == Role::Tool);

@@ -105,7 +105,7 @@ impl<R: Request> BoxCallService<R> {
     /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
-        let next = Call::new(service, Role::Handle { catches: false }, None);
+        let next = Call::new(service, Role::Handle { catches: false });
         Self { next: Some(Box::pin(next)), ..unready }
     }
 
@@ -252,11 +252,13 @@ enum Role {
 
 impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
-        Some(Box::pin(Call::new(self.service.clone(), self.role.clone(), None)))
+        Some(Box::pin(Call::new(self.service.clone(), self.role.clone())))
     }
 
     fn start(&self, request: R) -> BoxCallFuture<R> {
-        BoxCallFuture(Box::pin(Call::new(self.service.clone(), self.role.clone(), Some(request))))
+        let mut call = Box::pin(Call::new(self.service.clone(), self.role.clone()));
+        call.as_mut().give(request);
+        BoxCallFuture(call)
     }
 }
 
@@ -293,11 +295,9 @@ where
     R: Request,
     S: Service<R>,
 {
-    fn new(service: S, role: Role, request: Option<R>) -> Self {
-        let mut side = Side { role, context: None };
-        request.iter().for_each(|request| side.belong(request));
-        let state = State::Waiting { service, is_ready: false, request };
-        Self { state: SyncWrapper::new(state), side }
+    fn new(service: S, role: Role) -> Self {
+        let state = State::Waiting { service, is_ready: false, request: None };
+        Self { state: SyncWrapper::new(state), side: Side { role, context: None } }
     }
 }
 
@@ -349,13 +349,14 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                         }
                     }
                     // Without a request it was never called.
-                    let Some(request) = request.take() else { return Poll::Pending };
+                    if request.is_none() {
+                        return Poll::Pending;
+                    }
                     if let Some(ended) = this.side.refusal::<R>() {
                         break Err(ended);
                     }
-                    match this.side.watch::<R, _>(|| service.call(request)) {
-                        Ok(future) => state.set(State::Made { future }),
-                        Err(panic) => break Err(panic),
+                    if let Err(panic) = this.side.watch::<R, _>(|| state.as_mut().call()) {
+                        break Err(panic);
                     }
                 }
                 Projected::Made { mut future } => {
@@ -370,6 +371,18 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
         };
         state.set(State::Over { error: None });
         Poll::Ready(this.side.leave::<R>(result))
+    }
+}
+
+impl<S: Service<R>, R> State<S, S::Future, R> {
+    /// Passes the request to the service.
+    fn call(mut self: Pin<&mut Self>) {
+        if let Projected::Waiting { service, request, .. } = self.as_mut().project()
+            && let Some(request) = request.take()
+        {
+            let future = service.call(request);
+            self.set(Self::Made { future });
+        }
     }
 }
 

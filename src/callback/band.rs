@@ -63,7 +63,9 @@ where
 {
     async fn make(&mut self) -> Result<R::Response> {
         // No callback runs for a call before the service is ready.
-        self.ready().await?;
+        if !self.is_ready {
+            self.ready().await?;
+        }
         if let Some(ended) = self.context().refusal::<R>() {
             return Err(ended);
         }
@@ -93,7 +95,7 @@ where
     async fn answer(&mut self) -> Result<(R::Response, Origin)> {
         self.call.request.enter_band();
         let asks_again = self.call.semantics.retry_before.get(R::CALL);
-        let entered = asks_again.then(|| self.call.request.clone());
+        let entered = asks_again.then(|| Box::new(self.call.request.clone()));
         if let Some(response) = self.call.before(Rest::Asked).await? {
             return Ok((response, Origin::Before));
         }
@@ -112,7 +114,7 @@ where
             let may_retry = retries < max_retries(&self.call);
             let kind = error.kind();
             // In a box, so that a call that does not fail needs no space for it.
-            let recovered = Box::pin(self.recover(error, may_retry, entered.as_ref()));
+            let recovered = Box::pin(self.recover(error, may_retry, entered.as_deref()));
             match recovered.await? {
                 Some(answer) => return Ok(answer),
                 None => retries += 1,
@@ -155,16 +157,18 @@ where
     }
 
     async fn ready(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.is_ready, true) {
-            return Ok(());
-        }
         let Self { call, inner, settled, .. } = self;
-        poll_fn(|cx| inner.poll_ready(cx)).await.map_err(|error| settled(&call.request, error))
+        let ready = poll_fn(|cx| inner.poll_ready(cx)).await;
+        ready.map_err(|error| settled(&call.request, error))?;
+        self.is_ready = true;
+        Ok(())
     }
 
     async fn attempt(&mut self) -> Result<R::Response> {
-        self.ready().await?;
-        self.is_ready = false;
+        if !std::mem::take(&mut self.is_ready) {
+            self.ready().await?;
+            self.is_ready = false;
+        }
         let Self { call, inner, settled, .. } = self;
         let made = inner.call(call.request.clone());
         made.await.map_err(|error| settled(&call.request, error))

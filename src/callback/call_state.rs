@@ -1,6 +1,7 @@
+use std::future::Future;
 use std::sync::Arc;
 
-use super::hook::{Started, name, start};
+use super::hook::{Hook, name};
 use super::hook_set::HookSet;
 use super::members::Members;
 use super::options::{
@@ -96,10 +97,7 @@ impl<R: Request> CallState<R> {
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::BEFORE) {
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
-            let answer = match start(|| callback.before(request)) {
-                Started::Decided(answer) => answer,
-                Started::Waits(hook) => hook.await,
-            };
+            let answer = Hook::new(|| callback.before(request)).await;
             let holds = R::CALL == CallKind::Tool && self.at(index).guards();
             if !is_watched && !holds && matches!(answer, Ok(Action::Continue)) {
                 continue;
@@ -158,10 +156,7 @@ impl<R: Request> CallState<R> {
             }
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
-            let answer = match start(|| callback.after(request, response)) {
-                Started::Decided(answer) => answer,
-                Started::Waits(hook) => hook.await,
-            };
+            let answer = Hook::new(|| callback.after(request, response)).await;
             if !is_watched && matches!(answer, Ok(Action::Continue)) {
                 continue;
             }
@@ -224,10 +219,7 @@ impl<R: Request> CallState<R> {
             let is_guard = self.at(index).guards();
             let Self { request, callbacks, .. } = self;
             let callback = callbacks[index].get();
-            let answer = match start(|| callback.on_error(request, &error)) {
-                Started::Decided(answer) => answer,
-                Started::Waits(hook) => hook.await,
-            };
+            let answer = Hook::new(|| callback.on_error(request, &error)).await;
             if is_watched {
                 self.show(index, "on_error", answer.as_ref().map(Decision::from)).await;
             }
@@ -300,20 +292,34 @@ impl<R: Request> CallState<R> {
         &self.callbacks[index]
     }
 
-    /// Emits an event about a hook's decision.
-    async fn show(&self, index: usize, hook: &'static str, decision: Result<Decision, &Error>) {
-        let Some(emitter) = self.request.context().emitter() else { return };
+    /// Emits an event about a hook's decision; before the call, it then waits for the consumer.
+    //
+    // Not an async fn, which would store the event.
+    fn show(
+        &self,
+        index: usize,
+        hook: &'static str,
+        decision: Result<Decision, &Error>,
+    ) -> impl Future<Output = ()> {
         let decision = decision.unwrap_or_else(|error| Decision::Failed(error.clone()));
         let (callback, call) = (name(self.at(index).get()), R::CALL);
         let name = self.request.name().map(Into::into);
         let tool_call_id = self.request.context().shared_tool_call_id();
         let note = CallbackNote { callback, hook, call, name, tool_call_id, decision };
         let note = EventKind::Callback(Arc::new(note));
-        match hook {
-            "before" => emitter.tell(note).await,
+        let told = self.request.context().emitter().and_then(|emitter| match hook {
+            "before" => Some(emitter.tell(note)),
             // The call has been made. If it were dropped here while the consumer is slow, its
             // result would be lost.
-            _ => emitter.note(note),
+            _ => {
+                emitter.note(note);
+                None
+            }
+        });
+        async move {
+            if let Some(told) = told {
+                told.await;
+            }
         }
     }
 

@@ -5,39 +5,49 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
+
 use super::erased::Erased;
 use crate::call::Request;
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::{MaybeFuture, State};
 use crate::panic::catch;
 
-/// A hook that was called.
-pub(super) enum Started<'a, T> {
-    /// It decided at once.
-    Decided(Result<T>),
-    Waits(Hook<'a, T>),
+/// Calls a hook and returns its decision; a panic, also one before the first await, is an error.
+pub(super) struct Hook<'a, T, F> {
+    call: Option<F>,
+    running: Option<BoxFuture<'a, Result<T>>>,
 }
 
-/// Calls a hook; a panic, also one before the first await, is an error.
-#[inline]
-pub(super) fn start<'a, T>(hook: impl FnOnce() -> MaybeFuture<'a, Result<T>>) -> Started<'a, T> {
-    match catch(hook) {
-        Ok(MaybeFuture(State::Ready(Some(answer)))) => Started::Decided(answer),
-        Ok(running) => Started::Waits(Hook(running)),
-        Err(panic) => Started::Decided(Err(panicked(panic))),
+impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>> + Unpin> Hook<'a, T, F> {
+    #[inline]
+    pub(super) fn new(call: F) -> Self {
+        Self { call: Some(call), running: None }
+    }
+
+    /// Polls the hook. One that decides at once is never stored.
+    #[inline]
+    fn decide(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let running = match self.call.take().map(|call| call().0) {
+            Some(State::Ready(Some(decision))) => return Poll::Ready(decision),
+            Some(State::Boxed(running)) => Some(running),
+            Some(State::Ready(None)) | None => self.running.take(),
+        };
+        let Some(mut running) = running else { return Poll::Pending };
+        let decision = running.as_mut().poll(cx);
+        if decision.is_pending() {
+            self.running = Some(running);
+        }
+        decision
     }
 }
 
-/// A running hook.
-pub(super) struct Hook<'a, T>(MaybeFuture<'a, Result<T>>);
-
-impl<T> Future for Hook<'_, T> {
+impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>> + Unpin> Future for Hook<'a, T, F> {
     type Output = Result<T>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        catch(|| Pin::new(&mut self.0).poll(cx))
-            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic))))
+        catch(|| self.decide(cx)).unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic))))
     }
 }
 

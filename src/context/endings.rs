@@ -13,13 +13,15 @@ impl RunContext {
     }
 
     /// Returns the recorded ending that blocks another call of this kind.
+    #[inline]
     pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
         self.scope.latch.refusal(|| self.call(kind))
     }
 
     /// Returns the ending of this very call.
+    #[inline]
     pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
-        let withheld = self.scope.withheld.get().filter(|_| kind == CallKind::Agent);
+        let withheld = (kind == CallKind::Agent).then(|| self.scope.withheld.get()).flatten();
         withheld.cloned().or_else(|| self.scope.latch.ending(|| self.call(kind)))
     }
 
@@ -28,6 +30,7 @@ impl RunContext {
         self.scope.latch.waits(|| self.call(kind))
     }
 
+    #[cold]
     fn call(&self, kind: CallKind) -> Call {
         Call { kind, turn: self.iteration, tool: self.shared_tool_call_id() }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Joined {
     /// What was set on the request.
     given: Option<Arc<Given>>,
     /// The context of its own run before the last change. Data that was read or written is kept.
-    earlier: Option<RunContext>,
+    earlier: Option<Arc<RunContext>>,
     made: Arc<OnceLock<RunContext>>,
 }
 
@@ -78,7 +78,7 @@ impl Joined {
         if self.caller.is_none()
             && let Some(made) = made.get()
         {
-            self.earlier = Some(made.clone());
+            self.earlier = Some(Arc::new(made.clone()));
         }
     }
 }

@@ -110,10 +110,14 @@ impl Latch {
         waits
     }
 
+    #[inline]
     fn find(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
-        if !self.closed.load(Ordering::Acquire) {
-            return None;
-        }
+        if self.closed.load(Ordering::Acquire) { self.find_entry(place) } else { None }
+    }
+
+    // Apart, so that the usual case stays small at each call site.
+    #[cold]
+    fn find_entry(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
         let entries = lock(&self.entries);
         entries.all.get(place(&entries)?).map(|entry| entry.error.clone())
     }

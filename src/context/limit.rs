@@ -3,11 +3,6 @@ use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind};
 
 impl RunContext {
-    /// Returns the context of a model call that is, or is not, beyond the limit.
-    pub(crate) fn with_beyond_limit(self, beyond_limit: bool) -> Self {
-        Self { beyond_limit, ..self }
-    }
-
     /// Returns why the call is blocked, although callbacks run for it.
     pub(crate) fn beyond_limit(&self, kind: CallKind) -> Option<Error> {
         (self.beyond_limit && kind == CallKind::Model).then(|| self.limit_reached(self.iteration))

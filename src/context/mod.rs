@@ -450,10 +450,12 @@ impl RunContext {
         Self { texts: texts..texts, ..self.clone() }
     }
 
-    /// Returns the context of a turn of the loop.
-    pub(crate) fn at_iteration(&self, iteration: u32) -> Self {
-        let texts = self.texts.start..self.scope.text_count();
-        Self { iteration, texts, ..self.clone() }
+    /// Makes this the context of a turn of the loop, whose model call is, or is not, beyond the
+    /// limit.
+    pub(crate) fn begin_turn(&mut self, iteration: u32, beyond_limit: bool) {
+        self.iteration = iteration;
+        self.texts.end = self.scope.text_count();
+        self.beyond_limit = beyond_limit;
     }
 
     /// Returns the context of a tool call of this turn.

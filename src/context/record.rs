@@ -54,7 +54,7 @@ impl Kept {
         let mut messages = self.messages.clone();
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |id| self.holds_in(id));
-        slot::settle(&calls).for_each(|message| messages.push(message));
+        slot::settle(&calls, |message| messages.push(message));
         messages
     }
 
@@ -400,7 +400,7 @@ impl Record {
         let kept = &mut *lock(&self.0);
         let mut calls = std::mem::take(&mut kept.calls);
         let stopped = slot::stop(&mut calls, |id| kept.holds_in(id));
-        slot::settle(&calls).for_each(|message| kept.push(message));
+        slot::settle(&calls, |message| kept.push(message));
         // For the next turn.
         calls.clear();
         kept.calls = calls;
@@ -468,7 +468,7 @@ impl Record {
 ///
 /// The tools of a turn run in parallel, and each result is recorded where it is created: a call
 /// that is dropped while the consumer is slow keeps its result.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Transcript(Record);
 
 impl Deref for Transcript {

@@ -57,18 +57,31 @@ pub(super) fn stopped_answer(call: &ToolCall) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed())
 }
 
-/// Returns the messages of a turn.
-pub(super) fn settle(calls: &[(Arc<str>, Slot)]) -> impl Iterator<Item = Message> {
-    let said = move || calls.iter().flat_map(|(_, slot)| slot.answers());
-    let is_answer = |message: &&Message| message.role() == Role::Tool;
+/// Passes on the messages of a turn.
+pub(super) fn settle(calls: &[(Arc<str>, Slot)], mut push: impl FnMut(Message)) {
+    let is_answer = |message: &Message| message.role() == Role::Tool;
     // Results stay together, directly after their calls.
-    let answers = said().filter(is_answer).cloned();
+    let mut others = false;
+    for (_, slot) in calls {
+        for message in slot.answers() {
+            if is_answer(message) {
+                push(message.clone());
+            } else {
+                others = true;
+            }
+        }
+    }
+    if !others {
+        return;
+    }
     // Any other message would end the turn and close the calls that are still open.
     let is_open = calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
-    let others =
-        said().filter(move |message| !is_answer(message)).map(move |message| match is_open {
-            true => Message::new(Role::Tool, message.parts().iter().cloned()),
-            false => message.clone(),
-        });
-    answers.chain(others)
+    for message in calls.iter().flat_map(|(_, slot)| slot.answers()) {
+        if !is_answer(message) {
+            push(match is_open {
+                true => Message::new(Role::Tool, message.parts().iter().cloned()),
+                false => message.clone(),
+            });
+        }
+    }
 }

@@ -79,6 +79,11 @@ pub(crate) struct LastTurn<'a> {
 }
 
 impl<'a> LastTurn<'a> {
+    /// Returns whether there are tool messages after the model's.
+    pub(crate) fn has_results(&self) -> bool {
+        self.results.len() > 0
+    }
+
     /// Returns the tool calls that have no result.
     pub(crate) fn open_calls(self) -> impl Iterator<Item = &'a ToolCall> {
         let Self { said, results } = self;

@@ -89,7 +89,7 @@ pub struct Document {
     pub source: MediaSource,
     /// The file's name or the document's title. Some providers show it to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    pub name: Option<Arc<str>>,
     /// Provider data that must be sent back.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
@@ -161,7 +161,7 @@ impl Document {
 
     /// Sets the name.
     #[must_use]
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+    pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }

@@ -8,20 +8,22 @@ use super::Part;
 pub(super) struct Parts {
     /// The only part, if there is one.
     one: Option<Part>,
-    many: Vec<Part>,
+    #[allow(clippy::box_collection, reason = "most messages have one part, and stay small")]
+    many: Option<Box<Vec<Part>>>,
 }
 
 impl Parts {
     pub(super) fn as_slice(&self) -> &[Part] {
         match &self.one {
             Some(part) => std::slice::from_ref(part),
-            None => &self.many,
+            None => self.many.as_deref().map_or(&[], |many| many),
         }
     }
 
     pub(super) fn as_mut_vec(&mut self) -> &mut Vec<Part> {
-        self.many.extend(self.one.take());
-        &mut self.many
+        let many = self.many.get_or_insert_default();
+        many.extend(self.one.take());
+        many
     }
 }
 
@@ -29,9 +31,10 @@ impl FromIterator<Part> for Parts {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
         let mut parts = parts.into_iter();
         match (parts.next(), parts.next()) {
-            (one, None) => Self { one, many: Vec::new() },
+            (one, None) => Self { one, many: None },
             (first, second) => {
-                Self { one: None, many: first.into_iter().chain(second).chain(parts).collect() }
+                let many = first.into_iter().chain(second).chain(parts).collect();
+                Self { one: None, many: Some(Box::new(many)) }
             }
         }
     }

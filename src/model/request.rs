@@ -44,12 +44,14 @@ impl ModelRequest {
         Self { messages: messages.into(), ..Self::default() }
     }
 
-    /// Creates a request of a run without defaults that would be replaced anyway.
+    /// Creates a request of a run without defaults that would be replaced anyway. `written` is the
+    /// cache of the loop that the request belongs to.
     pub(crate) fn in_run(
         context: RunContext,
         messages: Messages,
         tools: Arc<Vec<Arc<ToolDeclaration>>>,
         settings: Arc<Settings>,
+        written: &Written,
     ) -> Self {
         Self {
             instructions: None,
@@ -61,14 +63,8 @@ impl ModelRequest {
             context,
             after_replaces_all: false,
             answered_by_tool: false,
-            earlier: Earlier::default(),
+            earlier: written.into(),
         }
-    }
-
-    /// Sets the cache of the loop that the request belongs to.
-    pub(crate) fn with_written(mut self, written: &Written) -> Self {
-        self.earlier = written.into();
-        self
     }
 
     /// Sets the run that the request belongs to.

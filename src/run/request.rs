@@ -267,10 +267,17 @@ impl AgentRequest {
         self.in_another_run()
     }
 
-    /// Sets the agent's own context within its run.
+    /// Sets the context of the request within its run.
     pub(crate) fn entered(mut self, context: RunContext) -> Self {
         self.run = Joined::to(context);
         self
+    }
+
+    /// Sets the called agent's own context, whether it is a team, and whether a response from
+    /// `after_agent` replaces all its messages.
+    pub(crate) fn enter(&mut self, context: RunContext, is_team: bool, after_says_all: bool) {
+        self.run = Joined::to(context);
+        (self.is_for_team, self.after_says_all) = (is_team, after_says_all);
     }
 
     /// Sets the record to which the agent writes its messages.
@@ -282,12 +289,6 @@ impl AgentRequest {
     /// Returns the record to which the agent writes its messages.
     pub(crate) fn record(&self) -> &Record {
         &self.record
-    }
-
-    /// Sets whether a response from `after_agent` replaces all messages of the agent.
-    pub(crate) fn with_after_says_all(mut self, all: bool) -> Self {
-        self.after_says_all = all;
-        self
     }
 
     /// Returns the request for another agent that continues the conversation in this run.
@@ -307,11 +308,6 @@ impl AgentRequest {
     /// another agent.
     pub(crate) fn takes_turn(&self) -> bool {
         self.takes_turn
-    }
-
-    pub(crate) fn for_team(mut self, is_for_team: bool) -> Self {
-        self.is_for_team = is_for_team;
-        self
     }
 
     /// Returns whether the called agent is a [team](crate::agent::TeamBuilder). `false` before the

@@ -1,6 +1,9 @@
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
 
 use super::call::{self, Call, CallChannel, CallHandle, Calls};
 use super::channel::EventBatch;
@@ -78,8 +81,8 @@ impl EventEmitter {
     }
 
     /// Emits an event; it is kept even if this future is dropped while it waits for the consumer.
-    pub(crate) async fn tell(&self, kind: EventKind) {
-        self.tell_all(|_, out| out.push(kind)).await;
+    pub(crate) fn tell(&self, kind: EventKind) -> impl Future<Output = ()> {
+        self.tell_all(|_, out| out.push(kind))
     }
 
     /// Emits the whole state, and every change from then on.
@@ -96,10 +99,19 @@ impl EventEmitter {
         self.tell_all(|_, out| out.end(kind)).await;
     }
 
-    async fn tell_all(&self, tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>)) {
+    /// Emits events at once, and then waits until the consumer has made room.
+    //
+    // Not an async fn, which would store the events.
+    fn tell_all(
+        &self,
+        tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>),
+    ) -> impl Future<Output = ()> {
         // Without a consumer there is nothing to do.
-        if let Ok(((), false)) = self.push(tell) {
-            drop(self.room().await);
+        let is_full = matches!(self.push(tell), Ok(((), false)));
+        async move {
+            if is_full {
+                drop(self.room().await);
+            }
         }
     }
 
@@ -144,11 +156,14 @@ impl EventEmitter {
         })
     }
 
-    /// Waits until the consumer has made room.
-    pub(super) async fn room(&self) -> Result<()> {
+    /// Waits until the consumer has made room. Boxed, since everything that emits events would need
+    /// space for it.
+    pub(super) fn room(&self) -> BoxFuture<'_, Result<()>> {
         let Run { channel, clock, .. } = &*self.0.run;
-        let _wait = clock.pause();
-        channel.room().await
+        Box::pin(async {
+            let _wait = clock.pause();
+            channel.room().await
+        })
     }
 
     /// The next model call begins.

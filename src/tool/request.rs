@@ -37,12 +37,20 @@ impl ToolRequest {
     /// Creates a request in a new run of its own.
     #[must_use]
     pub fn new(call: ToolCall) -> Self {
-        Self::in_run(RunContext::default(), call)
+        Self::in_run(RunContext::default(), call, None, None)
     }
 
-    pub(crate) fn in_run(context: RunContext, call: ToolCall) -> Self {
-        let (arguments, declaration, tool) = (None, None, None);
-        Self { call, arguments, declaration, tool, extensions: Extensions::new(), context }
+    /// Creates the request of a call of a run, to be answered by this tool.
+    pub(crate) fn in_run(
+        context: RunContext,
+        call: ToolCall,
+        declaration: Option<Arc<ToolDeclaration>>,
+        tool: Option<BoxCallService<Self>>,
+    ) -> Self {
+        let (arguments, extensions) = (None, Extensions::new());
+        let mut request = Self { call, arguments, declaration, tool, extensions, context };
+        request.wrap_arguments();
+        request
     }
 
     /// Sets the run that the request belongs to.
@@ -59,25 +67,24 @@ impl ToolRequest {
     /// [parameters](ToolDeclaration::parameters) say.
     #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
-        if let Some(tool) = &declaration
+        self.declaration = declaration;
+        self.wrap_arguments();
+        self
+    }
+
+    /// Wraps bare arguments, if the tool expects an object.
+    fn wrap_arguments(&mut self) {
+        if let Some(tool) = &self.declaration
             && (self.arguments.is_some() || !looks_like_object(self.call.arguments.as_str()))
             && let Some(object) = wrapped(self.arguments(), tool.parameters())
         {
             self.arguments = Some(Arc::new(object));
         }
-        self.declaration = declaration;
-        self
     }
 
-    /// Returns the same request, to be answered by this tool.
-    pub(crate) fn with_tool(mut self, tool: Option<BoxCallService<Self>>) -> Self {
-        self.tool = tool;
-        self
-    }
-
-    /// Returns the tool that executes the call, if it is already known.
-    pub(super) fn tool(&self) -> Option<&BoxCallService<Self>> {
-        self.tool.as_ref()
+    /// Takes the tool that executes the call, if it is already known.
+    pub(super) fn take_tool(&mut self) -> Option<BoxCallService<Self>> {
+        self.tool.take()
     }
 
     /// Returns the call as the model made it, unchanged by callbacks.

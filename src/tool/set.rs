@@ -149,8 +149,8 @@ impl ToolSet {
     }
 
     /// Makes a call of the tool that was found for it, or of the one that it names.
-    pub(crate) fn make(&self, request: ToolRequest) -> BoxCallFuture<ToolRequest> {
-        match request.tool().or_else(|| Some(self.find(request.name())?.1)).cloned() {
+    pub(crate) fn make(&self, mut request: ToolRequest) -> BoxCallFuture<ToolRequest> {
+        match request.take_tool().or_else(|| Some(self.find(request.name())?.1.clone())) {
             Some(tool) => tool.make(request),
             None => {
                 let (context, name) = (request.context(), request.name());

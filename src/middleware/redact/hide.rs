@@ -67,7 +67,7 @@ fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
             result.parts = said.unwrap_or_else(|| result.parts.clone());
         }
         Part::Document(document) => {
-            document.name = Some((change.text)(document.name.as_deref()?)?);
+            document.name = Some((change.text)(document.name.as_deref()?)?.into());
             document.provider = ProviderData::default();
         }
         // Their data is not text.

@@ -160,8 +160,8 @@ fn source(media: &MediaPart) -> Result<MediaSource, &'static str> {
     })
 }
 
-fn name(document: &MediaPart) -> Option<String> {
-    Some(document.metadata.as_ref()?.get(FILE_NAME)?.as_str()?.to_owned())
+fn name(document: &MediaPart) -> Option<Arc<str>> {
+    Some(document.metadata.as_ref()?.get(FILE_NAME)?.as_str()?.into())
 }
 
 /// Returns the data that [`write`](super::write) stored, or the value itself.

@@ -19,7 +19,7 @@ fn block(part: &Part) -> ContentBlock {
         Part::Text(text) => return ContentBlock::text(text.text.clone()),
         Part::Image(image) => ("image", &image.source, None),
         Part::Audio(audio) => ("audio", &audio.source, None),
-        Part::Document(document) => ("document", &document.source, document.name.as_ref()),
+        Part::Document(document) => ("document", &document.source, document.name.as_deref()),
         other => return ContentBlock::text(serde_json::to_string(other).unwrap_or_default()),
     };
     match source {
@@ -27,7 +27,7 @@ fn block(part: &Part) -> ContentBlock {
             "image" => ContentBlock::image(data.clone(), media_type.clone()),
             "audio" => ContentBlock::audio(data.clone(), media_type.clone()),
             _ => {
-                let name = name.map_or("document", String::as_str);
+                let name = name.unwrap_or("document");
                 let uri =
                     if name.contains(':') { name.to_owned() } else { format!("file:///{name}") };
                 let blob = ResourceContents::blob(data.clone(), uri);
@@ -35,7 +35,7 @@ fn block(part: &Part) -> ContentBlock {
             }
         },
         MediaSource::Url { url: uri, media_type } | MediaSource::File { id: uri, media_type } => {
-            let mut link = Resource::new(uri.clone(), name.map_or(kind, String::as_str));
+            let mut link = Resource::new(uri.clone(), name.unwrap_or(kind));
             link.mime_type = media_type.clone();
             ContentBlock::resource_link(link)
         }
