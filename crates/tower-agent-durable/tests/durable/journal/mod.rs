@@ -4,6 +4,7 @@ mod kill;
 mod replay;
 mod rules;
 mod runs;
+mod secrets;
 mod torn;
 mod world;
 
