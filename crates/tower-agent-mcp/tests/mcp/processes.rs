@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tower_agent::{Effect, ErrorKind, Tool};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 
+use crate::serving::clerk;
 use crate::support::{LIFECYCLES, ask, names};
 
 /// Tells the test below that it is the child.
@@ -37,8 +39,11 @@ async fn serves_on_standard_streams() {
         std::future::pending().await
     });
     let large = Tool::function("large", "A long text.", |bytes: usize| "x".repeat(bytes));
-    let server =
-        McpServer::builder("child", "1.0.0").tools([pid, die, wait, large]).build().unwrap();
+    let server = McpServer::builder("child", "1.0.0")
+        .agent(clerk().0)
+        .tools([pid, die, wait, large])
+        .build()
+        .unwrap();
     server.serve_stdio().await.unwrap();
 }
 
@@ -46,7 +51,7 @@ async fn serves_on_standard_streams() {
 async fn a_child_process_answers_and_is_started_again_after_its_death() {
     for lifecycle in LIFECYCLES {
         let client = child().lifecycle(lifecycle).connect().await.unwrap();
-        assert_eq!(names(&client).await, ["die", "large", "pid", "wait"]);
+        assert_eq!(names(&client).await, ["clerk", "die", "large", "pid", "wait"]);
         let first = ask(&client, "pid", json!({})).await.unwrap();
         let error = ask(&client, "die", json!({})).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection);
@@ -55,6 +60,25 @@ async fn a_child_process_answers_and_is_started_again_after_its_death() {
         let second = ask(&client, "pid", json!({})).await.unwrap();
         assert_ne!(first.value(), second.value());
         client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_in_a_child_process_asks_and_goes_on() {
+    for lifecycle in LIFECYCLES {
+        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        let model = ScriptedModel::new([
+            Turn::tool("clerk", json!({ "request": "Pay." })),
+            Turn::from_text("Done."),
+        ]);
+        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let paused = agent.run("Pay.").await.unwrap();
+        let [asked] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        let answer = Resolution::resolved(&asked.id, json!({ "approved": true }));
+        let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+        let done = agent.run(request).await.unwrap();
+        let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        assert_eq!(result.text(), "I paid 100.");
     }
 }
 
