@@ -3,8 +3,6 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::BoxFuture;
-
 use super::call::{self, Call, CallChannel, CallHandle, Calls};
 use super::channel::EventBatch;
 use super::consumer_wait::{Clock, ConsumerWait};
@@ -110,7 +108,8 @@ impl EventEmitter {
         let is_full = matches!(self.push(tell), Ok(((), false)));
         async move {
             if is_full {
-                drop(self.room().await);
+                // Boxed: it is rare, and everything that emits events would need space for it.
+                drop(Box::pin(self.room()).await);
             }
         }
     }
@@ -156,14 +155,11 @@ impl EventEmitter {
         })
     }
 
-    /// Waits until the consumer has made room. Boxed, since everything that emits events would need
-    /// space for it.
-    pub(super) fn room(&self) -> BoxFuture<'_, Result<()>> {
+    /// Waits until the consumer has made room.
+    pub(super) async fn room(&self) -> Result<()> {
         let Run { channel, clock, .. } = &*self.0.run;
-        Box::pin(async {
-            let _wait = clock.pause();
-            channel.room().await
-        })
+        let _wait = clock.pause();
+        channel.room().await
     }
 
     /// The next model call begins.
