@@ -17,7 +17,7 @@ pub(super) fn input(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8>) 
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
     out.push(b'[');
     request.write_messages(protocol, out, |index, out| steps(messages, index, is_signed, out))?;
-    let turn = Turn::before(messages, messages.len());
+    let turn = Turn::before(messages, messages.len(), None);
     if !turn.unanswered.is_empty() {
         user_inputs(messages, turn.range, out)?;
     }
@@ -37,7 +37,8 @@ fn steps(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) 
         Role::Assistant | Role::User | Role::Tool => {}
         _ => return Err(unsupported("role")),
     }
-    let mut turn = Turn::before(messages, index);
+    let next = Some(message).filter(|message| message.role() != Role::Assistant);
+    let mut turn = Turn::before(messages, index, next);
     let has_waited = !turn.unanswered.is_empty();
     if message.role() == Role::Assistant {
         if has_waited {
@@ -60,9 +61,9 @@ fn steps(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) 
 /// Writes what the user says in these messages.
 fn user_inputs(messages: &Messages, range: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     for message in messages.range(range.start).take(range.len()) {
-        let parts = || message.parts().iter().filter(|part| is_content(part));
-        if matches!(message.role(), Role::User | Role::Tool) && parts().next().is_some() {
-            content_step("user_input", parts(), out)?;
+        if is_input(message) {
+            let parts = message.parts().iter().filter(|part| is_content(part));
+            content_step("user_input", parts, out)?;
             out.push(b',');
         }
     }
@@ -72,15 +73,20 @@ fn user_inputs(messages: &Messages, range: Range<usize>, out: &mut Vec<u8>) -> R
 /// What has been said since the model spoke.
 struct Turn<'a> {
     range: Range<usize>,
-    /// The model's calls that have no result yet.
+    /// The model's calls that have no result yet. Only found if something could wait for them.
     unanswered: HashSet<&'a str>,
 }
 
 impl<'a> Turn<'a> {
-    /// Returns the turn before a message.
-    fn before(messages: &'a Messages, index: usize) -> Self {
+    /// Returns the turn before a message, which is the `next` one.
+    fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
         let last = (0..index).rev().find(|&at| is_said(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
+        let added = || messages.range(start).take(index - start);
+        let range = start..index;
+        if !added().chain(next).any(is_input) {
+            return Self { range, unanswered: HashSet::new() };
+        }
         // Neighbouring messages of the model are one turn.
         let said = (0..start)
             .rev()
@@ -89,13 +95,17 @@ impl<'a> Turn<'a> {
         let mut unanswered: HashSet<_> =
             said.flat_map(Message::tool_calls).map(|call| &*call.id).collect();
         if !unanswered.is_empty() {
-            let added = messages.range(start).take(index - start);
-            for result in added.flat_map(Message::tool_results) {
+            for result in added().flat_map(Message::tool_results) {
                 unanswered.remove(&*result.call_id);
             }
         }
-        Self { range: start..index, unanswered }
+        Self { range, unanswered }
     }
+}
+
+/// Returns whether a message says something in the user's name.
+fn is_input(message: &Message) -> bool {
+    matches!(message.role(), Role::User | Role::Tool) && message.parts().iter().any(is_content)
 }
 
 /// Returns whether a message of the model writes anything.
