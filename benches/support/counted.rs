@@ -5,6 +5,8 @@
 mod by_hand;
 #[path = "deltas.rs"]
 mod deltas;
+#[path = "journal.rs"]
+mod journal;
 #[path = "protocols.rs"]
 mod protocols;
 #[path = "work.rs"]
@@ -24,6 +26,7 @@ use serde::Deserialize;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
+use tower_agent_durable::journal::Durable;
 use tower_agent_otel::OpenTelemetry;
 use tower_agent_providers::anthropic::Messages;
 use tower_agent_providers::gemini::GenerateContent;
@@ -35,6 +38,7 @@ use tracing_subscriber::prelude::*;
 
 use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
+use self::journal::InMemory;
 use self::work::{Hooks, finish};
 
 /// Tool calls per run; there is one more model call.
@@ -58,6 +62,7 @@ pub const ROWS: &[Row] = &[
     run(CLOSURES[0], || agent(closures(10))),
     run(CLOSURES[1], || agent(closures(20))),
     run("agent, watched", watched),
+    run("agent, each call journaled in memory", journaled),
     run("agent, OpenTelemetry that nobody receives", || agent(telemetry(OpenTelemetry::new()))),
     run("agent, OpenTelemetry, spans and metrics exported to nobody", exported),
     delta("delta, made and written by `serde_json` alone", written_alone),
@@ -129,6 +134,10 @@ fn by_hand(hooks: usize) -> Box<dyn FnMut()> {
         let (messages, tokens) = finish(by_hand.run("Count to 19.")).unwrap();
         assert_eq!((messages.len(), tokens), (2 * SUMS + 2, 2200));
     })
+}
+
+fn journaled() -> Box<dyn FnMut()> {
+    agent(work::agent(SUMS).global_callbacks(Durable::new(InMemory::default())))
 }
 
 fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {

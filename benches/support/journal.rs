@@ -1,0 +1,68 @@
+//! A journal in memory, without a database.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tower_agent_durable::journal::{
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
+};
+
+/// Keeps records as a database would: as text, by run and step.
+#[derive(Clone, Default)]
+pub struct InMemory(Arc<Mutex<HashMap<(String, String), (Intent, Option<String>)>>>);
+
+impl InMemory {
+    fn key(step: &StepId) -> (String, String) {
+        (step.run.to_string(), step.key())
+    }
+}
+
+impl Journal for InMemory {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        serde_json::to_string(&input.request).unwrap();
+        self.0.lock().unwrap().clear();
+        Ok(OpenRun::new(input.request.run_id(), 1, 1, 1))
+    }
+
+    async fn begin(
+        &self,
+        run: &OpenRun,
+        step: &StepId,
+        intent: &Intent,
+    ) -> Result<Begun, JournalError> {
+        let mut steps = self.0.lock().unwrap();
+        let lease = Lease::new(run.clone(), step.clone(), 1);
+        Ok(match steps.get(&Self::key(step)) {
+            Some((intent, Some(record))) => {
+                Begun::Done(intent.clone(), serde_json::from_str(record).unwrap())
+            }
+            Some((intent, None)) => Begun::Unfinished(lease, intent.clone()),
+            None => {
+                steps.insert(Self::key(step), (intent.clone(), None));
+                Begun::Fresh(lease)
+            }
+        })
+    }
+
+    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+        Ok(lease)
+    }
+
+    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+        let record: String = serde_json::to_string(record).unwrap();
+        if let Some(step) = self.0.lock().unwrap().get_mut(&Self::key(&lease.step)) {
+            step.1 = Some(record);
+        }
+        Ok(())
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+        self.0.lock().unwrap().remove(&Self::key(&lease.step));
+        Ok(())
+    }
+
+    async fn end(&self, _: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
+        serde_json::to_string(end).unwrap();
+        Ok(())
+    }
+}
