@@ -29,7 +29,7 @@ use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::Durable;
 use tower_agent_otel::OpenTelemetry;
 use tower_agent_providers::anthropic::Messages;
-use tower_agent_providers::gemini::GenerateContent;
+use tower_agent_providers::gemini::{GenerateContent, Interactions};
 use tower_agent_providers::ollama;
 use tower_agent_providers::openai::{Chat, Responses};
 use tracing::Dispatch;
@@ -73,11 +73,15 @@ pub const ROWS: &[Row] = &[
     message(BY_CHAT[0], protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
     message("message to Gemini", protocols::encoded::<GenerateContent>),
+    message("message to Gemini Interactions", protocols::encoded::<Interactions>),
     message("message to Ollama", protocols::encoded::<ollama::Chat>),
     word("delta from Anthropic", || protocols::decoded::<Messages>(protocols::ANTHROPIC)),
     word(BY_CHAT[1], || protocols::decoded::<Chat>(protocols::CHAT)),
     word("delta from Responses", || protocols::decoded::<Responses>(protocols::RESPONSES)),
     word("delta from Gemini", || protocols::decoded::<GenerateContent>(protocols::GEMINI)),
+    word("delta from Gemini Interactions", || {
+        protocols::decoded::<Interactions>(protocols::INTERACTIONS)
+    }),
     word("delta from Ollama", || protocols::decoded::<ollama::Chat>(protocols::OLLAMA)),
 ];
 

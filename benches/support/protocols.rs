@@ -107,6 +107,16 @@ pub const GEMINI: [&str; 3] = [
     r#"{"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":20,"candidatesTokenCount":3,"totalTokenCount":30},"modelVersion":"a-model","responseId":"resp_1"}"#,
 ];
 
+/// A response of Gemini's Interactions API.
+pub const INTERACTIONS: [&str; 3] = [
+    r#"{"interaction":{"id":"v1_1","status":"in_progress","object":"interaction","model":"a-model"},"event_type":"interaction.created"}
+{"interaction_id":"v1_1","status":"in_progress","event_type":"interaction.status_update"}
+{"index":0,"step":{"type":"model_output"},"event_type":"step.start"}"#,
+    r#"{"index":0,"delta":{"text":"a word ","type":"text"},"event_type":"step.delta"}"#,
+    r#"{"index":0,"event_type":"step.stop"}
+{"interaction":{"id":"v1_1","status":"completed","usage":{"total_tokens":30,"total_input_tokens":20,"total_cached_tokens":0,"total_output_tokens":3,"total_thought_tokens":7},"object":"interaction","model":"a-model"},"event_type":"interaction.completed"}"#,
+];
+
 /// A response of Ollama.
 pub const OLLAMA: [&str; 3] = [
     "",
