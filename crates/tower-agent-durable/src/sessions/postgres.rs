@@ -1,4 +1,4 @@
-use super::rows::{ListRow, LoadRow, info, session, signed, unsigned};
+use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
 use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
 use crate::database::OrFailure;
 use crate::time::{millis, now};
@@ -36,7 +36,9 @@ const REPLACE: &str = "\
 const INSERT: &str = "\
     INSERT INTO tower_agent_session_entries (session, position, version, entry) \
     SELECT $1, $2 + e.number - 1, $3, e.entry \
-    FROM unnest($4::TEXT[]) WITH ORDINALITY AS e (entry, number)";
+    FROM unnest($4::TEXT[]) WITH ORDINALITY AS e (entry, number) \
+    WHERE $2 = 0 OR EXISTS (SELECT 1 FROM tower_agent_session_entries \
+    WHERE session = $1 AND position = $2 - 1 AND replaced_in IS NULL)";
 
 // In the order of bytes, as it is in the program and in SQLite.
 const LIST: &str = "\
@@ -72,7 +74,7 @@ impl SessionStore for Postgres {
         }
         let write = sqlx::query_as::<_, (i64, i64)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now);
-        let write = write.bind(append.head).bind(append.expires_at.map(millis));
+        let write = write.bind(&append.head).bind(append.expires_at.map(millis));
         let write = if expected == 0 { write } else { write.bind(signed(expected)) };
         let Some((id, version)) = write.fetch_optional(&mut *tx).await.or_failure()? else {
             tx.rollback().await.or_failure()?;
@@ -84,7 +86,8 @@ impl SessionStore for Postgres {
         }
         if !append.entries.is_empty() {
             let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version);
-            insert.bind(append.entries).execute(&mut *tx).await.or_failure()?;
+            let inserted = insert.bind(&append.entries).execute(&mut *tx).await.or_failure()?;
+            is_gapless(inserted.rows_affected(), &append)?;
         }
         tx.commit().await.or_failure()?;
         Ok(unsigned(version))

@@ -1,6 +1,6 @@
 //! What rows of a database mean.
 
-use super::{SessionInfo, SessionKey, StoredSession};
+use super::{Append, SessionInfo, SessionKey, StoredSession};
 use crate::StoreError;
 use crate::time::time;
 
@@ -26,6 +26,15 @@ pub(super) fn session(rows: Vec<LoadRow>) -> Result<Option<StoredSession>, Store
         session.entries.push(entry);
     }
     Ok(Some(session))
+}
+
+/// Fails unless all entries were inserted: none are if one before them is missing.
+pub(super) fn is_gapless(inserted: u64, append: &Append) -> Result<(), StoreError> {
+    if inserted == append.entries.len() as u64 {
+        return Ok(());
+    }
+    let message = format!("there is no entry before position {}", append.from);
+    Err(StoreError::data(message))
 }
 
 pub(super) fn info((app, user, session, version, updated_at, expires_at): ListRow) -> SessionInfo {

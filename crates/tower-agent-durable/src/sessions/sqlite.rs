@@ -1,4 +1,4 @@
-use super::rows::{ListRow, LoadRow, info, session, signed, unsigned};
+use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
 use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
 use crate::database::OrFailure;
 use crate::time::{millis, now};
@@ -35,7 +35,9 @@ const REPLACE: &str = "\
 
 const INSERT: &str = "\
     INSERT INTO tower_agent_session_entries (session, position, version, entry) \
-    SELECT ?1, ?2 + key, ?3, value FROM json_each(?4)";
+    SELECT ?1, ?2 + key, ?3, value FROM json_each(?4) \
+    WHERE ?2 = 0 OR EXISTS (SELECT 1 FROM tower_agent_session_entries \
+    WHERE session = ?1 AND position = ?2 - 1 AND replaced_in IS NULL)";
 
 const LIST: &str = "\
     SELECT app, owner, session, version, updated_at, expires_at FROM tower_agent_sessions \
@@ -71,7 +73,7 @@ impl SessionStore for Sqlite {
         }
         let write = sqlx::query_as::<_, (i64,)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now).bind(version);
-        let write = write.bind(append.head).bind(append.expires_at.map(millis));
+        let write = write.bind(&append.head).bind(append.expires_at.map(millis));
         let write = if expected == 0 { write } else { write.bind(signed(expected)) };
         let Some((id,)) = write.fetch_optional(tx.connection()).await.or_failure()? else {
             return Err(StoreError::Conflict { expected });
@@ -83,7 +85,8 @@ impl SessionStore for Sqlite {
         if !append.entries.is_empty() {
             let entries = serde_json::to_string(&append.entries).map_err(StoreError::data)?;
             let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version).bind(entries);
-            insert.execute(tx.connection()).await.or_failure()?;
+            let inserted = insert.execute(tx.connection()).await.or_failure()?;
+            is_gapless(inserted.rows_affected(), &append)?;
         }
         tx.commit().await?;
         Ok(unsigned(version))

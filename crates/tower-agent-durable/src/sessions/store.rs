@@ -154,7 +154,8 @@ impl StoredSession {
 pub struct Append {
     /// The new head.
     pub head: String,
-    /// The position of the first new entry. Entries from there on are replaced.
+    /// The position of the first new entry, at most the number of entries: a gap is an error.
+    /// Entries from there on are replaced.
     pub from: usize,
     /// The new entries.
     pub entries: Vec<String>,

@@ -23,6 +23,7 @@ async fn conforms(store: &impl SessionStore) {
     what_was_appended_is_loaded(store).await;
     another_version_is_a_conflict_and_writes_nothing(store).await;
     entries_are_replaced_from_a_position_on(store).await;
+    a_gap_is_an_error_and_writes_nothing(store).await;
     a_deleted_session_is_gone_and_its_version_never_comes_back(store).await;
     an_expired_session_does_not_exist(store).await;
     keys_are_exact(store).await;
@@ -75,6 +76,19 @@ async fn entries_are_replaced_from_a_position_on(store: &impl SessionStore) {
     assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["a", "d"]));
     store.append(&key, second, append("3", 0, &["e", "f"])).await.unwrap();
     assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["e", "f"]));
+}
+
+async fn a_gap_is_an_error_and_writes_nothing(store: &impl SessionStore) {
+    let key = key("gap");
+    store.append(&key, 0, append("1", 1, &["a"])).await.unwrap_err();
+    assert_eq!(store.load(&key).await.unwrap(), None);
+    let first = store.append(&key, 0, append("1", 0, &["a", "b"])).await.unwrap();
+    // What was replaced is no entry.
+    let second = store.append(&key, first, append("2", 1, &[])).await.unwrap();
+    store.append(&key, second, append("3", 2, &["c"])).await.unwrap_err();
+    let session = store.load(&key).await.unwrap().unwrap();
+    assert_eq!((session.version, &*session.head), (second, "2"));
+    assert_eq!(session.entries, entries(&["a"]));
 }
 
 async fn a_deleted_session_is_gone_and_its_version_never_comes_back(store: &impl SessionStore) {
