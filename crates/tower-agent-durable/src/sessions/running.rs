@@ -59,21 +59,28 @@ impl<S: SessionStore> Running<S> {
             return Err(Error::new(ErrorKind::Other, message));
         };
         keeping.busy.wait_for(&key).await;
-        let (send, claimed) = oneshot::channel();
-        let (writing, begin) = (
-            keeping.busy.write(key.clone()),
-            claim(keeping.clone(), key.clone(), request.clone(), entry),
-        );
+        let (send, begun) = oneshot::channel();
+        let writing = keeping.busy.write(key.clone());
+        let (keeping, here) = (keeping.clone(), runtime.clone());
         runtime.spawn(async move {
-            if let Err(Ok(Claimed { mut writer, progress, .. })) = send.send(begin.await) {
-                // Nobody waits for it any more.
-                log(writer.finish(&progress).await);
-            }
+            let claimed = claim(keeping.clone(), key.clone(), request.clone(), entry).await;
+            let begun = claimed.map(|claimed| Self::start(&keeping, key, request, claimed, here));
+            // If nobody waits for it any more, it is dropped and gives the session up.
+            drop(send.send(begun));
             drop(writing);
         });
         let stopped = || Error::new(ErrorKind::Cancelled, "the runtime is shutting down");
-        let Claimed { writer, loaded, progress } =
-            claimed.await.unwrap_or_else(|_| Err(stopped()))?;
+        begun.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn start(
+        keeping: &Keeping<S>,
+        key: SessionKey,
+        request: AgentRequest,
+        claimed: Claimed<S>,
+        runtime: Handle,
+    ) -> (Self, AgentRequest) {
+        let Claimed { writer, loaded, progress } = claimed;
         let state = request.context().state();
         for (key, value) in &progress.state {
             if state.get(key).as_ref() != Some(value) {
@@ -94,7 +101,7 @@ impl<S: SessionStore> Running<S> {
             is_done: false,
         };
         running.renew(every, progress);
-        Ok((running, request))
+        (running, request)
     }
 
     /// Renews the lease while the run goes on, also if nobody polls it.

@@ -398,3 +398,18 @@ async fn two_tabs_lose_nothing_and_are_never_interleaved() {
         assert_eq!(asked, expected);
     }
 }
+
+#[tokio::test]
+async fn a_run_dropped_before_it_learns_that_it_has_its_session_gives_it_up() {
+    let store = Memory::default();
+    let layer = SessionLayer::new(store.clone());
+    let agent = layer.layer(says(&["Yes."]));
+    let mut run = Box::pin(agent.clone().oneshot(key().request("Pay.")));
+    assert!(futures::poll!(&mut run).is_pending());
+    while store.inner().appends.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    drop(run);
+    let response = agent.oneshot(key().request("And?")).await.unwrap();
+    assert_eq!(response.messages().len(), 3);
+}
