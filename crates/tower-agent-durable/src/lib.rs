@@ -6,8 +6,9 @@
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
-//! carries only what is new. A [journal] keeps what the calls of a run have returned. The guide on [keeping](guide::keeping) tells which of three ways to
-//! keep a conversation is enough for which need.
+//! carries only what is new. A [journal] keeps what the calls of a run have returned. The guide on
+//! [keeping](guide::keeping) tells which of three ways to keep a conversation is enough for which
+//! need.
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
 //! Both create their tables when they are opened, under names that start with `tower_agent_`, so
