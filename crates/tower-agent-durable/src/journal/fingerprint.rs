@@ -5,6 +5,18 @@ use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 
+/// The length of a hash, in bytes.
+pub(super) const LENGTH: usize = 12;
+
+/// Returns the hash of a part, and of what was hashed before it.
+pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH], StoreError> {
+    let json = serde_json::to_vec(part).map_err(StoreError::data)?;
+    let digest = Sha256::new().chain_update(before).chain_update(json).finalize();
+    let mut hash = [0; LENGTH];
+    hash.copy_from_slice(&digest[..LENGTH]);
+    Ok(hash)
+}
+
 /// The hashes of the parts of a request, by which a request that differs is known, and where.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint(Vec<(String, String)>);
@@ -16,14 +28,18 @@ impl Fingerprint {
         name: impl Into<String>,
         part: &impl Serialize,
     ) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(part).map_err(StoreError::data)?;
-        let mut hash = String::new();
-        for byte in &Sha256::digest(json)[..12] {
-            // Writing to a string does not fail.
-            let _ = write!(hash, "{byte:02x}");
-        }
-        self.0.push((name.into(), hash));
+        self.push(name, &hash(part, &[])?);
         Ok(())
+    }
+
+    /// Adds a part that was hashed before.
+    pub(super) fn push(&mut self, name: impl Into<String>, hash: &[u8]) {
+        let mut digits = String::with_capacity(2 * hash.len());
+        for byte in hash {
+            // Writing to a string does not fail.
+            let _ = write!(digits, "{byte:02x}");
+        }
+        self.0.push((name.into(), digits));
     }
 
     /// Returns the first part in which these differ.

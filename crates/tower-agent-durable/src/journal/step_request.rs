@@ -5,14 +5,21 @@ use serde::de::DeserializeOwned;
 use tower_agent::call::Extensions;
 use tower_agent::{ModelRequest, ModelResponse, Request, Result, RunContext, ToolRequest};
 
-use super::{Fingerprint, StepKind};
+use super::fingerprint::{self, LENGTH};
+use super::{Fingerprint, JournalError, StepKind};
 use crate::StoreError;
+
+/// The name under which a run keeps the hashes of its messages and tools.
+const HASHES: &str = "tower_agent_durable.fingerprint";
+
+/// How many of the latest messages have a part of their own, at most.
+const LATEST: usize = 8;
 
 /// A call that is a step.
 pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
     fn kind(&self) -> StepKind;
 
-    fn fingerprint(&self) -> Result<Fingerprint, StoreError>;
+    fn fingerprint(&self) -> Result<Fingerprint>;
 
     /// Whether the step may be made again if it did not finish.
     fn may_repeat(&self) -> bool;
@@ -34,16 +41,12 @@ impl StepRequest for ModelRequest {
         StepKind::Model
     }
 
-    fn fingerprint(&self) -> Result<Fingerprint, StoreError> {
+    fn fingerprint(&self) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
-        fingerprint.add("instructions", &self.instructions())?;
-        for (index, message) in self.messages().iter().enumerate() {
-            fingerprint.add(format!("messages[{index}]"), message)?;
-        }
-        for tool in self.tools() {
-            fingerprint.add(format!("tool {}", tool.name()), tool)?;
-        }
-        fingerprint.add("settings", self.settings())?;
+        fingerprint.add("instructions", &self.instructions()).map_err(JournalError::from)?;
+        add_messages(self, &mut fingerprint)?;
+        add_tools(self, &mut fingerprint)?;
+        fingerprint.add("settings", self.settings()).map_err(JournalError::from)?;
         Ok(fingerprint)
     }
 
@@ -73,11 +76,14 @@ impl StepRequest for ToolRequest {
         StepKind::Tool(self.name().into())
     }
 
-    fn fingerprint(&self) -> Result<Fingerprint, StoreError> {
+    fn fingerprint(&self) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
-        fingerprint.add("tool", &self.name())?;
-        fingerprint.add("id", &self.id())?;
-        fingerprint.add("arguments", self.arguments())?;
+        let mut add = || {
+            fingerprint.add("tool", &self.name())?;
+            fingerprint.add("id", &self.id())?;
+            fingerprint.add("arguments", self.arguments())
+        };
+        add().map_err(JournalError::from)?;
         Ok(fingerprint)
     }
 
@@ -105,4 +111,42 @@ impl StepRequest for ToolRequest {
             "idempotency_key": self.idempotency_key(),
         })
     }
+}
+
+/// Adds the messages. Each is hashed once in a run, together with those before it, so that one hash
+/// stands for all that came earlier.
+fn add_messages(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result<()> {
+    let mut hashes = Vec::new();
+    request.write_messages(HASHES, &mut hashes, |index, hashes| {
+        let before = hashes.len().saturating_sub(LENGTH);
+        let hash = fingerprint::hash(&request.messages()[index], &hashes[before..]);
+        hashes.extend_from_slice(&hash.map_err(JournalError::from)?);
+        Ok(())
+    })?;
+    let hashes: Vec<_> = hashes.chunks_exact(LENGTH).collect();
+    // In whole blocks, so that another message at the end leaves the names of the others.
+    let earlier = hashes.len().saturating_sub(1) / LATEST * LATEST;
+    if let Some(hash) = hashes[..earlier].last() {
+        fingerprint.push(format!("messages[..{earlier}]"), hash);
+    }
+    for (index, hash) in hashes.iter().enumerate().skip(earlier) {
+        fingerprint.push(format!("messages[{index}]"), hash);
+    }
+    Ok(())
+}
+
+/// Adds the tools, which are hashed once in a run.
+fn add_tools(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result<()> {
+    let mut hashes = Vec::new();
+    request.write_tools(HASHES, &mut hashes, |hashes| {
+        for tool in request.tools() {
+            let hash = fingerprint::hash(tool, &[]).map_err(JournalError::from)?;
+            hashes.extend_from_slice(&hash);
+        }
+        Ok(())
+    })?;
+    for (tool, hash) in request.tools().iter().zip(hashes.chunks_exact(LENGTH)) {
+        fingerprint.push(format!("tool {}", tool.name()), hash);
+    }
+    Ok(())
 }

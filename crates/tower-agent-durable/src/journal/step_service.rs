@@ -71,7 +71,7 @@ where
     let context = request.context().clone();
     let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
     let step = steps.name(request.kind(), &context)?;
-    let fingerprint = request.fingerprint().map_err(JournalError::from)?;
+    let fingerprint = request.fingerprint()?;
     let intent = Intent { fingerprint, is_repeatable: request.may_repeat() };
     let lease = match journal.begin(&steps.run, &step, &intent).await? {
         Begun::Fresh(lease) => lease,

@@ -1,6 +1,8 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
+mod fingerprints;
 mod kill;
+mod remembering;
 mod replay;
 mod rules;
 mod runs;
