@@ -7,7 +7,6 @@ use tower_agent::{ModelRequest, ModelResponse, Request, Result, RunContext, Tool
 
 use super::fingerprint::{self, LENGTH};
 use super::{Fingerprint, JournalError, StepKind};
-use crate::StoreError;
 
 /// The name under which a run keeps the hashes of its messages and tools.
 const HASHES: &str = "tower_agent_durable.fingerprint";
