@@ -7,9 +7,12 @@ use tower_agent_durable::journal::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
 };
 
-/// Keeps records as a database would: as text, by run and step.
+/// Keeps records as a database would: as text.
 #[derive(Clone, Default)]
-pub struct InMemory(Arc<Mutex<HashMap<(String, String), (Intent, Option<String>)>>>);
+pub struct InMemory(Arc<Mutex<Steps>>);
+
+/// By run and step.
+type Steps = HashMap<(String, String), (Intent, Option<String>)>;
 
 impl InMemory {
     fn key(step: &StepId) -> (String, String) {

@@ -52,26 +52,19 @@ impl Protocol for Chat {
         object.optional("p", settings.top_p)?;
         object.optional("seed", settings.seed)?;
         object.field("stop_sequences", &settings.stop)?;
-        if !request.tools().is_empty() {
-            object.field_with("tools", |out| {
-                json::array(out, request.tools(), |tool, out| {
-                    json::write(
-                        out,
-                        json!({ "type": "function", "function": { "name": tool.name(),
-                        "description": tool.description(), "parameters": tool.parameters() } }),
-                    )
-                })
-            })?;
-        }
-        for (is_set, setting) in [
+        let tools = request.tools().iter().map(|tool| {
+            json!({ "type": "function", "function": { "name": tool.name(),
+                "description": tool.description(), "parameters": tool.parameters() } })
+        });
+        object.optional("tools", Some(Vec::from_iter(tools)).filter(|it| !it.is_empty()))?;
+        let refused = [
             (settings.tool_choice.is_some(), "tool choice"),
             (settings.parallel_tool_calls == Some(false), "setting as `parallel_tool_calls`"),
             (settings.reasoning_effort.is_some(), "reasoning effort"),
             (settings.response_format.is_some(), "response format"),
-        ] {
-            if is_set {
-                return Err(unsupported(setting));
-            }
+        ];
+        if let Some((_, setting)) = refused.into_iter().find(|(is_set, _)| *is_set) {
+            return Err(unsupported(setting));
         }
         object.end()
     }

@@ -230,9 +230,12 @@ fn body<C: Column>(settings: Settings) -> Result<Vec<u8>, Error> {
     C::Protocol::default().encode(&call, &mut body).map(|()| body)
 }
 
+/// A setting, and how it is set.
+type Change = (&'static str, fn(&mut Settings));
+
 /// A setting that a protocol does not have is not left out without a word.
 pub(crate) async fn every_setting_is_sent_or_refused<C: Column>() {
-    let changes: &[(&str, fn(&mut Settings))] = &[
+    let changes: &[Change] = &[
         ("temperature", |settings| settings.temperature = Some(0.5)),
         ("top_p", |settings| settings.top_p = Some(0.5)),
         ("max_tokens", |settings| settings.max_tokens = Some(7)),
