@@ -66,6 +66,8 @@ impl Sqlite {
     pub async fn in_memory() -> Result<Self, StoreError> {
         // Each connection would have a database of its own, and it ends with the connection.
         let one = one_writer().min_connections(1).max_lifetime(None).idle_timeout(None);
+        // A test that is dropped closes its connection.
+        let one = one.test_before_acquire(false);
         let writer = one.connect_with(options().in_memory(true)).await.or_failure()?;
         migrate(&writer).await?;
         Ok(Self { readers: writer.clone(), writer })
