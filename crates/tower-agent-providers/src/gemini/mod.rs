@@ -107,10 +107,12 @@
 //!
 //! See [`HttpModel`] for streams and errors.
 
+mod extra;
 mod fault;
 mod generate_content;
 mod instructions;
 mod interactions;
+mod media;
 mod model;
 mod seed;
 

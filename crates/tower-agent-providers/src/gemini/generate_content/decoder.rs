@@ -2,13 +2,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::super::fault::{self, failure, is_filter};
+use super::super::media;
 use super::PROVIDER;
 use super::response::{Answer, Blob, Candidate, FunctionCall, ReadPart, Usage};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{
-    Audio, CallIds, Document, Image, MediaSource, Part, ProviderData, ToolCall,
-};
+use tower_agent::message::{CallIds, MediaSource, Part, ProviderData, ToolCall};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
@@ -246,24 +245,9 @@ impl GenerateContentDecoder {
 
 fn media(blob: Blob, provider: ProviderData) -> Part {
     let source = MediaSource::base64(blob.mime_type, blob.data);
-    let kind = source.media_type().and_then(|media_type| media_type.split('/').next());
-    match kind {
-        Some("image") => {
-            let mut image = Image::new(source);
-            image.provider = provider;
-            Part::Image(image)
-        }
-        Some("audio") => {
-            let mut audio = Audio::new(source);
-            audio.provider = provider;
-            Part::Audio(audio)
-        }
-        _ => {
-            let mut document = Document::new(source);
-            document.provider = provider;
-            Part::Document(document)
-        }
-    }
+    let media_type = source.media_type().unwrap_or_default();
+    let kind = media_type.split('/').next().unwrap_or_default().to_owned();
+    media::media(&kind, source, provider)
 }
 
 /// Returns whether a part has no content besides a signature: it is read like an empty text.

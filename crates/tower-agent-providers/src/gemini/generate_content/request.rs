@@ -2,6 +2,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::super::extra::without;
 use super::super::instructions::instructions;
 use super::super::model::is_before_3;
 use super::contents::contents;
@@ -67,26 +68,17 @@ impl<'a> Extra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
         let fields = |name: &str| extra.get(name).and_then(Value::as_object);
-        let all = Self {
-            rest: Cow::Borrowed(extra),
-            generation_config: fields("generationConfig"),
-            tool_config: fields("toolConfig"),
-            tools: extra.get("tools").and_then(Value::as_array).map(Vec::as_slice),
-        };
+        let generation_config = fields("generationConfig");
+        let tool_config = fields("toolConfig");
+        let tools = extra.get("tools").and_then(Value::as_array).map(Vec::as_slice);
         let merged = [
             // The model stands in the path.
             ("model", true),
-            ("generationConfig", all.generation_config.is_some()),
-            ("toolConfig", all.tool_config.is_some()),
-            ("tools", all.tools.is_some()),
+            ("generationConfig", generation_config.is_some()),
+            ("toolConfig", tool_config.is_some()),
+            ("tools", tools.is_some()),
         ];
-        let is_merged = |name: &String| merged.iter().any(|(it, is)| *is && it == name);
-        if !extra.keys().any(is_merged) {
-            return all;
-        }
-        let rest = extra.iter().filter(|(name, _)| !is_merged(name));
-        let rest = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
-        Self { rest: Cow::Owned(rest), ..all }
+        Self { rest: without(extra, &merged), generation_config, tool_config, tools }
     }
 }
 

@@ -2,6 +2,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::super::extra::without;
 use super::super::instructions::instructions;
 use super::super::model::is_before_3;
 use super::input::input;
@@ -62,22 +63,11 @@ struct Extra<'a> {
 impl<'a> Extra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
-        let all = Self {
-            rest: Cow::Borrowed(extra),
-            generation_config: extra.get("generation_config").and_then(Value::as_object),
-            tools: extra.get("tools").and_then(Value::as_array).map(Vec::as_slice),
-        };
-        let merged = [
-            ("generation_config", all.generation_config.is_some()),
-            ("tools", all.tools.is_some()),
-        ];
-        let is_merged = |name: &String| merged.iter().any(|(it, is)| *is && it == name);
-        if !extra.keys().any(is_merged) {
-            return all;
-        }
-        let rest = extra.iter().filter(|(name, _)| !is_merged(name));
-        let rest = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
-        Self { rest: Cow::Owned(rest), ..all }
+        let generation_config = extra.get("generation_config").and_then(Value::as_object);
+        let tools = extra.get("tools").and_then(Value::as_array).map(Vec::as_slice);
+        let merged =
+            [("generation_config", generation_config.is_some()), ("tools", tools.is_some())];
+        Self { rest: without(extra, &merged), generation_config, tools }
     }
 }
 

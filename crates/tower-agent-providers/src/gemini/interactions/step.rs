@@ -1,7 +1,8 @@
 use serde_json::{Map, Value, json};
 
-use tower_agent::message::{Audio, Document, Image, MediaSource, Part, ProviderData};
+use tower_agent::message::{MediaSource, Part, ProviderData};
 
+use super::super::media;
 use super::PROVIDER;
 
 /// A step of the output, as far as it has arrived.
@@ -143,24 +144,7 @@ pub(super) fn media(mut fields: Map<String, Value>) -> Part {
         return as_step(fields);
     }
     fields.retain(|name, _| !["type", "mime_type", "data", "uri"].contains(&&**name));
-    let provider = data(fields);
-    match &*kind {
-        "image" => {
-            let mut image = Image::new(source);
-            image.provider = provider;
-            Part::Image(image)
-        }
-        "audio" => {
-            let mut audio = Audio::new(source);
-            audio.provider = provider;
-            Part::Audio(audio)
-        }
-        _ => {
-            let mut document = Document::new(source);
-            document.provider = provider;
-            Part::Document(document)
-        }
-    }
+    media::media(&kind, source, data(fields))
 }
 
 /// A part of the provider's own is sent back as a step.
