@@ -24,6 +24,7 @@ mod database;
 mod error;
 pub mod guide;
 pub mod journal;
+mod lock;
 mod sessions;
 #[cfg(feature = "agui")]
 mod threads;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use tower_agent::error::BoxError;
 use tower_agent_agui::threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
 
 use crate::StoreError;
+use crate::lock::lock;
 use crate::sessions::{Append, SessionKey, SessionStore, StoredSession};
 
 const KIND: &str = "thread";
@@ -116,7 +117,7 @@ impl<S: SessionStore> SessionThreads<S> {
     }
 
     fn map(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

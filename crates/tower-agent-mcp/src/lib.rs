@@ -26,6 +26,8 @@
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(any(feature = "client", feature = "server"))]
+mod lock;
+#[cfg(any(feature = "client", feature = "server"))]
 mod progress;
 #[cfg(feature = "server")]
 pub mod server;

@@ -1,9 +1,10 @@
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tower_agent::RunContext;
 
 use super::{JournalError, OpenRun, StepId, StepKind};
+use crate::lock::lock;
 
 /// The key among the run's values.
 const KEY: &str = "tower_agent_durable.steps";
@@ -74,6 +75,6 @@ impl Steps {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 }

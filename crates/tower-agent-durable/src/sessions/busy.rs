@@ -1,9 +1,10 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio_util::sync::CancellationToken;
 
 use super::SessionKey;
+use crate::lock::lock;
 
 /// The sessions to which this process is writing, so that the next run of a session waits for what
 /// the last one leaves behind.
@@ -35,7 +36,7 @@ impl Busy {
     }
 
     fn map(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<CancellationToken>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

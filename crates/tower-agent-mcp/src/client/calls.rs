@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock::lock;
 use rmcp::model::{
     ClientRequest, ElicitRequestParams, ElicitResult, GetExtensions, GetMeta,
     ProgressNotificationParam, ProgressToken, RequestId,
@@ -111,7 +112,7 @@ impl Calls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, (Option<ProgressToken>, UnderWay)>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_id)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
@@ -16,6 +16,7 @@ use super::config::Config;
 use super::error;
 use super::handler::{Handler, Running};
 use super::transport::Endpoint;
+use crate::lock::lock;
 
 /// The wait before a server is asked again to report changes.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -104,7 +105,7 @@ impl Connection {
 
     /// Closes the connection, and waits until the server has been told.
     pub(super) async fn close(&self) {
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let service = lock(&self.service).take();
         if let Some(service) = service
             && let Err(error) = service.cancel().await
         {

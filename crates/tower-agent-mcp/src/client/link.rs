@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,6 +9,7 @@ use tower_agent::{Error, ErrorKind, Result};
 use super::config::Config;
 use super::connection::Connection;
 use super::transport::Endpoint;
+use crate::lock::lock;
 
 /// The waits before further attempts to connect again.
 const BACKOFF: [Duration; 3] =
@@ -124,6 +125,6 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -15,6 +15,7 @@ use tower_agent::{Error, ErrorKind, Result};
 use super::config::Config;
 use super::connection::Connection;
 use super::{declaration, error};
+use crate::lock::lock;
 
 /// How many pages a list may have.
 const PAGES: usize = 1000;
@@ -91,7 +92,7 @@ impl List {
     }
 
     fn lock(&self) -> MutexGuard<'_, Read> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use tower_agent::Checkpoint;
 
 use super::saved::Saved;
+use crate::lock::lock;
 
 const NONCE: usize = 24;
 
@@ -96,7 +97,7 @@ impl Seal {
         if saved.expires < now() {
             return Err(Refusal::Expired);
         }
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = lock(&self.used);
         if !used.insert(saved.expires, saved.id) {
             return Err(Refusal::Used);
         }

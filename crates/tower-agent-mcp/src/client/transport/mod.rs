@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use rmcp::transport::StreamableHttpClientTransport;
@@ -29,6 +29,7 @@ use self::child_transport::ChildTransport;
 use self::routed::Routed;
 use super::connect_error::ConnectError;
 use super::handler::{Handler, Running};
+use crate::lock::lock;
 
 /// A stream in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
@@ -74,7 +75,7 @@ impl Endpoint {
         match self {
             Self::Child(command) => {
                 let spawned = {
-                    let mut command = command.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut command = lock(command);
                     ChildTransport::spawn(&mut command, max_message_size)
                 };
                 let transport = Routed::new(spawned.map_err(ConnectError::Open)?, calls);
