@@ -1,6 +1,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
 
 use super::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,
@@ -174,59 +176,28 @@ impl Journal for Sqlite {
     }
 
     async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
-        let mut tx = self.begin().await?;
-        check(&mut tx, &lease.run).await?;
-        let written = sqlx::query(
+        let again = sqlx::query(
             "UPDATE tower_agent_run_steps SET attempt = attempt + 1, begun_at = ? \
              WHERE run = ? AND step = ? AND attempt = ? AND record IS NULL",
-        )
-        .bind(now())
-        .bind(&*lease.run.id)
-        .bind(lease.step.key())
-        .bind(lease.attempt)
-        .execute(tx.connection())
-        .await
-        .or_failure()?;
-        is_one(written.rows_affected(), &lease)?;
-        tx.commit().await?;
+        );
+        write(self, &lease, again.bind(now())).await?;
         Ok(Lease { attempt: lease.attempt.saturating_add(1), ..lease })
     }
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
-        let record = to_json(record)?;
-        let mut tx = self.begin().await?;
-        check(&mut tx, &lease.run).await?;
-        let written = sqlx::query(
+        let ended = sqlx::query(
             "UPDATE tower_agent_run_steps SET record = ?, ended_at = ? \
              WHERE run = ? AND step = ? AND attempt = ? AND record IS NULL",
-        )
-        .bind(record)
-        .bind(now())
-        .bind(&*lease.run.id)
-        .bind(lease.step.key())
-        .bind(lease.attempt)
-        .execute(tx.connection())
-        .await
-        .or_failure()?;
-        is_one(written.rows_affected(), lease)?;
-        Ok(tx.commit().await?)
+        );
+        write(self, lease, ended.bind(to_json(record)?).bind(now())).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-        let mut tx = self.begin().await?;
-        check(&mut tx, &lease.run).await?;
-        let written = sqlx::query(
+        let never = sqlx::query(
             "DELETE FROM tower_agent_run_steps \
              WHERE run = ? AND step = ? AND attempt = ? AND record IS NULL",
-        )
-        .bind(&*lease.run.id)
-        .bind(lease.step.key())
-        .bind(lease.attempt)
-        .execute(tx.connection())
-        .await
-        .or_failure()?;
-        is_one(written.rows_affected(), lease)?;
-        Ok(tx.commit().await?)
+        );
+        write(self, lease, never).await
     }
 
     async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
@@ -246,10 +217,19 @@ impl Journal for Sqlite {
     }
 }
 
-/// Another attempt has written to the step.
-fn is_one(written: u64, lease: &Lease) -> Result<(), JournalError> {
-    match written {
-        1 => Ok(()),
-        _ => Err(JournalError::TakenOver { run: lease.run.id.clone() }),
+/// Writes to the step of a lease, whose run, step and attempt are the last arguments of the query.
+async fn write(
+    database: &Sqlite,
+    lease: &Lease,
+    query: Query<'_, sqlx::Sqlite, SqliteArguments>,
+) -> Result<(), JournalError> {
+    let mut tx = database.begin().await?;
+    check(&mut tx, &lease.run).await?;
+    let query = query.bind(&*lease.run.id).bind(lease.step.key()).bind(lease.attempt);
+    let written = query.execute(tx.connection()).await.or_failure()?;
+    if written.rows_affected() != 1 {
+        // Another attempt has written to it.
+        return Err(JournalError::TakenOver { run: lease.run.id.clone() });
     }
+    Ok(tx.commit().await?)
 }
