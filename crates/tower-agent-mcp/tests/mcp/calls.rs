@@ -1,6 +1,6 @@
 //! One call and its life: progress, cancellation, time, many at once.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
@@ -12,7 +12,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, CancellationToken, ErrorKind};
 use tower_agent_mcp::PROGRESS;
 
-use crate::support::{LIFECYCLES, Server, ask, said};
+use crate::support::{LIFECYCLES, Server, ask, fifty_at_once, said, server_of_fifty};
 
 #[tokio::test]
 async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
@@ -134,31 +134,9 @@ async fn progress_extends_the_time_of_a_call() {
 
 #[tokio::test]
 async fn fifty_calls_at_once_each_get_their_own_answer() {
-    let waiting: Arc<Mutex<Vec<tokio::sync::oneshot::Sender<()>>>> = Arc::default();
-    let server = Server::new(move |params, _| {
-        let waiting = waiting.clone();
-        async move {
-            // Answers when all are there, the last first.
-            let (go, goes) = tokio::sync::oneshot::channel();
-            let all = {
-                let mut waiting = waiting.lock().unwrap();
-                waiting.push(go);
-                (waiting.len() == 50).then(|| std::mem::take(&mut *waiting))
-            };
-            all.into_iter().flatten().rev().for_each(|go| go.send(()).unwrap());
-            goes.await.unwrap();
-            Ok(said(&json!(params.arguments).to_string()))
-        }
-    });
+    let server = server_of_fifty();
     for lifecycle in LIFECYCLES {
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
-        let calls = (0..50).map(|n| {
-            let client = client.clone();
-            async move { (n, ask(&client, "echo", json!({ "n": n })).await) }
-        });
-        for (n, answer) in futures::future::join_all(calls).await {
-            assert_eq!(answer.unwrap().value(), &json!(format!(r#"{{"n":{n}}}"#)));
-        }
+        fifty_at_once(&server.client().lifecycle(lifecycle).connect().await.unwrap()).await;
     }
 }
 

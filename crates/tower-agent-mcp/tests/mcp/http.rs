@@ -2,8 +2,8 @@
 #![allow(deprecated)]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -27,7 +27,9 @@ use tower_agent_mcp::server::McpServer;
 use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::questions::{asking, asking_during, question};
-use crate::support::{LIFECYCLES, Server, ask, elicit, names, said};
+use crate::support::{
+    LIFECYCLES, Server, ask, elicit, fifty_at_once, names, said, server_of_fifty,
+};
 
 /// An HTTP server on a free port, until it is dropped.
 pub(crate) struct Http {
@@ -89,31 +91,10 @@ async fn calls_over_http_are_answered_in_both_lifecycles_with_streams_and_withou
 
 #[tokio::test]
 async fn fifty_calls_at_once_over_http_each_get_their_own_answer() {
-    let waiting: Arc<Mutex<Vec<tokio::sync::oneshot::Sender<()>>>> = Arc::default();
-    let server = Server::new(move |params, _| {
-        let waiting = waiting.clone();
-        async move {
-            let (go, goes) = tokio::sync::oneshot::channel();
-            let all = {
-                let mut waiting = waiting.lock().unwrap();
-                waiting.push(go);
-                (waiting.len() == 50).then(|| std::mem::take(&mut *waiting))
-            };
-            all.into_iter().flatten().rev().for_each(|go| go.send(()).unwrap());
-            goes.await.unwrap();
-            Ok(said(&json!(params.arguments).to_string()))
-        }
-    });
+    let server = server_of_fifty();
     for http in servers(&server).await {
         for lifecycle in LIFECYCLES {
-            let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
-            let calls = (0..50).map(|n| {
-                let client = client.clone();
-                async move { (n, ask(&client, "echo", json!({ "n": n })).await) }
-            });
-            for (n, answer) in futures::future::join_all(calls).await {
-                assert_eq!(answer.unwrap().value(), &json!(format!(r#"{{"n":{n}}}"#)));
-            }
+            fifty_at_once(&http.client().lifecycle(lifecycle).connect().await.unwrap()).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tower::ServiceExt as _;
 use tower_agent::message::ToolCall;
 use tower_agent::{Error, ToolRequest, ToolResponse};
@@ -318,5 +318,32 @@ pub(crate) async fn elicit(
     match context.peer.send_request(request).await? {
         ClientResult::ElicitResult(answer) => Ok(answer),
         _ => Err(rmcp::ServiceError::UnexpectedResponse),
+    }
+}
+
+/// A server that answers when fifty calls are there, the last first.
+pub(crate) fn server_of_fifty() -> Server {
+    let waiting: Arc<Mutex<Vec<oneshot::Sender<()>>>> = Arc::default();
+    Server::new(move |params, _| {
+        let waiting = waiting.clone();
+        async move {
+            let (go, goes) = oneshot::channel();
+            let all = {
+                let mut waiting = waiting.lock().unwrap();
+                waiting.push(go);
+                (waiting.len() == 50).then(|| std::mem::take(&mut *waiting))
+            };
+            all.into_iter().flatten().rev().for_each(|go| go.send(()).unwrap());
+            goes.await.unwrap();
+            Ok(said(&json!(params.arguments).to_string()))
+        }
+    })
+}
+
+/// Makes fifty calls of that server, and asserts that each gets its own answer.
+pub(crate) async fn fifty_at_once(client: &McpClient) {
+    let calls = (0..50).map(|n| async move { (n, ask(client, "echo", json!({ "n": n })).await) });
+    for (n, answer) in futures::future::join_all(calls).await {
+        assert_eq!(answer.unwrap().value(), &json!(format!(r#"{{"n":{n}}}"#)));
     }
 }
