@@ -132,8 +132,8 @@ impl Bundle {
         self
     }
 
-    /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks for, its
-    /// semantics are kept; for the others, those of `other` are used.
+    /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks
+    /// for, its semantics are kept; for the others, those of `other` are used.
     #[must_use]
     pub fn and(self, other: impl Into<Self>) -> Self {
         let other = other.into();

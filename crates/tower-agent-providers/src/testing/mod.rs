@@ -5,9 +5,9 @@
 //! HttpRecorded<S>:    Service<http::Request<RequestBody>>
 //! ```
 //!
-//! A [`Recording`](tower_agent::testing::Recording) around the HTTP client of a model keeps each response as it came: its status, its
-//! headers, and its body in the pieces in which it arrived. A replay therefore also tests the
-//! protocol, where a recording of model calls does not.
+//! A [`Recording`](tower_agent::testing::Recording) around the HTTP client of a model keeps each
+//! response as it came: its status, its headers, and its body in the pieces in which it arrived. A
+//! replay therefore also tests the protocol, where a recording of model calls does not.
 //!
 //! ```
 //! # #[cfg(all(feature = "http-client", feature = "openai"))] {
