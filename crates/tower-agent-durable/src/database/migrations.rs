@@ -13,8 +13,10 @@ pub(super) const SQLITE: Migrations = &[
 ];
 
 #[cfg(feature = "postgres")]
-pub(super) const POSTGRES: Migrations =
-    &[(1, "sessions", include_str!("../../migrations/postgres/0001_sessions.sql"))];
+pub(super) const POSTGRES: Migrations = &[
+    (1, "sessions", include_str!("../../migrations/postgres/0001_sessions.sql")),
+    (2, "runs", include_str!("../../migrations/postgres/0002_runs.sql")),
+];
 
 /// Returns the migrator, whose table is not that of the program's own migrations.
 pub(super) fn migrator(migrations: Migrations) -> Migrator {

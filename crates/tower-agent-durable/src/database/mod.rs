@@ -1,4 +1,4 @@
-//! `Sqlite, Postgres: open, migrate`
+//! `Sqlite, Postgres: open, migrate; Sql: statements for both`
 //!
 //! The databases, which sessions and the journal share.
 
@@ -6,13 +6,13 @@ mod migrations;
 mod or_failure;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
 pub(crate) use self::or_failure::OrFailure;
 #[cfg(feature = "postgres")]
 pub use self::postgres::Postgres;
+pub(crate) use self::sql::{Row, Sql, Transaction, Value};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::Sqlite;
-#[cfg(feature = "sqlite")]
-pub(crate) use self::sqlite::SqliteWrite;

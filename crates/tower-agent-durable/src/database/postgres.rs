@@ -2,10 +2,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::OrFailure;
+use super::sql::{Row, Sql, Transaction, Value, query};
 use crate::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -51,6 +53,57 @@ impl Postgres {
 
     pub(crate) fn pool(&self) -> &PgPool {
         &self.0
+    }
+}
+
+impl Sql for Postgres {
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+        Box::pin(async {
+            // A statement that has waited for another process has to see what that has written,
+            // whatever the server's default is.
+            let begun = self.0.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await;
+            let begun: Box<dyn Transaction> = Box::new(begun.or_failure()?);
+            Ok(begun)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
+        Box::pin(async move {
+            let rows = query(sql, values)?.fetch_all(&self.0).await.or_failure()?;
+            Ok(rows.into_iter().map(Row::new).collect())
+        })
+    }
+}
+
+impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
+    fn execute<'a>(
+        &'a mut self,
+        sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let done = query(sql, values)?.execute(&mut **self).await.or_failure()?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    fn fetch<'a>(
+        &'a mut self,
+        sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
+        Box::pin(async move {
+            let row = query(sql, values)?.fetch_optional(&mut **self).await.or_failure()?;
+            Ok(row.map(Row::new))
+        })
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(async { Self::commit(*self).await.or_failure() })
     }
 }
 

@@ -2,6 +2,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
@@ -10,6 +11,7 @@ use sqlx::sqlite::{
 
 use super::migrations::{self, SQLITE, migrator};
 use super::or_failure::OrFailure;
+use super::sql::{Row, Sql, Transaction, Value, query};
 use crate::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -114,6 +116,54 @@ impl SqliteWrite {
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
         sqlx::query("COMMIT").execute(&mut *self.0).await.or_failure()?;
         Ok(())
+    }
+}
+
+impl Sql for Sqlite {
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+        Box::pin(async {
+            let write: Box<dyn Transaction> = Box::new(Self::begin(self).await?);
+            Ok(write)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
+        Box::pin(async move {
+            let rows = query(sql, values)?.fetch_all(self.readers()).await.or_failure()?;
+            Ok(rows.into_iter().map(Row::new).collect())
+        })
+    }
+}
+
+impl Transaction for SqliteWrite {
+    fn execute<'a>(
+        &'a mut self,
+        sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let done = query(sql, values)?.execute(self.connection()).await.or_failure()?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    fn fetch<'a>(
+        &'a mut self,
+        sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
+        Box::pin(async move {
+            let row = query(sql, values)?.fetch_optional(self.connection()).await.or_failure()?;
+            Ok(row.map(Row::new))
+        })
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(Self::commit(*self))
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Durable<J> {
 }
 
 impl<J: Journal> Durable<J> {
-    /// Creates one with a journal, such as a [`Sqlite`](crate::Sqlite) database.
+    /// Creates one with a journal, such as a `Sqlite` or `Postgres` database.
     #[must_use]
     pub fn new(journal: J) -> Self {
         Self { journal }

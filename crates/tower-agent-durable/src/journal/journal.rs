@@ -7,7 +7,7 @@ use tower_agent::{Checkpoint, Error, Interrupt};
 
 use super::{Fingerprint, Intent, JournalError, Record, StepId};
 
-/// Keeps the steps of runs. Implemented by [`Sqlite`](crate::Sqlite).
+/// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
 /// Every method has written what it says, so that a power cut does not lose it, when it returns. If it
 /// cannot, it fails, and the run stops.

@@ -1,7 +1,7 @@
 //! Durable runs: what the model and the tools have returned outlives the process.
 //!
 //! ```text
-//! Durable<J>  ->  Bundle      where J: Journal, such as Sqlite
+//! Durable<J>  ->  Bundle      where J: Journal, such as Sqlite or Postgres
 //! ```
 //!
 //! A run writes to a journal what each of its model and tool calls is about to do, and what it has
@@ -102,7 +102,7 @@
 //! The journal has the request that starts a run, the responses of its calls, and hashes of their
 //! requests. With a `Redact` inside, responses contain placeholders; the texts that they stand for are in
 //! the private state, which the journal has to keep, as a [`Checkpoint`](tower_agent::Checkpoint) does:
-//! protect the file likewise.
+//! protect the database likewise.
 
 mod durable;
 mod error;
@@ -110,10 +110,14 @@ mod fingerprint;
 mod intent;
 #[expect(clippy::module_inception, reason = "a trait is in the file of its name")]
 mod journal;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod known_run;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod record;
 mod run_service;
 mod run_status;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod runs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -121,6 +125,8 @@ mod step_id;
 mod step_request;
 mod step_service;
 mod steps;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod tables;
 mod unfinished;
 
 pub use self::durable::Durable;
@@ -130,7 +136,7 @@ pub use self::intent::Intent;
 pub use self::journal::{Begun, Input, Journal, Lease, OpenRun, RunEnd};
 pub use self::record::{Outcome, Record};
 pub use self::run_status::RunStatus;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::runs::{RunInfo, Runs, StepInfo};
 pub use self::step_id::{StepId, StepKind};
 pub use self::unfinished::Unfinished;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use super::RunEnd;
 
 /// Where a run is.
@@ -33,13 +33,13 @@ impl RunStatus {
     }
 
     /// A name of a later version is that of a run which this one leaves alone.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) fn from_name(name: &str) -> Self {
         let all = [Self::Running, Self::Waiting, Self::Failed, Self::Completed];
         all.into_iter().find(|status| status.as_str() == name).unwrap_or(Self::Cancelled)
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) const fn of(end: &RunEnd) -> Self {
         match end {
             RunEnd::Completed(_) => Self::Completed,

@@ -1,18 +1,17 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sqlx::Row;
 use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Error, Interrupt, Resolution};
 
-use super::sqlite::from_json;
+use super::tables::{from_json, unknown};
 use super::unfinished::path_of;
 use super::{Intent, JournalError, RunEnd, RunStatus, StepId};
-use crate::Sqlite;
-use crate::database::OrFailure;
+use crate::database::{Row, Sql, Value};
 use crate::time::{now, time};
 
-/// The runs in a database, for those who operate them. Created by [`Sqlite::runs`].
+/// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
+/// `Postgres::runs`.
 ///
 /// ```
 /// use tower_agent_durable::Sqlite;
@@ -30,7 +29,7 @@ use crate::time::{now, time};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Runs(Sqlite);
+pub struct Runs(Arc<dyn Sql>);
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -50,7 +49,7 @@ pub struct RunInfo {
     pub epoch: u64,
     /// When it was started.
     pub started_at: SystemTime,
-    /// When it was last started, resumed or ended.
+    /// When the journal last wrote to it.
     pub updated_at: SystemTime,
 }
 
@@ -70,22 +69,39 @@ pub struct StepInfo {
     pub ended_at: Option<SystemTime>,
 }
 
-impl Sqlite {
-    /// Returns the durable runs in the database.
-    #[must_use]
-    pub fn runs(&self) -> Runs {
-        Runs(self.clone())
-    }
-}
+const ALL: &str = "\
+    SELECT run, agent, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
+    ORDER BY started_at DESC, run";
+
+const ONE: &str = "\
+    SELECT run, agent, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
+    WHERE run = $1";
+
+const STEPS: &str = "\
+    SELECT id, intent, attempt, begun_at, ended_at FROM tower_agent_run_steps \
+    WHERE run = $1 ORDER BY position";
+
+const REQUEST: &str = "\
+    SELECT r.status, r.ended, i.request FROM tower_agent_runs r \
+    JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = $1";
+
+const CANCEL: &str = "\
+    UPDATE tower_agent_runs SET status = $2, epoch = epoch + 1, updated_at = $3 WHERE run = $1";
+
+const DELETE: &str = "DELETE FROM tower_agent_runs WHERE run = $1";
 
 impl Runs {
+    pub(super) fn new(database: impl Sql + 'static) -> Self {
+        Self(Arc::new(database))
+    }
+
     /// Returns all runs, the latest first.
     ///
     /// # Errors
     ///
     /// Fails if the database does.
     pub async fn list(&self) -> Result<Vec<RunInfo>, JournalError> {
-        self.query("ORDER BY started_at DESC, run", "").await
+        self.0.read(ALL, &[]).await?.iter().map(RunInfo::read).collect()
     }
 
     /// Returns a run.
@@ -94,40 +110,8 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn get(&self, run: &str) -> Result<RunInfo, JournalError> {
-        let found = self.query("WHERE run = ?", run).await?.pop();
-        found.ok_or_else(|| JournalError::UnknownRun { run: run.into() })
-    }
-
-    async fn query(&self, which: &'static str, run: &str) -> Result<Vec<RunInfo>, JournalError> {
-        let sql = match which.starts_with("WHERE") {
-            true => "SELECT * FROM tower_agent_runs WHERE run = ?",
-            false => "SELECT * FROM tower_agent_runs ORDER BY started_at DESC, run",
-        };
-        let mut query = sqlx::query(sql);
-        if which.starts_with("WHERE") {
-            query = query.bind(run.to_owned());
-        }
-        let rows = query.fetch_all(self.0.readers()).await.or_failure()?;
-        let info = |row: &sqlx::sqlite::SqliteRow| -> Result<RunInfo, JournalError> {
-            let ended =
-                row.try_get::<Option<&str>, _>("ended").or_failure()?.map(from_json::<RunEnd>);
-            let ended = ended.transpose()?;
-            Ok(RunInfo {
-                id: row.try_get::<String, _>("run").or_failure()?.into(),
-                agent: row.try_get::<String, _>("agent").or_failure()?.into(),
-                status: RunStatus::from_name(row.try_get("status").or_failure()?),
-                interrupts: ended.iter().flat_map(RunEnd::interrupts).cloned().collect(),
-                error: match ended {
-                    Some(RunEnd::Failed(error)) => Some(error),
-                    _ => None,
-                },
-                epoch: u64::try_from(row.try_get::<i64, _>("epoch").or_failure()?)
-                    .unwrap_or_default(),
-                started_at: time(row.try_get("started_at").or_failure()?),
-                updated_at: time(row.try_get("updated_at").or_failure()?),
-            })
-        };
-        rows.iter().map(info).collect()
+        let rows = self.0.read(ONE, &[run.into()]).await?;
+        rows.first().ok_or_else(|| unknown(run)).and_then(RunInfo::read)
     }
 
     /// Returns the steps of a run, in the order in which they began.
@@ -137,22 +121,7 @@ impl Runs {
     /// Fails if the run does not exist.
     pub async fn steps(&self, run: &str) -> Result<Vec<StepInfo>, JournalError> {
         self.get(run).await?;
-        let rows = sqlx::query(
-            "SELECT id, intent, attempt, begun_at, ended_at FROM tower_agent_run_steps \
-             WHERE run = ? ORDER BY position",
-        );
-        let rows = rows.bind(run).fetch_all(self.0.readers()).await.or_failure()?;
-        let info = |row: &sqlx::sqlite::SqliteRow| -> Result<StepInfo, JournalError> {
-            let intent: Intent = from_json(row.try_get("intent").or_failure()?)?;
-            Ok(StepInfo {
-                id: from_json(row.try_get("id").or_failure()?)?,
-                is_repeatable: intent.is_repeatable,
-                attempt: row.try_get("attempt").or_failure()?,
-                begun_at: time(row.try_get("begun_at").or_failure()?),
-                ended_at: row.try_get::<Option<i64>, _>("ended_at").or_failure()?.map(time),
-            })
-        };
-        rows.iter().map(info).collect()
+        self.0.read(STEPS, &[run.into()]).await?.iter().map(StepInfo::read).collect()
     }
 
     /// Returns the request with which a run goes on, to be given to the agent that began it: the same
@@ -167,22 +136,15 @@ impl Runs {
     ///
     /// Fails if the run does not exist, or was cancelled.
     pub async fn request(&self, run: &str) -> Result<AgentRequest, JournalError> {
-        let row = sqlx::query(
-            "SELECT r.status, r.ended, i.request FROM tower_agent_runs r \
-             JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = ?",
-        );
-        let row = row.bind(run).fetch_optional(self.0.readers()).await.or_failure()?;
-        let Some(row) = row else { return Err(JournalError::UnknownRun { run: run.into() }) };
-        if RunStatus::from_name(row.try_get("status").or_failure()?) == RunStatus::Cancelled {
+        let rows = self.0.read(REQUEST, &[run.into()]).await?;
+        let row = rows.first().ok_or_else(|| unknown(run))?;
+        if RunStatus::from_name(row.text("status")?) == RunStatus::Cancelled {
             return Err(JournalError::Cancelled { run: run.into() });
         }
-        let saved: SavedRequest = from_json(row.try_get("request").or_failure()?)?;
-        let ended = row
-            .try_get::<Option<&str>, _>("ended")
-            .or_failure()?
-            .map(from_json::<RunEnd>)
-            .transpose()?;
-        let Some(RunEnd::Waiting { checkpoint, state }) = ended else { return Ok(saved.into()) };
+        let saved: SavedRequest = from_json(row.text("request")?)?;
+        let Some(RunEnd::Waiting { checkpoint, state }) = ended(row)? else {
+            return Ok(saved.into());
+        };
         let kept = kept(saved.resolutions(), &checkpoint.interrupts);
         let settings = AgentRequest::from(saved).settings().clone();
         Ok(AgentRequest::resume(checkpoint)
@@ -198,14 +160,8 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
-        let mut tx = self.0.begin().await?;
-        let written = sqlx::query(
-            "UPDATE tower_agent_runs SET status = ?, epoch = epoch + 1, updated_at = ? WHERE run = ?",
-        );
-        let written = written.bind(RunStatus::Cancelled.as_str()).bind(now()).bind(run);
-        let written = written.execute(tx.connection()).await.or_failure()?;
-        tx.commit().await?;
-        some(written.rows_affected(), run)
+        let cancelled = RunStatus::Cancelled.as_str();
+        self.write(CANCEL, run, &[run.into(), cancelled.into(), now().into()]).await
     }
 
     /// Deletes a run with its steps. A process that works on it stops before its next step.
@@ -214,12 +170,59 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: &str) -> Result<(), JournalError> {
-        let mut tx = self.0.begin().await?;
-        let deleted = sqlx::query("DELETE FROM tower_agent_runs WHERE run = ?").bind(run);
-        let deleted = deleted.execute(tx.connection()).await.or_failure()?;
-        tx.commit().await?;
-        some(deleted.rows_affected(), run)
+        self.write(DELETE, run, &[run.into()]).await
     }
+
+    async fn write(
+        &self,
+        sql: &'static str,
+        run: &str,
+        values: &[Value<'_>],
+    ) -> Result<(), JournalError> {
+        let mut tx = self.0.begin().await?;
+        let written = tx.execute(sql, values).await?;
+        tx.commit().await?;
+        match written {
+            0 => Err(unknown(run)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RunInfo {
+    fn read(row: &Row) -> Result<Self, JournalError> {
+        let ended = ended(row)?;
+        Ok(Self {
+            id: row.text("run")?.into(),
+            agent: row.text("agent")?.into(),
+            status: RunStatus::from_name(row.text("status")?),
+            interrupts: ended.iter().flat_map(RunEnd::interrupts).cloned().collect(),
+            error: match ended {
+                Some(RunEnd::Failed(error)) => Some(error),
+                _ => None,
+            },
+            epoch: row.number("epoch")?,
+            started_at: time(row.number("started_at")?),
+            updated_at: time(row.number("updated_at")?),
+        })
+    }
+}
+
+impl StepInfo {
+    fn read(row: &Row) -> Result<Self, JournalError> {
+        let intent: Intent = from_json(row.text("intent")?)?;
+        Ok(Self {
+            id: from_json(row.text("id")?)?,
+            is_repeatable: intent.is_repeatable,
+            attempt: row.number("attempt")?,
+            begun_at: time(row.number("begun_at")?),
+            ended_at: row.optional_number("ended_at")?.map(time),
+        })
+    }
+}
+
+fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
+    row.optional_text("ended")?.map(from_json).transpose()
 }
 
 /// Returns the earlier resolutions that a call still needs which was asked about because it was not
@@ -230,11 +233,4 @@ fn kept(earlier: &[Resolution], interrupts: &[Interrupt]) -> Vec<Resolution> {
     let is_asked = |id: &str| interrupts.iter().any(|it| it.id == id);
     let kept = earlier.iter().filter(|it| is_of_one(&it.id) && !is_asked(&it.id));
     kept.cloned().collect()
-}
-
-fn some(rows: u64, run: &str) -> Result<(), JournalError> {
-    match rows {
-        0 => Err(JournalError::UnknownRun { run: run.into() }),
-        _ => Ok(()),
-    }
 }

@@ -101,9 +101,23 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self) -> Postgres {
-        let folder = self.folder.file("");
-        let url = format!("postgres://postgres@localhost/postgres?host={}", folder.display());
-        Postgres::connect(&url).await.unwrap()
+        self.connect_to("postgres").await
+    }
+
+    /// Creates a database.
+    pub(crate) fn create(&self, name: &str) {
+        let mut create = self.command("createdb");
+        create.arg("-h").arg(self.folder.file("")).args(["--username", "postgres", name]);
+        assert!(create.status().unwrap().success(), "the database `{name}` was not created");
+    }
+
+    pub(crate) async fn connect_to(&self, name: &str) -> Postgres {
+        Postgres::connect(&self.url(name)).await.unwrap()
+    }
+
+    /// Returns the address of a database, for another process.
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("postgres://postgres@localhost/{name}?host={}", self.folder.file("").display())
     }
 }
 

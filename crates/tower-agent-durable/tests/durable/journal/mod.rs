@@ -1,7 +1,10 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
+mod conformance;
 mod fingerprints;
 mod kill;
+mod place;
+mod races;
 mod remembering;
 mod replay;
 mod rules;

@@ -10,8 +10,8 @@ use tower_agent::{
     Agent, AgentRequest, Effect, EndReason, Error, ErrorKind, Recovery, Resolution, Tool,
 };
 use tower_agent_durable::journal::{
-    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
-    RunStatus, StepId, Unfinished,
+    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
+    Unfinished,
 };
 use tower_agent_durable::{Sqlite, StoreError};
 
@@ -171,7 +171,7 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
 }
 
 /// A tool that waits until it is told to return.
-fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
+pub(super) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
     let (notify, count) = (Arc::<Notify>::default(), count.clone());
     let (begun, has_begun) = oneshot::channel();
     let begun = std::sync::Mutex::new(Some(begun));
@@ -187,58 +187,6 @@ fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
         }
     };
     (Tool::function("pay", "Does it.", tool), notify, has_begun)
-}
-
-#[tokio::test]
-async fn of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more() {
-    let folder = Folder::new("raced");
-    let open = async || Sqlite::open(folder.file("runs.db")).await.unwrap();
-    let (pay, models) = <(Count, Count)>::default();
-    let (tool, go_on, has_begun) = waiting(&pay);
-    let one = durable(calling(&["pay"], &models), open().await).tool(tool).build().unwrap();
-    let one = tokio::spawn(one.run(request()));
-    has_begun.await.unwrap();
-
-    let pays = counting("pay", Effect::Mutating, &pay);
-    let other = durable(calling(&["pay"], &models), open().await).tool(pays).build().unwrap();
-    let paused = other.run(request()).await.unwrap();
-    assert_eq!(paused.interrupts()[0].id, "unfinished agent/c0 1");
-
-    go_on.notify_one();
-    let error = one.await.unwrap().unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::TakenOver { .. }), "{error}");
-    assert_eq!((pay.get(), models.get()), (1, 1));
-    assert_eq!(open().await.runs().get("run 1").await.unwrap().status, RunStatus::Waiting);
-}
-
-#[tokio::test]
-async fn runs_that_start_at_once_have_one_winner() {
-    let folder = Folder::new("raced-at-once");
-    let looks = Count::default();
-    let mut runs = Vec::new();
-    for _ in 0..4 {
-        let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
-        let look = counting("look", Effect::Idempotent, &looks);
-        let agent = durable(calling(&["look", "look"], &Count::default()), database);
-        let agent = agent.tool(look).build().unwrap();
-        runs.push(tokio::spawn(async move { agent.run(request()).await }));
-    }
-    let (mut won, mut lost) = (0, 0);
-    for run in runs {
-        match run.await.unwrap() {
-            Ok(response) => {
-                assert_eq!(response.text(), "Done.");
-                won += 1;
-            }
-            Err(error) => {
-                let error = journal_error(&error);
-                assert!(matches!(error, JournalError::TakenOver { .. }), "{error}");
-                lost += 1;
-            }
-        }
-    }
-    // One that has ended before another begins is replayed by that.
-    assert!(won >= 1 && won + lost == 4);
 }
 
 #[tokio::test]

@@ -1,16 +1,17 @@
-//! What an operator sees of the runs, and does with them.
+//! What an operator sees of the runs, and does with them, in every database.
 
 use serde_json::json;
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{AgentRequest, Effect, Error, ErrorKind, Request, Resolution, State};
-use tower_agent_durable::Sqlite;
-use tower_agent_durable::journal::{JournalError, RunStatus, StepKind};
+use tower_agent_durable::journal::{JournalError, RunInfo, RunStatus, StepKind};
 
+use super::place::{Database, Place};
 use super::{Count, calling, counting, durable, journal_error, request, saying};
 
-#[tokio::test]
-async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on() {
-    let database = Sqlite::in_memory().await.unwrap();
+pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(
+    place: impl Place,
+) {
+    let database = place.open().await;
     let runs = database.runs();
     let pay = Count::default();
     let agent = || {
@@ -56,9 +57,8 @@ async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on() {
     assert_eq!(runs.list().await.unwrap().len(), 1);
 }
 
-#[tokio::test]
-async fn a_run_that_has_failed_goes_on_with_the_call_that_failed() {
-    let database = Sqlite::in_memory().await.unwrap();
+pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(place: impl Place) {
+    let database = place.open().await;
     let (models, pay) = <(Count, Count)>::default();
     let agent = |works: bool| {
         let broken = tower_agent::callback::before_model(move |request| {
@@ -81,9 +81,10 @@ async fn a_run_that_has_failed_goes_on_with_the_call_that_failed() {
     assert_eq!((models.get(), pay.get()), (2, 1));
 }
 
-#[tokio::test]
-async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_step() {
-    let database = Sqlite::in_memory().await.unwrap();
+pub(super) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_step(
+    place: impl Place,
+) {
+    let database = place.open().await;
     for is_deleted in [false, true] {
         let (models, runs) = (Count::default(), database.runs());
         let stop = {
@@ -125,9 +126,10 @@ async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_step() {
     assert_eq!(agent.run(other).await.unwrap().text(), "Hi.");
 }
 
-#[tokio::test]
-async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation() {
-    let database = Sqlite::in_memory().await.unwrap();
+pub(super) async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(
+    place: impl Place,
+) {
+    let database = place.open().await;
     let (models, pay) = <(Count, Count)>::default();
     let agent = durable(calling(&["pay"], &models), database.clone());
     let agent = agent.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
@@ -136,5 +138,26 @@ async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversa
     for _ in 0..2 {
         assert_eq!(agent.run(other()).await.unwrap().text(), "Done.");
         assert_eq!((models.get(), pay.get()), (4, 2));
+    }
+}
+
+pub(super) async fn runs_are_listed_the_latest_first(place: impl Place) {
+    let database = place.open().await;
+    let agent = durable(saying("Hi."), database.clone()).build().unwrap();
+    let ids = ["b", "a", "B", "b "];
+    for id in ids {
+        agent.run(AgentRequest::new("Do it.").with_run_id(id)).await.unwrap();
+    }
+    let listed = database.runs().list().await.unwrap();
+    assert_eq!(listed.len(), ids.len());
+    // Of one moment, in the order of their bytes.
+    let key = |run: &RunInfo| (std::cmp::Reverse(run.started_at), run.id.clone());
+    assert!(listed.iter().map(key).is_sorted());
+    for id in ids {
+        let run = database.runs().get(id).await.unwrap();
+        assert_eq!(
+            (&*run.id, run.status, run.updated_at >= run.started_at),
+            (id, RunStatus::Completed, true)
+        );
     }
 }

@@ -1,0 +1,41 @@
+-- Ids are compared and sorted by their bytes, as in the program and in SQLite.
+CREATE TABLE tower_agent_runs (
+    run TEXT COLLATE "C" PRIMARY KEY,
+    agent TEXT NOT NULL,
+    -- Raised by every process that takes the run over: what an earlier one writes is refused.
+    epoch BIGINT NOT NULL,
+    -- The number of the current input.
+    input BIGINT NOT NULL,
+    -- The number of the input that began the conversation.
+    conversation BIGINT NOT NULL,
+    status TEXT NOT NULL,
+    -- What the run waits for, has ended with and goes on from, as JSON.
+    ended TEXT,
+    -- In milliseconds since 1970.
+    started_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL
+);
+
+-- The requests of a run: the first, and those that resumed it.
+CREATE TABLE tower_agent_run_inputs (
+    run TEXT COLLATE "C" NOT NULL REFERENCES tower_agent_runs (run) ON DELETE CASCADE,
+    number BIGINT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    request TEXT NOT NULL,
+    PRIMARY KEY (run, number)
+);
+
+CREATE TABLE tower_agent_run_steps (
+    position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run TEXT COLLATE "C" NOT NULL REFERENCES tower_agent_runs (run) ON DELETE CASCADE,
+    step TEXT COLLATE "C" NOT NULL,
+    -- The step and its intent, as JSON.
+    id TEXT NOT NULL,
+    intent TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    -- What the step has returned, as JSON; NULL while it is unfinished.
+    record TEXT,
+    begun_at BIGINT NOT NULL,
+    ended_at BIGINT,
+    UNIQUE (run, step)
+);

@@ -1,0 +1,36 @@
+use super::{Fingerprint, Input, JournalError, OpenRun, RunStatus};
+
+/// What a journal has of a run that is started.
+pub(super) struct KnownRun {
+    pub(super) status: RunStatus,
+    pub(super) epoch: u64,
+    /// The number of its latest request.
+    pub(super) input: u32,
+    /// The number of the request that began its conversation.
+    pub(super) conversation: u32,
+    /// That of its latest request.
+    pub(super) fingerprint: Fingerprint,
+}
+
+impl KnownRun {
+    /// Returns the run as the process that starts it has it. Its `input` is another one if the request
+    /// is.
+    pub(super) fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
+        let Self { status, epoch, input: latest, conversation, fingerprint } = self;
+        let run = || input.request.run_id().into();
+        if status == RunStatus::Cancelled {
+            return Err(JournalError::Cancelled { run: run() });
+        }
+        let epoch = epoch.saturating_add(1);
+        if fingerprint == input.fingerprint {
+            return Ok(OpenRun::new(run(), epoch, latest, conversation));
+        }
+        if status == RunStatus::Running {
+            return Err(JournalError::OtherRequest { run: run() });
+        }
+        let number = latest.saturating_add(1);
+        let continues = status != RunStatus::Completed && input.request.checkpoint().turn > 0;
+        let conversation = if continues { conversation } else { number };
+        Ok(OpenRun::new(run(), epoch, number, conversation))
+    }
+}

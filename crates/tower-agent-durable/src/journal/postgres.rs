@@ -1,0 +1,44 @@
+use super::runs::Runs;
+use super::{
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId, tables,
+};
+use crate::Postgres;
+
+impl Postgres {
+    /// Returns the durable runs in the database.
+    #[must_use]
+    pub fn runs(&self) -> Runs {
+        Runs::new(self.clone())
+    }
+}
+
+impl Journal for Postgres {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        tables::start(self, input).await
+    }
+
+    async fn begin(
+        &self,
+        run: &OpenRun,
+        step: &StepId,
+        intent: &Intent,
+    ) -> Result<Begun, JournalError> {
+        tables::begin(self, run, step, intent).await
+    }
+
+    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+        tables::begin_again(self, lease).await
+    }
+
+    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+        tables::commit(self, lease, record).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+        tables::release(self, lease).await
+    }
+
+    async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
+        tables::end(self, run, end).await
+    }
+}

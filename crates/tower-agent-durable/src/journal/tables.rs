@@ -1,0 +1,211 @@
+//! The journal in the tables of a database.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::known_run::KnownRun;
+use super::{
+    Begun, Input, Intent, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,
+};
+use crate::StoreError;
+use crate::database::{Row, Sql, Transaction, Value};
+use crate::time::now;
+
+// The first statement of each transaction writes to the run, so that processes take turns with it.
+
+const KNOW: &str = "\
+    INSERT INTO tower_agent_runs \
+    (run, agent, epoch, input, conversation, status, started_at, updated_at) \
+    VALUES ($1, $2, 0, 0, 0, $3, $4, $4) \
+    ON CONFLICT (run) DO UPDATE SET updated_at = excluded.updated_at \
+    RETURNING epoch, input, conversation, status";
+
+const FINGERPRINT: &str =
+    "SELECT fingerprint FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
+
+const START: &str = "\
+    UPDATE tower_agent_runs \
+    SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, ended = NULL \
+    WHERE run = $1";
+
+const ADD_INPUT: &str = "\
+    INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
+    VALUES ($1, $2, $3, $4)";
+
+const CHECK: &str =
+    "UPDATE tower_agent_runs SET updated_at = $2 WHERE run = $1 RETURNING epoch, status";
+
+const STEP: &str =
+    "SELECT intent, attempt, record FROM tower_agent_run_steps WHERE run = $1 AND step = $2";
+
+const ADD_STEP: &str = "\
+    INSERT INTO tower_agent_run_steps (run, step, id, intent, attempt, begun_at) \
+    VALUES ($1, $2, $3, $4, 1, $5)";
+
+const BEGIN_AGAIN: &str = "\
+    UPDATE tower_agent_run_steps SET attempt = attempt + 1, begun_at = $4 \
+    WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
+
+const COMMIT: &str = "\
+    UPDATE tower_agent_run_steps SET record = $4, ended_at = $5 \
+    WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
+
+const RELEASE: &str = "\
+    DELETE FROM tower_agent_run_steps \
+    WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
+
+const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE run = $1";
+
+pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
+    let (id, running) = (input.request.run_id(), RunStatus::Running.as_str());
+    let mut tx = database.begin().await?;
+    let known = [id.into(), (&*input.agent).into(), running.into(), now().into()];
+    let Some(row) = tx.fetch(KNOW, &known).await? else { return Err(unknown(id)) };
+    let latest: u32 = row.number("input")?;
+    let run = match latest {
+        0 => OpenRun::new(id, 1, 1, 1),
+        _ => known_run(&mut *tx, id, &row).await?.start(input)?,
+    };
+    let (agent, epoch) = ((&*input.agent).into(), run.epoch.into());
+    let (number, conversation) = (run.input.into(), run.conversation.into());
+    let start = [id.into(), agent, epoch, number, conversation, running.into()];
+    tx.execute(START, &start).await?;
+    if run.input != latest {
+        let (fingerprint, request) = (to_json(&input.fingerprint)?, to_json(&input.request)?);
+        let add = [id.into(), number, (&fingerprint).into(), (&request).into()];
+        tx.execute(ADD_INPUT, &add).await?;
+    }
+    tx.commit().await?;
+    Ok(run)
+}
+
+async fn known_run(
+    tx: &mut dyn Transaction,
+    id: &str,
+    row: &Row,
+) -> Result<KnownRun, JournalError> {
+    let input: u32 = row.number("input")?;
+    let of_input = tx.fetch(FINGERPRINT, &[id.into(), input.into()]).await?;
+    let of_input = of_input.ok_or_else(|| StoreError::data("a request of the run is missing"))?;
+    Ok(KnownRun {
+        status: RunStatus::from_name(row.text("status")?),
+        epoch: row.number("epoch")?,
+        input,
+        conversation: row.number("conversation")?,
+        fingerprint: from_json(of_input.text("fingerprint")?)?,
+    })
+}
+
+pub(super) async fn begin(
+    database: &dyn Sql,
+    run: &OpenRun,
+    step: &StepId,
+    intent: &Intent,
+) -> Result<Begun, JournalError> {
+    let key = step.key();
+    let mut tx = database.begin().await?;
+    check(&mut *tx, run).await?;
+    let (id, key) = ((&*run.id).into(), (&key).into());
+    if let Some(row) = tx.fetch(STEP, &[id, key]).await? {
+        let then = from_json(row.text("intent")?)?;
+        return match row.optional_text("record")? {
+            Some(record) => Ok(Begun::Done(then, read_record(record)?)),
+            None => {
+                let lease = Lease::new(run.clone(), step.clone(), row.number("attempt")?);
+                Ok(Begun::Unfinished(lease, then))
+            }
+        };
+    }
+    let (name, intent) = (to_json(step)?, to_json(intent)?);
+    let add = [id, key, (&name).into(), (&intent).into(), now().into()];
+    tx.execute(ADD_STEP, &add).await?;
+    tx.commit().await?;
+    Ok(Begun::Fresh(Lease::new(run.clone(), step.clone(), 1)))
+}
+
+pub(super) async fn begin_again(database: &dyn Sql, lease: Lease) -> Result<Lease, JournalError> {
+    write(database, &lease, BEGIN_AGAIN, &[now().into()]).await?;
+    Ok(Lease { attempt: lease.attempt.saturating_add(1), ..lease })
+}
+
+pub(super) async fn commit(
+    database: &dyn Sql,
+    lease: &Lease,
+    record: &Record,
+) -> Result<(), JournalError> {
+    let record = to_json(record)?;
+    write(database, lease, COMMIT, &[(&record).into(), now().into()]).await
+}
+
+pub(super) async fn release(database: &dyn Sql, lease: &Lease) -> Result<(), JournalError> {
+    write(database, lease, RELEASE, &[]).await
+}
+
+pub(super) async fn end(
+    database: &dyn Sql,
+    run: &OpenRun,
+    end: &RunEnd,
+) -> Result<(), JournalError> {
+    let (status, ended) = (RunStatus::of(end).as_str(), to_json(end)?);
+    let mut tx = database.begin().await?;
+    check(&mut *tx, run).await?;
+    tx.execute(END, &[(&*run.id).into(), status.into(), (&ended).into()]).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Writes to the step of a lease: its run, its name and the attempt are the first arguments.
+async fn write(
+    database: &dyn Sql,
+    lease: &Lease,
+    sql: &'static str,
+    more: &[Value<'_>],
+) -> Result<(), JournalError> {
+    let key = lease.step.key();
+    let mut values = vec![(&*lease.run.id).into(), (&key).into(), lease.attempt.into()];
+    values.extend_from_slice(more);
+    let mut tx = database.begin().await?;
+    check(&mut *tx, &lease.run).await?;
+    if tx.execute(sql, &values).await? != 1 {
+        // Another attempt has written to it.
+        return Err(JournalError::TakenOver { run: lease.run.id.clone() });
+    }
+    Ok(tx.commit().await?)
+}
+
+/// Fails unless this process works on the run, which no other takes over before the transaction ends.
+async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalError> {
+    let row = tx.fetch(CHECK, &[(&*run.id).into(), now().into()]).await?;
+    let Some(row) = row else { return Err(unknown(&run.id)) };
+    if RunStatus::from_name(row.text("status")?) == RunStatus::Cancelled {
+        return Err(JournalError::Cancelled { run: run.id.clone() });
+    }
+    match row.number::<u64>("epoch")? == run.epoch {
+        true => Ok(()),
+        false => Err(JournalError::TakenOver { run: run.id.clone() }),
+    }
+}
+
+pub(super) fn unknown(run: &str) -> JournalError {
+    JournalError::UnknownRun { run: run.into() }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, JournalError> {
+    Ok(serde_json::to_string(value).map_err(StoreError::data)?)
+}
+
+pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, JournalError> {
+    Ok(serde_json::from_str(text).map_err(StoreError::data)?)
+}
+
+/// Reads a record, unless it is of a later version.
+fn read_record(text: &str) -> Result<Record, JournalError> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        version: u32,
+    }
+    let Head { version: found } = from_json(text)?;
+    if found > Record::VERSION {
+        return Err(StoreError::NewerFormat { found, newest: Record::VERSION }.into());
+    }
+    from_json(text)
+}

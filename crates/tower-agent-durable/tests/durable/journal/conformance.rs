@@ -1,0 +1,200 @@
+//! What every database has to do as a journal.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tower_agent::AgentRequest;
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Outcome, Record, RunEnd, StepId,
+};
+
+use super::place::{Database, InFile, OnServer, Place};
+use super::{durable, races, runs, saying};
+use crate::server::Server;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_conforms() {
+    conforms(InFile::new).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms() {
+    let Some(server) = Server::start("journal-conformance") else { return };
+    conforms(|| OnServer::new(&server)).await;
+}
+
+async fn conforms<P: Place>(new: impl Fn() -> P) {
+    a_step_is_begun_once_until_it_is_released(new()).await;
+    a_step_is_kept_as_it_was_committed_and_once(new()).await;
+    whoever_starts_a_run_takes_it_over(new()).await;
+    a_request_is_the_same_or_another(new()).await;
+    runs::a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(new()).await;
+    runs::a_run_that_has_failed_goes_on_with_the_call_that_failed(new()).await;
+    runs::a_run_that_was_cancelled_or_deleted_stops_before_its_next_step(new()).await;
+    runs::a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(new()).await;
+    runs::runs_are_listed_the_latest_first(new()).await;
+    races::of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more(new()).await;
+    races::runs_that_start_at_once_have_one_winner(new()).await;
+    races::starts_at_once_have_an_epoch_each(new()).await;
+    races::a_commit_during_a_takeover_is_seen_or_refused(new()).await;
+}
+
+/// Receives the request that starts a run, and does not start it.
+#[derive(Clone, Default)]
+struct Receiver(Arc<Mutex<Option<Input>>>);
+
+impl Journal for Receiver {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        *self.0.lock().unwrap() = Some(input.clone());
+        Err(StoreError::database("it only receives").into())
+    }
+
+    async fn begin(&self, _: &OpenRun, _: &StepId, _: &Intent) -> Result<Begun, JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn begin_again(&self, _: Lease) -> Result<Lease, JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn commit(&self, _: &Lease, _: &Record) -> Result<(), JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn release(&self, _: &Lease) -> Result<(), JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn end(&self, _: &OpenRun, _: &RunEnd) -> Result<(), JournalError> {
+        unreachable!("the run was not started")
+    }
+}
+
+pub(super) async fn input(text: &str, run: &str) -> Input {
+    let receiver = Receiver::default();
+    let agent = durable(saying("Done."), receiver.clone()).build().unwrap();
+    agent.run(AgentRequest::new(text).with_run_id(run)).await.unwrap_err();
+    receiver.0.lock().unwrap().take().unwrap()
+}
+
+pub(super) fn step(run: &str, path: &str) -> StepId {
+    let kind = json!({ "tool": "pay" });
+    let step =
+        json!({ "run": run, "input": 1, "path": path, "iteration": 0, "kind": kind, "nth": 0 });
+    serde_json::from_value(step).unwrap()
+}
+
+pub(super) fn intent() -> Intent {
+    let intent = json!({ "fingerprint": [["tool", "00ff"]], "is_repeatable": false });
+    serde_json::from_value(intent).unwrap()
+}
+
+pub(super) fn record(response: Value) -> Record {
+    let record = json!({ "version": 1, "outcome": { "response": response } });
+    serde_json::from_value(record).unwrap()
+}
+
+fn fresh(begun: Begun) -> Lease {
+    match begun {
+        Begun::Fresh(lease) => lease,
+        begun => panic!("{begun:?}"),
+    }
+}
+
+fn unfinished(begun: Begun) -> Lease {
+    match begun {
+        Begun::Unfinished(lease, then) => {
+            assert_eq!(then, intent());
+            lease
+        }
+        begun => panic!("{begun:?}"),
+    }
+}
+
+fn is_taken_over<T>(result: Result<T, JournalError>) -> bool {
+    matches!(result, Err(JournalError::TakenOver { run }) if &*run == "run 1")
+}
+
+async fn a_step_is_begun_once_until_it_is_released(place: impl Place) {
+    let journal = place.open().await;
+    let run = journal.start(&input("Do it.", "run 1").await).await.unwrap();
+    let step = step("run 1", "agent/c1");
+    let begin = async || journal.begin(&run, &step, &intent()).await.unwrap();
+    let first = fresh(begin().await);
+    assert_eq!((first.attempt, unfinished(begin().await).attempt), (1, 1));
+    let again = journal.begin_again(first.clone()).await.unwrap();
+    assert_eq!((again.attempt, unfinished(begin().await).attempt), (2, 2));
+    // The first attempt has nothing to say any more.
+    assert!(is_taken_over(journal.begin_again(first.clone()).await));
+    assert!(is_taken_over(journal.commit(&first, &record(json!(1))).await));
+    assert!(is_taken_over(journal.release(&first).await));
+    assert_eq!(unfinished(begin().await).attempt, 2);
+    journal.release(&again).await.unwrap();
+    assert_eq!(fresh(begin().await).attempt, 1);
+    let steps = journal.runs().steps("run 1").await.unwrap();
+    assert_eq!(steps.len(), 1);
+    assert_eq!((&steps[0].id, steps[0].is_repeatable, steps[0].ended_at), (&step, false, None));
+}
+
+async fn a_step_is_kept_as_it_was_committed_and_once(place: impl Place) {
+    let journal = place.open().await;
+    let run = journal.start(&input("Do it.", "run 1").await).await.unwrap();
+    let kept = json!({ "\u{0}\u{1f600}'; --": [0.1, 1e300, u64::MAX, null, "\u{e9}"] });
+    for path in ["agent/c1", "agent/C1", "agent/c1 ", "agent/c%", "agent/c\u{e9}"] {
+        let step = step("run 1", path);
+        let begin = async || journal.begin(&run, &step, &intent()).await.unwrap();
+        let lease = fresh(begin().await);
+        journal.commit(&lease, &record(kept.clone())).await.unwrap();
+        assert!(is_taken_over(journal.commit(&lease, &record(json!(2))).await));
+        assert!(is_taken_over(journal.release(&lease).await));
+        assert!(is_taken_over(journal.begin_again(lease).await));
+        let Begun::Done(then, Record { outcome: Outcome::Response(response), .. }) = begin().await
+        else {
+            panic!("it is not kept")
+        };
+        assert_eq!((then, &response), (intent(), &kept));
+    }
+}
+
+async fn whoever_starts_a_run_takes_it_over(place: impl Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let input = input("Do it.", "run 1").await;
+    let old = one.start(&input).await.unwrap();
+    let step = step("run 1", "agent/c1");
+    let lease = fresh(one.begin(&old, &step, &intent()).await.unwrap());
+    let new = other.start(&input).await.unwrap();
+    assert_eq!((old.epoch, new.epoch), (1, 2));
+    assert!(is_taken_over(one.begin(&old, &step, &intent()).await));
+    assert!(is_taken_over(one.commit(&lease, &record(json!(1))).await));
+    assert!(is_taken_over(one.release(&lease).await));
+    assert!(is_taken_over(one.begin_again(lease).await));
+    let end = RunEnd::Failed(tower_agent::Error::new(tower_agent::ErrorKind::Tool, "broken"));
+    assert!(is_taken_over(one.end(&old, &end).await));
+    // Nothing of that was written.
+    assert_eq!(other.runs().get("run 1").await.unwrap().status.as_str(), "running");
+    let lease = unfinished(other.begin(&new, &step, &intent()).await.unwrap());
+    assert_eq!((lease.attempt, lease.run.epoch), (1, 2));
+    other.commit(&lease, &record(json!(1))).await.unwrap();
+    other.end(&new, &end).await.unwrap();
+    assert_eq!(one.runs().get("run 1").await.unwrap().error.unwrap().message(), "broken");
+}
+
+async fn a_request_is_the_same_or_another(place: impl Place) {
+    let journal = place.open().await;
+    let (one, other) = (input("Do it.", "run 1").await, input("Do more.", "run 1").await);
+    let numbers = |run: &OpenRun| (run.epoch, run.input, run.conversation);
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (1, 1, 1));
+    let refused = journal.start(&other).await;
+    assert!(matches!(refused, Err(JournalError::OtherRequest { run }) if &*run == "run 1"));
+    // What was refused has taken nothing over.
+    let run = journal.start(&one).await.unwrap();
+    assert_eq!(numbers(&run), (2, 1, 1));
+    let end = RunEnd::Failed(tower_agent::Error::new(tower_agent::ErrorKind::Tool, "broken"));
+    journal.end(&run, &end).await.unwrap();
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (3, 1, 1));
+    let run = journal.start(&one).await.unwrap();
+    journal.end(&run, &end).await.unwrap();
+    // It continues no conversation.
+    assert_eq!(numbers(&journal.start(&other).await.unwrap()), (5, 2, 2));
+}

@@ -1,0 +1,74 @@
+//! Where the runs of a test are: in a file, or on a server.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tower_agent_durable::journal::{Journal, Runs};
+use tower_agent_durable::{Postgres, Sqlite};
+
+use crate::database::Folder;
+use crate::server::Server;
+
+/// A place of a database, which may be opened several times, as by several processes.
+pub(super) trait Place {
+    type Database: Database;
+
+    async fn open(&self) -> Self::Database;
+}
+
+pub(super) trait Database: Journal {
+    fn runs(&self) -> Runs;
+}
+
+impl Database for Sqlite {
+    fn runs(&self) -> Runs {
+        self.runs()
+    }
+}
+
+impl Database for Postgres {
+    fn runs(&self) -> Runs {
+        self.runs()
+    }
+}
+
+/// Returns a number that no other place has.
+fn number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A file.
+pub(super) struct InFile(Folder);
+
+impl InFile {
+    pub(super) fn new() -> Self {
+        Self(Folder::new(&format!("place-{}", number())))
+    }
+}
+
+impl Place for InFile {
+    type Database = Sqlite;
+
+    async fn open(&self) -> Sqlite {
+        Sqlite::open(self.0.file("runs.db")).await.unwrap()
+    }
+}
+
+/// A database of its own.
+pub(super) struct OnServer<'a>(&'a Server, String);
+
+impl<'a> OnServer<'a> {
+    pub(super) fn new(server: &'a Server) -> Self {
+        let name = format!("place_{}", number());
+        server.create(&name);
+        Self(server, name)
+    }
+}
+
+impl Place for OnServer<'_> {
+    type Database = Postgres;
+
+    async fn open(&self) -> Postgres {
+        self.0.connect_to(&self.1).await
+    }
+}
