@@ -93,6 +93,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 pub use self::detector::{Detector, DetectorError};
 
 use self::scanner::{IsPlaceholder, Rules, Scanner};
@@ -229,8 +231,19 @@ impl Redact {
     /// Use it for texts that do not pass through an agent, such as log lines.
     #[must_use]
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let hidden = Hider { redact: self.clone(), vault: self.new_vault() }.text(text);
-        hidden.map_or(Cow::Borrowed(text), Cow::Owned)
+        self.new_hider().text(text).map_or(Cow::Borrowed(text), Cow::Owned)
+    }
+
+    /// Redacts JSON: every string, number and key is a text of its own. Numbered placeholders start at
+    /// 1 each time.
+    #[must_use]
+    pub fn json<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
+        let hider = self.new_hider();
+        hide::value(value, &|text| hider.text(text)).map_or(Cow::Borrowed(value), Cow::Owned)
+    }
+
+    fn new_hider(&self) -> Hider {
+        Hider { redact: self.clone(), vault: self.new_vault() }
     }
 
     fn new_vault(&self) -> Option<Vault> {

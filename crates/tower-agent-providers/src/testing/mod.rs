@@ -46,15 +46,20 @@
 //! Headers of requests are not written. Keys and other secrets among them, in the query and in fields
 //! of the body that are named as secrets, such as `authorization` and `api_key`, are written as
 //! `[hidden]` wherever they appear in the request and the response, even across pieces of a body, and
-//! so are the cookies that a server sets. What a user or a model says is written as it
-//! is: a redaction is outside a model's HTTP client, and hides nothing there. Record model and tool
-//! calls instead.
+//! so are the cookies that a server sets.
+//!
+//! What users and models say is written as it is, unless the layer has a
+//! [redaction](HttpRecordingLayer::redact). One that the agent has hides nothing here: it is outside the
+//! HTTP client.
 
 mod body;
 mod exchange;
+mod hiding;
 mod layer;
 mod outcome;
+mod scrub;
 mod service;
+mod text;
 
 pub use self::body::RecordedBody;
 pub use self::layer::HttpRecordingLayer;

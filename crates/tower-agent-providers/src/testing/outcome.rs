@@ -1,13 +1,12 @@
 //! How an HTTP call ended, as data.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::transport::Secrets;
+use super::hiding::Hiding;
+use super::text::Text;
 use tower_agent::error::Error;
 
 /// How an HTTP call ended.
@@ -30,30 +29,6 @@ pub(super) struct Outcome {
     pub(super) unread: bool,
 }
 
-/// Bytes, readable where they are text.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Text {
-    Plain(String),
-    Base64 { base64: String },
-}
-
-impl Text {
-    pub(super) fn new(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Plain(text.to_owned()),
-            Err(_) => Self::Base64 { base64: STANDARD.encode(bytes) },
-        }
-    }
-
-    pub(super) fn into_bytes(self) -> Result<Bytes, base64::DecodeError> {
-        match self {
-            Self::Plain(text) => Ok(text.into()),
-            Self::Base64 { base64 } => STANDARD.decode(base64).map(Bytes::from),
-        }
-    }
-}
-
 impl Outcome {
     pub(super) fn head(status: StatusCode, headers: &HeaderMap) -> Self {
         let headers = headers.iter().map(|(name, value)| {
@@ -68,12 +43,19 @@ impl Outcome {
         Self { error: Some(error.clone()), ..Self::default() }
     }
 
-    /// Returns the outcome without secrets.
-    pub(super) fn hidden(mut self, frames: &[Bytes], secrets: &Secrets) -> Value {
-        self.frames = hidden_frames(frames, secrets);
+    /// Returns the outcome with its body, without what is hidden.
+    pub(super) fn hidden(mut self, frames: &[Bytes], hiding: &Hiding) -> Value {
+        match hiding.frames(frames) {
+            Some(frames) => self.frames = frames,
+            None => self.error = Some(unreadable()),
+        }
+        let frames = std::mem::take(&mut self.frames);
         // All of it serialises.
         let mut value = serde_json::to_value(self).unwrap_or_default();
-        hide(&mut value, secrets);
+        hiding.value(&mut value);
+        if !frames.is_empty() {
+            value["frames"] = serde_json::to_value(frames).unwrap_or_default();
+        }
         value
     }
 
@@ -90,30 +72,9 @@ impl Outcome {
     }
 }
 
-/// Keeps the pieces of a body, unless a secret stands across two of them.
-fn hidden_frames(frames: &[Bytes], secrets: &Secrets) -> Vec<Text> {
-    let whole = frames.concat();
-    let text = String::from_utf8_lossy(&whole);
-    let hidden = secrets.hide(&text);
-    if hidden == text {
-        return frames.iter().map(|frame| Text::new(frame)).collect();
-    }
-    let one_by_one = frames.iter().map(|frame| secrets.hide(&String::from_utf8_lossy(frame)));
-    let one_by_one: Vec<_> = one_by_one.collect();
-    match one_by_one.concat() == hidden {
-        true => one_by_one.into_iter().map(Text::Plain).collect(),
-        false => vec![Text::Plain(hidden)],
-    }
-}
-
-/// Hides the secrets in every text.
-pub(super) fn hide(value: &mut Value, secrets: &Secrets) {
-    match value {
-        Value::String(text) => *text = secrets.hide(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| hide(item, secrets)),
-        Value::Object(entries) => {
-            entries.values_mut().for_each(|entry| hide(entry, secrets));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
+fn unreadable() -> Error {
+    Error::abort(
+        "this response was not recorded: it is not text, so that nothing can be redacted in it; \
+         decompress it inside the recording",
+    )
 }

@@ -11,8 +11,10 @@ use tower::Service;
 
 use super::RecordedBody;
 use super::exchange::{self, Exchange, unreadable};
+use super::hiding::Hiding;
 use crate::transport::{RequestBody, failed};
 use tower_agent::error::{BoxError, Error, Result};
+use tower_agent::middleware::redact::Redact;
 use tower_agent::testing::Recording;
 use tower_agent::testing::recording::CallStart;
 
@@ -24,11 +26,12 @@ use tower_agent::testing::recording::CallStart;
 pub struct HttpRecorded<S> {
     inner: S,
     recording: Recording,
+    redact: Option<Redact>,
 }
 
 impl<S> HttpRecorded<S> {
-    pub(super) fn new(inner: S, recording: Recording) -> Self {
-        Self { inner, recording }
+    pub(super) fn new(inner: S, recording: Recording, redact: Option<Redact>) -> Self {
+        Self { inner, recording, redact }
     }
 }
 
@@ -49,11 +52,11 @@ where
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let secrets = exchange::secrets(&request);
-        let state = match self.recording.begin(exchange::recorded(&request, &secrets)) {
+        let hiding = Hiding::of(&request, self.redact.clone());
+        let state = match self.recording.begin(exchange::recorded(&request, &hiding)) {
             Ok(CallStart::Record(open)) => State::Record {
                 future: self.inner.call(request),
-                exchange: Some(Exchange::new(open, secrets)),
+                exchange: Some(Exchange::new(open, hiding)),
             },
             Ok(CallStart::Replay(outcome)) => {
                 State::Replay { response: replay(outcome).transpose() }

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::testing::{Recording, RecordingError};
 use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Tool};
 use tower_agent_providers::openai::{Chat, OpenAi};
@@ -270,4 +272,132 @@ async fn a_stream_that_was_dropped_replays_up_to_there() {
     recording.finish().unwrap();
     // It was answered, so that it has to be made.
     assert!(Recording::replay(file("dropped")).unwrap().finish().is_err());
+}
+
+const ADDRESS: &str = "jo@example.com";
+const CARD: &str = "4111111111111111";
+
+static REDACT: LazyLock<Redact> =
+    LazyLock::new(|| Redact::new([Detector::email(), Detector::card()]).unwrap());
+
+fn redacted(recording: &Recording) -> HttpRecorded<HttpClient> {
+    let layer = HttpRecordingLayer::new(recording.clone()).redact(REDACT.clone());
+    layer.layer(HttpClient::new().unwrap())
+}
+
+fn arguments(index: u32, text: &str) -> Value {
+    delta(json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] }))
+}
+
+fn begins(index: u32) -> Value {
+    let call = json!({ "index": index, "id": format!("call_{index}"), "type": "function",
+        "function": { "name": "write", "arguments": "" } });
+    delta(json!({ "tool_calls": [call] }))
+}
+
+fn said_in(response: &ModelResponse) -> Value {
+    let calls: Vec<_> =
+        response.message().tool_calls().map(|call| call.arguments.value()).collect();
+    json!([response.text(), calls])
+}
+
+/// Texts cut at every place, calls beside each other, keys and numbers, faults.
+#[tokio::test]
+async fn what_a_redaction_finds_is_in_no_recording() {
+    let told = |text: &str, at: usize| {
+        let (one, two) = text.split_at(at);
+        let deltas = [one, two].map(|text| delta(json!({ "content": text })));
+        events(&[&deltas[..], &[finished("stop")]].concat())
+    };
+    let said = format!("Ask {ADDRESS}, pay {CARD}.");
+    let mut cases: Vec<_> = (0..=said.len()).map(|at| (true, told(&said, at))).collect();
+    let first = r#"{"to":"jo@exam\u0070le.com","card":4111111111111111}"#;
+    let second = json!({ (ADDRESS): [CARD] }).to_string();
+    cases.extend((0..first.len().min(second.len())).map(|at| {
+        let ((a, b), (c, d)) = (first.split_at(at), second.split_at(at));
+        let pieces = [arguments(0, a), arguments(1, c), arguments(0, b), arguments(1, d)];
+        let begun = [begins(0), begins(1)];
+        (true, events(&[&begun[..], &pieces, &[finished("tool_calls")]].concat()))
+    }));
+    let twice = json!({ "choices": [{ "message": { "content": "x" }, "finish_reason": "stop" }] });
+    let twice = twice.to_string().replacen('{', &format!(r#"{{"a":"{ADDRESS}","a":1,"#), 1);
+    cases.extend([
+        (false, says(&said)),
+        (false, reply(400, &json!({ "error": { "message": said } }))),
+        (false, whole(500, &[("x-request-id", ADDRESS)], &said)),
+        (false, whole(200, &[("content-type", "application/json")], twice)),
+        (true, unfinished([format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{said}")])),
+    ]);
+    for (streamed, reply) in cases {
+        let server = Server::start([reply.clone()]).await;
+        let recording = Recording::record(file("redacted"));
+        let ask = |url: &str, recording: &Recording| {
+            let builder = gone().base_url(url).build_with(redacted(recording));
+            let model = builder.unwrap();
+            async move {
+                match streamed {
+                    true => stream(model, ask(&format!("{ADDRESS}?"))).await.0,
+                    false => call(model, ask(&format!("{ADDRESS}?"))).await,
+                }
+            }
+        };
+        let was = ask(&server.base_url, &recording).await;
+        recording.finish().unwrap();
+        let text = written("redacted");
+        for secret in ["jo@", "example", CARD] {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+        drop(server);
+        let recording = Recording::replay(file("redacted")).unwrap();
+        match (ask("http://127.0.0.1:9/v1", &recording).await, was) {
+            (Ok(response), Ok(was)) => {
+                assert_eq!(said_in(&response), *REDACT.json(&said_in(&was)));
+            }
+            (Err(error), Err(was)) => {
+                assert_eq!(error.to_string(), REDACT.text(&was.to_string()));
+            }
+            (response, was) => panic!("{response:?}, {was:?}"),
+        }
+        recording.finish().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_run_with_redacted_tool_calls_replays() {
+    let asks = json!({ "choices": [{ "finish_reason": "tool_calls", "message": {
+        "role": "assistant", "content": null,
+        "tool_calls": [{ "id": "call_1", "type": "function",
+            "function": { "name": "find", "arguments": json!({ "who": ADDRESS }).to_string() } }],
+    }}]});
+    let agent = |builder: HttpModelBuilder<Chat>, recording: &Recording| {
+        let find = |arguments: Value| format!("{} has {CARD}", arguments["who"]);
+        Agent::builder(builder.build_with(redacted(recording)).unwrap())
+            .tool(Tool::function("find", "Finds.", find))
+            .build()
+            .unwrap()
+    };
+    let server = Server::start([reply(200, &asks), says(&format!("{ADDRESS}: {CARD}"))]).await;
+    let recording = Recording::record(file("redacted_tools"));
+    let was = agent(server.builder(), &recording).run(ADDRESS).await.unwrap();
+    assert_eq!(was.text(), format!("{ADDRESS}: {CARD}"), "the run itself is not redacted");
+    recording.finish().unwrap();
+    drop(server);
+    let recording = Recording::replay(file("redacted_tools")).unwrap();
+    let response = agent(gone(), &recording).run(ADDRESS).await.unwrap();
+    assert_eq!(response.text(), "[email]: [card]");
+    recording.finish().unwrap();
+}
+
+#[tokio::test]
+async fn with_a_redaction_a_body_that_is_no_text_is_not_recorded() {
+    let zipped = [&[0x1f, 0x8b][..], ADDRESS.as_bytes()].concat();
+    let server = Server::start([whole(200, &[("content-encoding", "gzip")], zipped)]).await;
+    let recording = Recording::record(file("zipped"));
+    let model = server.builder().build_with(redacted(&recording)).unwrap();
+    call(model, ask("?")).await.unwrap_err();
+    recording.finish().unwrap();
+    assert!(!written("zipped").contains("example"));
+    let recording = Recording::replay(file("zipped")).unwrap();
+    let error = call(gone().build_with(redacted(&recording)).unwrap(), ask("?")).await.unwrap_err();
+    assert!(error.to_string().contains("decompress it inside the recording"), "{error}");
 }

@@ -1,0 +1,148 @@
+//! Redacts a body, whose texts may be cut into deltas.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use tower_agent::middleware::redact::Redact;
+
+pub(super) struct Scrub(pub(super) Redact);
+
+/// The strings at one place of a document, or of the events of a stream.
+type Places<'v> = BTreeMap<String, Vec<&'v mut String>>;
+
+/// A line of a body: JSON, such as an event, or something else.
+struct Line<'b> {
+    /// What stands before and after the text, such as `data: `.
+    around: (&'b str, &'b str),
+    text: &'b str,
+    document: Option<Value>,
+    /// Whether it is a document that is cut off, and perhaps a match with it.
+    is_cut: bool,
+}
+
+impl Scrub {
+    /// Returns the redacted text, or `None` if nothing was found. A text that is JSON, such as a tool
+    /// call's arguments, is redacted as such.
+    pub(super) fn text(&self, text: &str) -> Option<String> {
+        let json =
+            text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str::<Value>(text));
+        if let Some(Ok(json)) = json {
+            let hidden = self.0.json(&json);
+            // Of a key that stands there twice only the last was looked at.
+            return (*hidden != json || self.finds(text)).then(|| hidden.to_string());
+        }
+        let hidden = self.0.text(text);
+        (hidden != text).then(|| hidden.into_owned())
+    }
+
+    pub(super) fn document(&self, document: &mut Value) {
+        self.documents(vec![document]);
+    }
+
+    /// Returns the redacted body in pieces of one event each, or `None` if nothing was found.
+    pub(super) fn body(&self, body: &str) -> Option<Vec<String>> {
+        let mut lines = match serde_json::from_str(body) {
+            Ok(json) => {
+                vec![Line { around: ("", ""), text: body, document: Some(json), is_cut: false }]
+            }
+            Err(_) => body.split_inclusive('\n').map(Line::read).collect(),
+        };
+        let before: Vec<_> = lines.iter().map(|line| line.document.clone()).collect();
+        self.documents(lines.iter_mut().filter_map(|line| line.document.as_mut()).collect());
+        let mut is_changed = false;
+        let mut pieces: Vec<String> = Vec::new();
+        for (line, before) in lines.iter().zip(before) {
+            let hidden = self.line(line, before.as_ref());
+            is_changed |= hidden.is_some();
+            let (start, end) = line.around;
+            let line = format!("{start}{}{end}", hidden.as_deref().unwrap_or(line.text));
+            match pieces.last_mut() {
+                Some(last) if line.trim().is_empty() => last.push_str(&line),
+                _ => pieces.push(line),
+            }
+        }
+        is_changed.then_some(pieces)
+    }
+
+    /// Returns the text of a line if it is another than before.
+    fn line(&self, line: &Line<'_>, before: Option<&Value>) -> Option<String> {
+        match &line.document {
+            Some(json) => {
+                let is_changed = Some(json) != before || self.finds(line.text);
+                is_changed.then(|| json.to_string())
+            }
+            None if line.is_cut => Some(line.text[..1].to_owned()),
+            None => self.text(line.text),
+        }
+    }
+
+    fn documents(&self, mut documents: Vec<&mut Value>) {
+        let mut places = Places::new();
+        for document in &mut documents {
+            collect(document, String::new(), &mut places);
+        }
+        places.into_values().for_each(|pieces| self.pieces(pieces));
+        for document in documents {
+            // Keys and numbers.
+            *document = self.0.json(document).into_owned();
+        }
+    }
+
+    /// Redacts a text in pieces. If a match stands across two of them, the first piece becomes the
+    /// whole text.
+    fn pieces(&self, mut pieces: Vec<&mut String>) {
+        let hide = |text: &str| self.text(text).unwrap_or_else(|| text.to_owned());
+        let whole = hide(&pieces.iter().map(|piece| piece.as_str()).collect::<String>());
+        let mut one_by_one: Vec<_> = pieces.iter().map(|piece| hide(piece)).collect();
+        if one_by_one.concat() != whole {
+            one_by_one.fill(String::new());
+            one_by_one[0] = whole;
+        }
+        for (piece, hidden) in pieces.iter_mut().zip(one_by_one) {
+            **piece = hidden;
+        }
+    }
+
+    fn finds(&self, text: &str) -> bool {
+        self.0.text(text) != text
+    }
+}
+
+impl<'b> Line<'b> {
+    fn read(line: &'b str) -> Self {
+        let plain = line.trim_ascii();
+        let text = plain.strip_prefix("data:").map_or(plain, str::trim_ascii_start);
+        let around = line.split_once(text).unwrap_or(("", ""));
+        let document = serde_json::from_str(text);
+        let is_cut =
+            text.starts_with(['{', '[']) && document.as_ref().is_err_and(serde_json::Error::is_eof);
+        Self { around, text, document: document.ok(), is_cut }
+    }
+}
+
+/// Collects the strings by their place: the keys that lead there, and the numbers of the parts, tool
+/// calls and choices that a stream tells apart.
+fn collect<'v>(value: &'v mut Value, mut place: String, places: &mut Places<'v>) {
+    match value {
+        Value::String(text) => places.entry(place).or_default().push(text),
+        Value::Array(items) => {
+            for (at, item) in items.iter_mut().enumerate() {
+                collect(item, format!("{place}/{at}"), places);
+            }
+        }
+        Value::Object(entries) => {
+            for (key, value) in entries.iter() {
+                if key.ends_with("index") || key == "item_id" {
+                    // Writing to a string does not fail.
+                    let _ = write!(place, "/{key}={value}");
+                }
+            }
+            for (key, value) in entries {
+                collect(value, format!("{place}/{key}"), places);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
