@@ -286,16 +286,13 @@ async fn answer(
 ) -> Result<AgentResponse> {
     let context = request.context();
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
-    if let Some(ended) = context.refusal::<AgentRequest>() {
-        return Err(ended);
-    }
-    let result = until_cancelled(context, agent.stack.make(request.clone())).await;
-    let result = settle(context, request, result).map(|mut response| {
+    let call = async { until_cancelled(context, agent.stack.make(request.clone())).await };
+    let result = context.guard::<AgentRequest, _>(None, call).await;
+    let result = ended(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         request.mark(&mut response, None, Origin::Service);
         response
     });
-    let result = result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)));
     if context.has_opened() { kept(context, result) } else { result }
 }
 
@@ -350,15 +347,12 @@ impl AgentRequest {
     }
 }
 
-/// Returns the result of a run; a recorded ending takes precedence over the result of layers.
-fn settle(
+/// Returns the result of a run: what has ended it takes precedence over the result of layers.
+fn ended(
     context: &RunContext,
     asked: &AgentRequest,
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
-    if let Err(error) = &result {
-        context.latch::<AgentRequest>(error);
-    }
     let Some(ending) = context.ending::<AgentRequest>() else { return result };
     if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::InvocationEnded) {
         return Err(ending);

@@ -12,7 +12,7 @@ use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use super::whole::{make_whole, refusal};
-use crate::call::{BoxCallFuture, CallKind, Origin, Request, settle};
+use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LayerInner, Tree};
 use crate::context::{RunContext, Transcript};
 use crate::error::{Error, ErrorKind, Result};
@@ -57,7 +57,7 @@ fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRe
             Ok(running) => running.run(&added).await,
             Err(error) => Err(error.clone()),
         };
-        result.map_err(|error| settle::<AgentRequest>(request.context(), None, error))
+        request.context().settle::<AgentRequest, _>(None, result)
     })
 }
 
@@ -141,9 +141,14 @@ impl<'a> LoopState<'a> {
             Err(error) => return Err(error),
         }
         self.context().take_turn();
+        let mut done = Ok(None);
         loop {
-            if let Some(ending) = self.context().refusal::<AgentRequest>() {
+            // Whatever callbacks and layers made of it.
+            if let Some(ending) = self.context().ending::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
+            }
+            if let Some(end) = done? {
+                return Ok(self.response(end));
             }
             let successor = |messages: &Messages| transfer::successor(agents, messages);
             if !agents.is_empty()
@@ -157,7 +162,7 @@ impl<'a> LoopState<'a> {
                 Step::Done if self.is_to_speak() => Step::Model,
                 step => step,
             };
-            let done = match step {
+            done = match step {
                 Step::Done if self.answering.is_some() => boxed(|| self.judge()).await,
                 Step::Done => Ok(Some(EndReason::Completed)),
                 Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
@@ -169,16 +174,6 @@ impl<'a> LoopState<'a> {
             };
             if !matches!(done, Ok(None)) {
                 self.step = None;
-            }
-            match done {
-                Ok(None) => {}
-                Ok(Some(end)) => return Ok(self.response(end)),
-                Err(error) if error.is_ending() => return boxed(|| self.ended(&error)).await,
-                // A layer may have changed the error of an ending.
-                Err(error) => match self.context().ending::<AgentRequest>() {
-                    Some(ending) => return boxed(|| self.ended(&ending)).await,
-                    None => return Err(error),
-                },
             }
         }
     }
@@ -265,8 +260,7 @@ impl<'a> LoopState<'a> {
 
     /// Returns the model's response in the form for the transcript.
     async fn answer(&self, call: BoxCallFuture<ModelRequest>) -> Result<ModelResponse> {
-        let mut response = call.await?;
-        self.survived()?;
+        let mut response = self.turn.guard::<ModelRequest, _>(None, call).await?;
         if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());
@@ -296,11 +290,6 @@ impl<'a> LoopState<'a> {
     fn is_final(&self, response: &ModelResponse) -> bool {
         let semantics = self.semantics.answered_tool_calls;
         response.is_given() && semantics == AnsweredToolCalls::Drop
-    }
-
-    /// Fails after an abort, whatever a layer returned.
-    pub(super) fn survived(&self) -> Result<()> {
-        self.turn.aborted().map_or(Ok(()), |abort| Err(abort.clone()))
     }
 
     fn waits(&self) -> bool {
@@ -334,8 +323,7 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Ends the run with the messages so far, or with the abort. The reason was recorded where it
-    /// was raised.
+    /// Ends the run with the messages so far, or with the abort.
     async fn ended(&self, ending: &Error) -> Result<AgentResponse> {
         if ending.kind() == ErrorKind::Aborted {
             return Err(ending.clone());

@@ -11,7 +11,7 @@ use super::step::OpenCalls;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
 use super::whole::refusal;
-use crate::call::{CallKind, settle};
+use crate::call::CallKind;
 use crate::context::{RunContext, Slot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
@@ -101,7 +101,7 @@ impl LoopState<'_> {
 
     async fn answer_call(&self, made: &Call<'_>, tool: Option<&BoxTool>) -> Result<Slot> {
         let Call { index, call, declaration, ref context } = *made;
-        if context.refusal::<ToolRequest>().is_some() {
+        if context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
         if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
@@ -112,23 +112,24 @@ impl LoopState<'_> {
             self.transcript.keep(index, Slot::Begun(call.clone()));
         }
         let result = self.config.tools.make(made.request(tool)).await;
-        if let Err(abort) = self.survived() {
-            // It has a result, whatever else ends the run.
-            if let Ok(response) = &result {
-                self.transcript.keep(index, Slot::Answered(shown_by_default(call, response)));
-            }
-            return Err(abort);
-        }
-        match result {
+        let result = result.map(|response| (shown_by_default(call, &response), response));
+        let answer = result.as_ref().ok().map(|(default, _)| default.clone());
+        match context.settle::<ToolRequest, _>(Some(&call.name), result) {
             // A layer may have replaced the interrupt of a call by a response.
             Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
-            Ok(response) => {
-                let default = shown_by_default(call, &response);
-                let Some(show) = &self.config.show_tool else {
-                    return Ok(Slot::Answered(default));
-                };
-                self.transcript.keep(index, Slot::Answered(default.clone()));
-                boxed(|| self.show(show, made, response, default)).await
+            Ok((default, response)) => match &self.config.show_tool {
+                Some(show) => {
+                    self.transcript.keep(index, Slot::Answered(default.clone()));
+                    boxed(|| self.show(show, made, response, default)).await
+                }
+                None => Ok(Slot::Answered(default)),
+            },
+            Err(abort) if abort.kind() == ErrorKind::Aborted => {
+                // It has a result, whatever else ends the run.
+                if let Some(answer) = answer {
+                    self.transcript.keep(index, Slot::Answered(answer));
+                }
+                Err(abort)
             }
             Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(made, &error) => Err(error),
@@ -168,10 +169,8 @@ impl LoopState<'_> {
             default,
         };
         let shown = show.show(answer).await;
-        let settled = |error| settle::<ToolRequest>(context, Some(&call.name), error);
-        let shown = shown.map_err(settled);
-        self.survived()?;
-        match shown {
+        match context.settle::<ToolRequest, _>(Some(&call.name), shown) {
+            Err(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(by_default),
             Err(error) => Ok(Slot::Answered(self.told(call, &error))),

@@ -199,14 +199,6 @@ impl<R: Request> fmt::Debug for BoxCallFuture<R> {
     }
 }
 
-/// Returns the error of a failed call of user code: adds the call, records an ending, and
-/// restores an ending that the code has changed.
-pub(crate) fn settle<R: Request>(context: &RunContext, name: Option<&str>, error: Error) -> Error {
-    let error = error.in_call(|| context.site(R::CALL, name));
-    context.latch::<R>(&error);
-    context.ending::<R>().unwrap_or(error)
-}
-
 /// Starts calls.
 trait Start<R: Request>: Send + Sync {
     /// Returns a call whose service becomes ready before the request arrives, or `None` if that is
@@ -308,17 +300,19 @@ impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
         let Projected::Waiting { service, is_ready, .. } = state.as_mut().project() else {
             return Poll::Ready(Ok(()));
         };
-        match this.side.watch::<R, _>(|| service.poll_ready(cx)) {
+        let polled = this.side.watch::<R, _>(|| service.poll_ready(cx));
+        let failed = match polled.map(|poll| poll.map_err(|error| Error::from(error.into()))) {
+            Ok(Poll::Ready(Err(ending))) if ending.is_ending() => ending,
             Ok(poll) => {
                 *is_ready = matches!(poll, Poll::Ready(Ok(())));
-                poll.map_err(|error| Error::from(error.into()))
+                return poll;
             }
-            Err(panic) => {
-                // An error of the call, so that callbacks, retries and fallbacks see it.
-                state.set(State::Over { error: Some(panic) });
-                Poll::Ready(Ok(()))
-            }
-        }
+            Err(panic) => panic,
+        };
+        // An error of the call, so that callbacks, retries and fallbacks see it, and an ending
+        // reaches the run.
+        state.set(State::Over { error: Some(failed) });
+        Poll::Ready(Ok(()))
     }
 
     fn give(self: Pin<&mut Self>, given: R) {
@@ -352,8 +346,8 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     if request.is_none() {
                         return Poll::Pending;
                     }
-                    if let Some(ended) = this.side.refusal::<R>() {
-                        break Err(ended);
+                    if let Err(refusal) = this.side.admit::<R>() {
+                        break Err(refusal);
                     }
                     if let Err(panic) = this.side.watch::<R, _>(|| state.as_mut().call()) {
                         break Err(panic);
@@ -404,11 +398,13 @@ impl Side {
         self.context = Some(request.context().clone());
     }
 
-    /// Returns why the call is blocked.
-    fn refusal<R: Request>(&self) -> Option<Error> {
-        let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else { return None };
-        let refusal = context.refusal::<R>().or_else(|| context.beyond_limit(R::CALL));
-        refusal.or_else(|| (R::CALL == CallKind::Tool).then(|| context.withheld()).flatten())
+    /// Fails if the call is blocked.
+    fn admit<R: Request>(&self) -> Result<()> {
+        let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else { return Ok(()) };
+        context.admit::<R>()?;
+        let is_tool = R::CALL == CallKind::Tool;
+        let blocked = context.beyond_limit(R::CALL);
+        blocked.or_else(|| is_tool.then(|| context.withheld()).flatten()).map_or(Ok(()), Err)
     }
 
     /// Runs user code; a panic becomes an error.
@@ -447,9 +443,9 @@ impl Side {
                     CallKind::Tool => error.or_kind(ErrorKind::Tool),
                     _ => error,
                 };
-                Err(settle::<R>(context, name.as_deref(), error))
+                context.settle::<R, _>(name.as_deref(), Err(error))
             }
-            (Role::Layer(name), Err(error)) => Err(settle::<R>(context, name.as_deref(), error)),
+            (Role::Layer(name), Err(error)) => context.settle::<R, _>(name.as_deref(), Err(error)),
         }
     }
 }

@@ -1,10 +1,46 @@
-//! Errors that end more than their call.
+//! What has ended a run, as its calls meet it.
+//!
+//! An abort, an interrupt or an end of the invocation is recorded where it leaves a call, and
+//! nothing outside undoes it: each call is admitted before it starts and settled after it has
+//! ended.
+
+use std::future::Future;
 
 use super::Request;
 use crate::context::RunContext;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 impl RunContext {
+    /// Makes a call: admits it, and settles its result. `name` is that of what is called.
+    pub(crate) async fn guard<R: Request, T>(
+        &self,
+        name: Option<&str>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.admit::<R>()?;
+        self.settle::<R, T>(name, call.await)
+    }
+
+    /// Fails if what has ended the run blocks a call of this kind.
+    pub(crate) fn admit<R: Request>(&self) -> Result<()> {
+        self.abort_of::<R>().or_else(|| self.closed_to(R::CALL)).map_or(Ok(()), Err)
+    }
+
+    /// Returns the result of a call to the code around it: adds the call to an error, records an
+    /// ending, and restores one that the code inside has changed or swallowed.
+    pub(crate) fn settle<R: Request, T>(&self, name: Option<&str>, result: Result<T>) -> Result<T> {
+        let result = result.map_err(|error| {
+            let error = error.in_call(|| self.site(R::CALL, name));
+            self.latch::<R>(&error);
+            error
+        });
+        match self.ending::<R>() {
+            // A result stands beside any other ending.
+            Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => Err(ending),
+            _ => result,
+        }
+    }
+
     /// Records an error that ends more than its call.
     pub(crate) fn latch<R: Request>(&self, error: &Error) {
         self.remember::<R>(error, false);
@@ -25,11 +61,6 @@ impl RunContext {
         if error.is_ending() {
             self.end(R::CALL, error, answered);
         }
-    }
-
-    /// Returns why a call of this kind must not start.
-    pub(crate) fn refusal<R: Request>(&self) -> Option<Error> {
-        self.abort_of::<R>().or_else(|| self.closed_to(R::CALL))
     }
 
     /// Returns the ending that this very call has caused, whatever its result.

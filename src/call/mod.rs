@@ -12,7 +12,6 @@ mod service;
 #[cfg(feature = "testing")]
 mod witness;
 
-pub(crate) use self::boundary::settle;
 pub use self::boundary::{BoxCallFuture, BoxCallService};
 pub use self::extensions::Extensions;
 pub use self::request::Request;

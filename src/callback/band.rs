@@ -9,11 +9,10 @@ use super::options::{CallbackSemantics, Retries};
 use super::{Callbacks, Outcome};
 use crate::call::{CallKind, Origin, Request};
 use crate::context::RunContext;
-use crate::error::{CallSite, Error, ErrorKind, Result};
+use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 
-/// Runs one call inside a band. `inner` may have been polled ready; its errors are passed to
-/// `settled`.
+/// Runs one call inside a band. `inner` may have been polled ready.
 //
 // Not an async fn, which would store its arguments twice.
 pub(super) fn run<R, S>(
@@ -21,25 +20,18 @@ pub(super) fn run<R, S>(
     request: R,
     inner: S,
     is_ready: bool,
-    settled: fn(&R, S::Error) -> Error,
 ) -> impl Future<Output = Result<R::Response>>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Future: Send> + Send,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
     let call = callbacks.begin(request);
     // However it ends, `on_end` runs once for every callback that has started.
     let call = OnDrop::new(call, |call| call.end(Outcome::Dropped));
-    let mut band = Band { call, inner, is_ready, settled };
+    let mut band = Band { call, inner, is_ready };
     async move {
-        let mut result = band.make().await;
-        // An ending takes precedence over whatever a hook or an inner service made of it.
-        match band.context().ending::<R>() {
-            Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => {
-                result = Err(ending);
-            }
-            _ => {}
-        }
+        let result = band.make().await;
+        let result = band.settle(result);
         band.call.disarm();
         band.call.end(match &result {
             Ok(response) => Outcome::Done(response),
@@ -49,26 +41,23 @@ where
     }
 }
 
-struct Band<R: Request, S: Service<R>> {
+struct Band<R: Request, S> {
     call: OnDrop<CallState<R>>,
     inner: S,
     is_ready: bool,
-    settled: fn(&R, S::Error) -> Error,
 }
 
 impl<R, S> Band<R, S>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Future: Send> + Send,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
     async fn make(&mut self) -> Result<R::Response> {
         // No callback runs for a call before the service is ready.
         if !self.is_ready {
             self.ready().await?;
         }
-        if let Some(ended) = self.context().refusal::<R>() {
-            return Err(ended);
-        }
+        self.context().admit::<R>()?;
         let (mut response, origin) = self.answer().await?;
         if origin != Origin::Service || !self.call.is_inmost {
             self.call.request.mark(&mut response, None, origin);
@@ -101,11 +90,8 @@ where
         }
         let mut retries = 0;
         loop {
-            // A hook may have seen the abort and ignored it.
-            match self.context().ending::<R>() {
-                Some(abort) if abort.kind() == ErrorKind::Aborted => return Err(abort),
-                _ => {}
-            }
+            // A hook may have seen an ending and ignored it.
+            self.context().admit::<R>()?;
             let error = match self.attempt().await {
                 Ok(response) => return Ok((response, Origin::Service)),
                 Err(error) if is_final::<R>(self.context(), &error) => return Err(error),
@@ -138,9 +124,7 @@ where
         if let Recovered::Fallback(response) = call.on_error(error, may_retry).await? {
             return Ok(Some((response, Origin::Fallback)));
         }
-        if let Some(ended) = call.request.context().refusal::<R>() {
-            return Err(ended);
-        }
+        call.request.context().admit::<R>()?;
         let rest = match entered {
             Some(entered) => {
                 call.request = entered.clone();
@@ -157,9 +141,8 @@ where
     }
 
     async fn ready(&mut self) -> Result<()> {
-        let Self { call, inner, settled, .. } = self;
-        let ready = poll_fn(|cx| inner.poll_ready(cx)).await;
-        ready.map_err(|error| settled(&call.request, error))?;
+        let ready = poll_fn(|cx| self.inner.poll_ready(cx)).await;
+        self.settle(ready.map_err(|error| Error::from(error.into())))?;
         self.is_ready = true;
         Ok(())
     }
@@ -169,9 +152,13 @@ where
             self.ready().await?;
             self.is_ready = false;
         }
-        let Self { call, inner, settled, .. } = self;
-        let made = inner.call(call.request.clone());
-        made.await.map_err(|error| settled(&call.request, error))
+        let made = self.inner.call(self.call.request.clone()).await;
+        // Before any `on_error` sees it.
+        made.or_else(|error| self.settle(Err(Error::from(error.into()))))
+    }
+
+    fn settle<T>(&self, result: Result<T>) -> Result<T> {
+        self.context().settle::<R, T>(self.call.request.name(), result)
     }
 
     fn is_after_asked(&self, origin: Origin) -> bool {

@@ -107,7 +107,7 @@ impl<R: Request> LayerInner<R> {
             None => self.inner.make(request),
             Some(band) => {
                 let inside = Inside { bands: rest.into_iter(), inner: self.inner.clone() };
-                BoxCallFuture::new(band::run(band, request, inside, false, unchanged))
+                BoxCallFuture::new(band::run(band, request, inside, false))
             }
         }
     }
@@ -190,7 +190,7 @@ impl<R: Request> Inside<R> {
     fn enter(mut self, band: Option<Callbacks<R>>, request: R) -> BoxCallFuture<R> {
         match band {
             None => self.inner.call(request),
-            Some(band) => BoxCallFuture::new(band::run(band, request, self, true, unchanged)),
+            Some(band) => BoxCallFuture::new(band::run(band, request, self, true)),
         }
     }
 }
@@ -209,11 +209,6 @@ impl<R: Request> Service<R> for Inside<R> {
         let band = inside.bands.next();
         inside.enter(band, request)
     }
-}
-
-/// Returns the error unchanged: it has passed a boundary already.
-fn unchanged<R: Request>(_: &R, error: Error) -> Error {
-    error
 }
 
 fn no_part_of_the_run<R: Request>() -> Error {

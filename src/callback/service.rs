@@ -8,7 +8,7 @@ use tower::Service;
 use tower_layer::Layer;
 
 use super::{Callbacks, band};
-use crate::call::{BoxCallFuture, Request, settle};
+use crate::call::{BoxCallFuture, Request};
 use crate::error::{BoxError, Error, Result};
 
 /// A service inside a band of callbacks; created by [`Callbacks`].
@@ -56,9 +56,7 @@ where
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
-        let future = band::run(self.callbacks.clone(), request, ready, true, |request, error| {
-            settle::<R>(request.context(), request.name(), Error::from(error.into()))
-        });
+        let future = band::run(self.callbacks.clone(), request, ready, true);
         ResponseFuture { state: State::Banded { future: BoxCallFuture::new(future) } }
     }
 }

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use tower::Service;
 use tower_layer::Layer;
 
-use crate::call::{BoxCallFuture, BoxCallService, CallService, Request, settle};
+use crate::call::{BoxCallFuture, BoxCallService, CallService, Request};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
@@ -131,25 +131,17 @@ where
 
 async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
     let context: RunContext = request.context().clone();
-    if let Some(ended) = context.refusal::<R>() {
-        return Err(ended);
-    }
     let name: Option<Arc<str>> = request.name().map(Into::into);
-    let result = match catch(|| (wrap.function)(request, next)) {
-        Ok(future) => CatchPanic::new(future).await,
-        Err(panic) => Err(panic),
+    let call = async {
+        let result = match catch(|| (wrap.function)(request, next)) {
+            Ok(future) => CatchPanic::new(future).await,
+            Err(panic) => Err(panic),
+        };
+        let panicked = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
+        let result = result.unwrap_or_else(|panic| Err(panicked(panic)));
+        result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"))
     };
-    let result = result
-        .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Callback, format!("panicked: {panic}"))));
-    let result = result.map_err(|error| {
-        let error = error.by(|| wrap.name.clone(), "wrap");
-        settle::<R>(&context, name.as_deref(), error)
-    });
-    match context.ending::<R>() {
-        // The function may have changed the error.
-        Some(ending) if ending.kind() == ErrorKind::Aborted => Err(ending),
-        _ => result,
-    }
+    context.guard::<R, _>(name.as_deref(), call).await
 }
 
 /// The future of a [`WrapService`].

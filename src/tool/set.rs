@@ -6,7 +6,7 @@ use serde_json::Value;
 use tower::Service;
 
 use super::{BoxTool, Tool, ToolDeclaration, ToolRequest, ToolResponse};
-use crate::call::{BoxCallFuture, Request, settle};
+use crate::call::{BoxCallFuture, CallKind, Request};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A service that routes each call to the tool with its name.
@@ -155,7 +155,7 @@ impl ToolSet {
             None => {
                 let (context, name) = (request.context(), request.name());
                 let unknown = self.unknown(name);
-                BoxCallFuture::failed(settle::<ToolRequest>(context, Some(name), unknown))
+                BoxCallFuture::failed(unknown.in_call(|| context.site(CallKind::Tool, Some(name))))
             }
         }
     }

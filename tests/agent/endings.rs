@@ -16,7 +16,7 @@ use tower_agent::message::Messages;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Callback, EndReason, Error, ErrorKind, Interrupt,
-    Message, ModelResponse, Recovery, Request, Result, Role, Tool, ToolResponse,
+    Message, ModelResponse, Recovery, Request, Result, Role, Tool, ToolRequest, ToolResponse,
 };
 
 /// A tool that counts its calls.
@@ -373,4 +373,44 @@ async fn dropping_the_run_cancels_it() {
     assert!(futures::poll!(&mut run).is_pending());
     drop(run);
     assert_eq!(ends.take(), ["model: dropped"]);
+}
+
+#[tokio::test]
+async fn an_abort_in_a_task_that_a_tool_has_spawned_ends_the_run() {
+    let guarded = Agent::builder(ScriptedModel::new([]))
+        .name("guarded")
+        .on_agent(before_agent(|_| Result::<()>::Err(Error::abort("enough"))))
+        .build()
+        .unwrap();
+    let ask = Tool::function_with("ask", "", move |_: Value, call: ToolRequest| {
+        let request = AgentRequest::new("?").with_context(call.context().clone());
+        let asked = tokio::spawn(guarded.run(request));
+        async move {
+            let error = asked.await.unwrap().unwrap_err();
+            format!("all is well, but for {error}")
+        }
+    });
+    let model =
+        ScriptedModel::new([Turn::tool("ask", json!(null)), Turn::from_text("unreachable")]);
+    let agent = Agent::builder(model.clone()).tool(ask).build().unwrap();
+
+    let error = agent.run("?").await.unwrap_err();
+
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_tool_that_ends_the_invocation_leaves_no_call_open_where_the_run_would_stop() {
+    let (count, _) = counter();
+    let exit = Tool::function("exit", "", |_: Value| Err::<(), _>(Error::end_invocation()));
+    let model = ScriptedModel::new([calls_count().and_tool("exit", json!(null))]);
+    let agent = Agent::builder(model).tools([count, exit]).stop_when(|_| true).build().unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    assert_eq!(response.end_reason(), &EndReason::EndedByCallback);
+    let answered = response.new_messages().flat_map(Message::tool_results);
+    let answered: Vec<_> = answered.map(|result| &*result.call_id).collect();
+    assert_eq!(answered, ["call_1", "call_2"]);
 }

@@ -11,7 +11,7 @@ pub use self::builder::TeamBuilder;
 
 use self::config::{Config, Plan};
 use super::whole::make_whole;
-use crate::call::{BoxCallFuture, Request, settle};
+use crate::call::{BoxCallFuture, Request};
 use crate::run::{AgentRequest, BoxAgent};
 
 /// The plan at the bottom of a team's stack.
@@ -34,6 +34,6 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
             Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
             Plan::SideBySide => parallel::run(&team, &request).await,
         };
-        result.map_err(|error| settle::<AgentRequest>(request.context(), None, error))
+        request.context().settle::<AgentRequest, _>(None, result)
     })
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 
 use serde_json::json;
 use tower::{Service, ServiceExt, service_fn};
 use tower_agent::agent::ToolAnswer;
+use tower_agent::call::CallKind;
 use tower_agent::callback::LayerInner;
-use tower_agent::callback::{before_agent, wrap_model};
+use tower_agent::callback::{before_agent, before_model, wrap_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, EndReason, Error, ErrorKind, Interrupt, Message, ModelRequest,
@@ -181,4 +183,49 @@ async fn an_interrupt_raised_while_an_answer_is_shown_keeps_the_answer() {
     let told = response.new_messages().flat_map(Message::tool_results);
     let told: Vec<_> = told.map(|result| (result.text(), result.is_error)).collect();
     assert_eq!(told, [("paid 5".to_owned(), false)]);
+}
+
+/// A model that aborts while it becomes ready.
+#[derive(Clone)]
+struct Unready;
+
+impl Service<ModelRequest> for Unready {
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = std::future::Ready<Result<ModelResponse, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Err(Error::abort("enough")))
+    }
+
+    fn call(&mut self, _: ModelRequest) -> Self::Future {
+        std::future::ready(Ok(ModelResponse::from_text("unreachable")))
+    }
+}
+
+#[tokio::test]
+async fn an_abort_of_a_model_that_becomes_ready_is_not_undone_by_a_layer_outside() {
+    let agent = || Agent::builder(Unready).model_layer(forgives_unready());
+    let asks_nothing = before_model(|_| {});
+    for agent in [agent(), agent().on_model(asks_nothing.clone())] {
+        let error = agent.build().unwrap().run("?").await.unwrap_err();
+
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+        assert_eq!(error.call().unwrap().kind, CallKind::Model);
+    }
+}
+
+/// A layer that answers a model call of which anything fails, even its readiness.
+fn forgives_unready()
+-> impl Layer<LayerInner<ModelRequest>, Service = impl tower_agent::model::ModelService> {
+    layer_fn(|seam: LayerInner<ModelRequest>| {
+        service_fn(move |request: ModelRequest| {
+            let seam = seam.clone();
+            async move {
+                let answer = seam.oneshot(request).await;
+                let forgiven = |_| ModelResponse::new(Message::assistant("never mind"));
+                Ok::<_, Error>(answer.unwrap_or_else(forgiven))
+            }
+        })
+    })
 }
