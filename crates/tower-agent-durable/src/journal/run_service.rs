@@ -11,6 +11,7 @@ use tower_layer::Layer;
 use super::steps::Steps;
 use super::{Fingerprint, Input, Journal, JournalError, RunEnd};
 use crate::StoreError;
+use crate::sessions::OpenCalls;
 
 /// Journals runs.
 #[derive(Clone)]
@@ -59,7 +60,14 @@ where
         Steps::of(&context, || format!("agent `{}`", context.path()))?;
         return inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
     }
+    let open = OpenCalls::of(&context);
+    if let Some(open) = &open {
+        open.note_journal().await?;
+    }
     let run = journal.start(&input(&request)?).await?;
+    if let Some(open) = &open {
+        open.take_over().await;
+    }
     Steps::begin(&context, run.clone());
     let result = inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
     let end = match &result {

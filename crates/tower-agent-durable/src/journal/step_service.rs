@@ -73,6 +73,7 @@ where
     let step = steps.name(request.kind(), &context)?;
     let fingerprint = request.fingerprint()?;
     let intent = Intent { fingerprint, is_repeatable: request.may_repeat() };
+    let mut is_known = false;
     let lease = match journal.begin(&steps.run, &step, &intent).await? {
         Begun::Fresh(lease) => lease,
         Begun::Done(then, record) => {
@@ -83,9 +84,10 @@ where
             check(&step, &then, &intent)?;
             match intent.is_repeatable && then.is_repeatable {
                 true => lease,
-                false => match unfinished::decide(&context, &request, &lease)? {
+                false => match unfinished::answer(&journal, &request, &lease).await? {
                     Unfinished::RunAgain => journal.begin_again(lease).await?,
                     known => {
+                        is_known = true;
                         request.data().insert(known);
                         lease
                     }
@@ -97,6 +99,8 @@ where
     let made = inner.oneshot(request.clone().in_context(inside)).await;
     let mut result = made.map_err(|error| Error::from(error.into()));
     match end_of(&request, &intent, &lease, &result) {
+        // What is known of it stays so while something around the tool waits.
+        End::Release if is_known => {}
         End::Commit => {
             let outcome = match &result {
                 Ok(response) => serde_json::to_value(response).map(Outcome::Response),

@@ -2,13 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tower_agent::context::Effects;
 use tower_agent::error::ResolutionOutcome;
-use tower_agent::{
-    Action, Callback, Error, ErrorKind, Interrupt, RunContext, ToolRequest, ToolResponse,
-};
+use tower_agent::{Action, Callback, Error, ErrorKind, Interrupt, ToolRequest, ToolResponse};
 
-use super::Lease;
+use super::record::Outcome;
 use super::step_request::StepRequest;
+use super::{Begun, Fingerprint, Intent, Journal, JournalError, Lease, Record, StepId, StepKind};
+use crate::StoreError;
+
+/// The name of the value that is the answer about a call.
+const KEPT: &str = "tower_agent_durable.unfinished";
 
 /// The answer to the question about a tool call that may have been made, for the
 /// [`Resolution`](tower_agent::Resolution) of its interrupt.
@@ -63,13 +67,40 @@ impl From<Unfinished> for Value {
     }
 }
 
-/// Returns what is known about an unfinished call, or the error that asks.
-pub(super) fn decide<R: StepRequest>(
-    context: &RunContext,
+/// Returns what is known about an unfinished call, or the error that asks. That it was made is kept,
+/// since the next request of the run need not say it again.
+pub(super) async fn answer<R: StepRequest>(
+    journal: &impl Journal,
     request: &R,
     lease: &Lease,
 ) -> Result<Unfinished, Error> {
-    let Some(resolution) = context.resolution(&id(lease)) else {
+    let answer = decide(request, lease);
+    if matches!(answer, Ok(Unfinished::RunAgain)) {
+        return answer;
+    }
+    let kind = StepKind::Value(KEPT.into());
+    let step = StepId { kind, nth: lease.attempt, ..lease.step.clone() };
+    let intent = Intent { fingerprint: Fingerprint::default(), is_repeatable: true };
+    match (journal.begin(&lease.run, &step, &intent).await?, answer) {
+        (Begun::Done(_, Record { outcome: Outcome::Response(kept), .. }), _) => {
+            let kept = serde_json::from_value(kept).map_err(StoreError::data);
+            Ok(kept.map_err(JournalError::from)?)
+        }
+        (Begun::Done(_, Record { outcome: Outcome::Error(error), .. }), _) => Err(error),
+        (Begun::Fresh(lease) | Begun::Unfinished(lease, _), Ok(known)) => {
+            let kept = Outcome::Response(known.clone().into());
+            journal.commit(&lease, &Record::new(kept, Effects::default(), None)).await?;
+            Ok(known)
+        }
+        (Begun::Fresh(lease) | Begun::Unfinished(lease, _), Err(question)) => {
+            journal.release(&lease).await?;
+            Err(question)
+        }
+    }
+}
+
+fn decide<R: StepRequest>(request: &R, lease: &Lease) -> Result<Unfinished, Error> {
+    let Some(resolution) = request.context().resolution(&id(lease)) else {
         return Err(ask(request, lease, None));
     };
     match &resolution.outcome {

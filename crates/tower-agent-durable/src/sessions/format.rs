@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tower_agent::Checkpoint;
+use tower_agent::call::Request;
 use tower_agent::message::{Message, Messages};
+use tower_agent::{AgentRequest, Checkpoint};
 
 use super::StoredSession;
 use crate::StoreError;
@@ -48,6 +49,24 @@ pub(super) struct Claim {
     pub(super) until: i64,
     /// Whether the run may have started calls that were open before it.
     pub(super) resumes: bool,
+    /// The run's id.
+    #[serde(default)]
+    pub(super) run: Option<Arc<str>>,
+    /// Whether a journal knows which of the calls it has started.
+    #[serde(default)]
+    pub(super) is_journaled: bool,
+}
+
+impl Claim {
+    /// Returns whether a request is the one of this run, which has stored these messages, and can be
+    /// made again.
+    pub(super) fn is_of(&self, request: &AgentRequest, stored: &Messages) -> bool {
+        let asked = request.messages();
+        let from = stored.len().saturating_sub(asked.len());
+        self.run.as_deref() == Some(request.context().run_id())
+            && (self.is_journaled || !self.resumes)
+            && stored.range(from).eq(asked.iter())
+    }
 }
 
 impl Head {

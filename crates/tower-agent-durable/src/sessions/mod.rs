@@ -10,6 +10,7 @@ mod key;
 mod layer;
 mod mark;
 mod not_stored;
+mod open_calls;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod query;
@@ -27,6 +28,7 @@ pub use self::future::ResponseFuture;
 pub use self::key::SessionKey;
 pub use self::layer::SessionLayer;
 pub use self::not_stored::NotStored;
+pub(crate) use self::open_calls::OpenCalls;
 pub use self::query::{SessionInfo, SessionQuery};
 pub use self::service::SessionService;
 pub use self::session::Session;

@@ -5,6 +5,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 use tower_agent::call::Request;
+use tower_agent::callback::Bundle;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
@@ -13,6 +14,7 @@ use super::busy::Busy;
 use super::format::{Head, read_entries};
 use super::keeping::Keeping;
 use super::mark::Entry;
+use super::open_calls::{OpenCalls, without_journal};
 use super::writer::{Progress, Writer};
 use super::{NotStored, SessionKey, SessionStore};
 use crate::StoreError;
@@ -42,6 +44,7 @@ pub(super) struct Running<S: SessionStore> {
 /// A session that a run has got.
 struct Claimed<S> {
     writer: Writer<S>,
+    request: AgentRequest,
     loaded: Checkpoint,
     progress: Progress,
 }
@@ -63,8 +66,8 @@ impl<S: SessionStore> Running<S> {
         let writing = keeping.busy.write(key.clone());
         let (keeping, here) = (keeping.clone(), runtime.clone());
         runtime.spawn(async move {
-            let claimed = claim(keeping.clone(), key.clone(), request.clone(), entry).await;
-            let begun = claimed.map(|claimed| Self::start(&keeping, key, request, claimed, here));
+            let claimed = claim(keeping.clone(), key.clone(), request, entry).await;
+            let begun = claimed.map(|claimed| Self::start(&keeping, key, claimed, here));
             // If nobody waits for it any more, it is dropped and gives the session up.
             drop(send.send(begun));
             drop(writing);
@@ -76,22 +79,28 @@ impl<S: SessionStore> Running<S> {
     fn start(
         keeping: &Keeping<S>,
         key: SessionKey,
-        request: AgentRequest,
         claimed: Claimed<S>,
         runtime: Handle,
     ) -> (Self, AgentRequest) {
-        let Claimed { writer, loaded, progress } = claimed;
+        let Claimed { writer, request, loaded, progress } = claimed;
         let state = request.context().state();
         for (key, value) in &progress.state {
             if state.get(key).as_ref() != Some(value) {
                 state.set(key, value.clone());
             }
         }
-        let request = request.with_checkpoint(loaded);
         let (over, lost) = (CancellationToken::new(), CancellationToken::new());
         let every = (writer.lease / 2).max(LEAST);
+        let is_again = writer.lost.is_some();
+        let writer = Arc::new(Mutex::new(writer));
+        let open = OpenCalls::new(writer.clone(), progress.clone(), over.clone());
+        open.offer(request.context());
+        let mut request = request.with_checkpoint(loaded);
+        if is_again {
+            request = request.with_callbacks(Bundle::new().on_agent(open.guard()));
+        }
         let running = Self {
-            writer: Arc::new(Mutex::new(writer)),
+            writer,
             key,
             request: request.clone(),
             busy: keeping.busy.clone(),
@@ -139,6 +148,13 @@ impl<S: SessionStore> Running<S> {
         result: Result<AgentResponse>,
         checkpoint: Checkpoint,
     ) -> Result<AgentResponse> {
+        let is_lost = self.writer.lock().await.lost.is_some();
+        let result = match result {
+            // Something inside has answered instead of the agent.
+            Ok(_) if is_lost => Err(without_journal(self.request.context().run_id())
+                .with_checkpoint(checkpoint.clone())),
+            result => result,
+        };
         let progress = Progress { checkpoint, state: self.request.context().state().snapshot() };
         let stored = self.store(progress.clone()).await;
         let stored =
@@ -184,7 +200,7 @@ impl<S: SessionStore> Drop for Running<S> {
 async fn claim<S: SessionStore>(
     keeping: Keeping<S>,
     key: SessionKey,
-    request: AgentRequest,
+    mut request: AgentRequest,
     entry: Entry,
 ) -> Result<Claimed<S>> {
     let stored = keeping.store.load(&key).await?;
@@ -192,12 +208,17 @@ async fn claim<S: SessionStore>(
     let entries = stored.as_ref().map(read_entries).transpose()?.unwrap_or_default();
     let head = stored.map(|stored| Head::read(&stored.head)).transpose()?;
     let (mut loaded, mut state) = (Checkpoint::default(), serde_json::Map::new());
+    let (mut entry, mut is_lost) = (entry, false);
     if let Some(head) = head {
         (loaded, state) = (head.checkpoint, head.state);
         let open = std::mem::replace(&mut loaded.messages, entries.clone());
         loaded.messages.extend(open.iter().cloned());
         match head.claim {
             Some(claim) if claim.until > now() => return Err(busy(&key)),
+            Some(claim) if claim.is_of(&request, &loaded.messages) => {
+                *request.messages_mut() = Messages::new();
+                (entry, is_lost) = (Entry::Again, claim.resumes);
+            }
             Some(claim) if claim.resumes => loaded = loaded.with_calls_stopped(),
             _ => {}
         }
@@ -220,9 +241,12 @@ async fn claim<S: SessionStore>(
     let resumes = has_open_calls(&progress.checkpoint.messages);
     let (store, ttl, lease) = (keeping.store.clone(), keeping.ttl, keeping.lease);
     let name = uuid::Uuid::new_v4().to_string().into();
-    let mut writer = Writer { store, key, ttl, lease, name, version, entries, resumes };
+    let lost = is_lost.then(|| progress.clone());
+    let (run, is_journaled) = (context.run_id().into(), is_lost);
+    let mut writer =
+        Writer { store, key, ttl, lease, name, version, entries, resumes, run, is_journaled, lost };
     writer.claim(&progress).await?;
-    Ok(Claimed { writer, loaded, progress })
+    Ok(Claimed { writer, request, loaded, progress })
 }
 
 fn has_open_calls(messages: &Messages) -> bool {

@@ -24,6 +24,13 @@ pub(super) struct Writer<S> {
     pub(super) entries: Messages,
     /// Whether the run may start calls that were open before it.
     pub(super) resumes: bool,
+    /// The run's id.
+    pub(super) run: Arc<str>,
+    /// Whether a journal knows which of these calls the run has started.
+    pub(super) is_journaled: bool,
+    /// What a run whose process has died has left to this one, which is the same run, until its
+    /// journal has taken it over.
+    pub(super) lost: Option<Progress>,
 }
 
 /// What a run writes.
@@ -37,14 +44,21 @@ impl<S: SessionStore> Writer<S> {
     /// Writes the progress of the run, and has the session for another lease.
     pub(super) async fn claim(&mut self, progress: &Progress) -> Result<(), StoreError> {
         let lease = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX);
-        let until = now().saturating_add(lease);
-        let claim = Claim { until, resumes: self.resumes };
-        self.write(progress, Some(claim)).await
+        self.write(progress, Some(self.claim_until(now().saturating_add(lease)))).await
+    }
+
+    fn claim_until(&self, until: i64) -> Claim {
+        let (resumes, is_journaled) = (self.resumes, self.is_journaled);
+        Claim { until, resumes, run: Some(self.run.clone()), is_journaled }
     }
 
     /// Writes what the run has left, and gives the session up.
     pub(super) async fn finish(&mut self, progress: &Progress) -> Result<(), StoreError> {
-        self.write(progress, None).await
+        match self.lost.clone() {
+            // It has not been made again: what it may have started is still unknown.
+            Some(lost) => self.write(&lost, Some(self.claim_until(0))).await,
+            None => self.write(progress, None).await,
+        }
     }
 
     async fn write(&mut self, progress: &Progress, claim: Option<Claim>) -> Result<(), StoreError> {

@@ -1,55 +1,166 @@
 //! A durable run in a session.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tower::{Layer, ServiceExt};
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Tool};
-use tower_agent_durable::journal::Durable;
-use tower_agent_durable::{Append, SessionKey, SessionLayer, SessionStore, Sqlite};
+use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Resolution};
+use tower_agent_durable::journal::{Durable, JournalError};
+use tower_agent_durable::{Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite};
 
+use crate::journal::{Count, counting, journal_error};
 use crate::memory::Memory;
 
-#[tokio::test]
-async fn a_durable_run_goes_on_in_its_session_after_its_process_has_died() {
-    let key = SessionKey::new("shop", "ada", "1");
-    let journal = Sqlite::in_memory().await.unwrap();
-    let paid = Arc::new(AtomicU32::new(0));
-    let build = |model: &ScriptedModel| {
-        let paid = paid.clone();
-        let pay = Tool::function("pay", "Pays.", move |_: Value| {
-            paid.fetch_add(1, Ordering::SeqCst);
-            "paid"
-        });
-        let agent = Agent::builder(model.clone()).tool(pay);
-        agent.global_callbacks(Durable::new(journal.clone())).build().unwrap()
-    };
+fn key() -> SessionKey {
+    SessionKey::new("shop", "ada", "1")
+}
 
-    let (store, model) =
-        (Memory::default(), ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()]));
+/// Asks before it pays, if it `asks`.
+fn agent(model: &ScriptedModel, journal: Option<&Sqlite>, paid: &Count, asks: bool) -> Agent {
+    let mut agent = Agent::builder(model.clone()).tool(counting("pay", Effect::Mutating, paid));
+    if let Some(journal) = journal {
+        agent = agent.global_callbacks(Durable::new(journal.clone()));
+    }
+    if asks {
+        agent = agent.on_tool(Approval::of_tools(["pay"]));
+    }
+    agent.build().unwrap()
+}
+
+fn saying(text: &str) -> ScriptedModel {
+    ScriptedModel::new([Turn::from_text(text)])
+}
+
+/// Makes a run until its last model call hangs, and returns what the store has when its process is
+/// killed then.
+async fn killed(
+    agent: Agent,
+    model: &ScriptedModel,
+    store: Memory,
+    request: AgentRequest,
+) -> Memory {
     let layer = SessionLayer::new(store.clone()).lease(Duration::ZERO);
-    let request = key.request(AgentRequest::new("Pay.").with_run_id("run 1"));
-    let mut run = Box::pin(layer.layer(build(&model)).oneshot(request));
+    let mut run = Box::pin(layer.layer(agent).oneshot(request));
     while model.requests().len() < 2 {
         assert!(futures::poll!(&mut run).is_pending());
         tokio::task::yield_now().await;
     }
-    // What the killed process leaves.
-    let left = store.load(&key).await.unwrap().unwrap();
+    let left = store.load(&key()).await.unwrap().unwrap();
     drop(run);
     layer.finish().await;
     let store = Memory::default();
-    store.append(&key, 0, Append::new(left.head, 0).entries(left.entries)).await.unwrap();
+    store.append(&key(), 0, Append::new(left.head, 0).entries(left.entries)).await.unwrap();
+    store
+}
 
-    // The same run, and nothing new: the session has its request.
-    let model = ScriptedModel::new([Turn::from_text("It is paid.")]);
-    let agent = SessionLayer::new(store.clone()).layer(build(&model));
-    let again = key.request(AgentRequest::default().with_run_id("run 1"));
-    let response = agent.oneshot(again).await.unwrap();
+#[tokio::test]
+async fn a_durable_run_goes_on_in_its_session_with_the_same_request_or_an_empty_one() {
+    for again in [AgentRequest::new("Pay."), AgentRequest::default()] {
+        let (journal, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+        let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()]);
+        let dies = agent(&model, Some(&journal), &paid, false);
+        let first = key().request(AgentRequest::new("Pay.").with_run_id("run 1"));
+        let store = killed(dies, &model, Memory::default(), first).await;
+
+        let next = agent(&saying("It is paid."), Some(&journal), &paid, false);
+        let next = SessionLayer::new(store.clone()).layer(next);
+        let again = key().request(again.with_run_id("run 1"));
+        let response = next.oneshot(again).await.unwrap();
+        assert_eq!((response.text(), response.messages().len()), ("It is paid.".into(), 4));
+        assert_eq!(paid.get(), 1);
+        assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    }
+}
+
+/// What the death of a process leaves that had got the answer to an interrupt, and had paid.
+struct Lost {
+    store: Memory,
+    journal: Sqlite,
+    paid: Count,
+    yes: Resolution,
+}
+
+impl Lost {
+    /// The request with the answer, as another process makes it.
+    fn answer(&self) -> AgentRequest {
+        let request = AgentRequest::default().with_resolutions([self.yes.clone()]);
+        key().request(request.with_run_id("run 1"))
+    }
+}
+
+async fn lost_after_an_answer() -> Lost {
+    let (journal, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let store = Memory::default();
+    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()]);
+    let asks = agent(&model, Some(&journal), &paid, true);
+    let first = key().request(AgentRequest::new("Pay.").with_run_id("run 1"));
+    let paused = SessionLayer::new(store.clone()).layer(asks.clone()).oneshot(first).await.unwrap();
+    let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);
+    let lost = Lost { store, journal, paid, yes };
+    let store = killed(asks, &model, lost.store.clone(), lost.answer()).await;
+    assert_eq!(lost.paid.get(), 1);
+    Lost { store, ..lost }
+}
+
+#[tokio::test]
+async fn a_run_that_is_lost_after_an_answer_goes_on_with_the_same_request() {
+    let lost = lost_after_an_answer().await;
+    let Lost { store, journal, paid, .. } = &lost;
+    let next = agent(&saying("It is paid."), Some(journal), paid, true);
+    let next = SessionLayer::new(store.clone()).layer(next);
+    let response = next.clone().oneshot(lost.answer()).await.unwrap();
     assert_eq!((response.text(), response.messages().len()), ("It is paid.".into(), 4));
-    assert_eq!(paid.load(Ordering::SeqCst), 1);
-    assert_eq!(store.load(&key).await.unwrap().unwrap().entries.len(), 4);
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    // It was answered once.
+    let error = next.oneshot(lost.answer()).await.unwrap_err();
+    assert_eq!((error.kind(), paid.get()), (ErrorKind::Conflict, 1));
+}
+
+#[tokio::test]
+async fn what_a_lost_run_has_started_is_not_repeated_without_its_journal() {
+    let lost = lost_after_an_answer().await;
+    let Lost { store, journal, paid, .. } = &lost;
+    let layer = SessionLayer::new(store.clone());
+    let model = saying("It is paid.");
+    // Without a journal, with one that does not start, and with one that has other plans.
+    let without = layer.layer(agent(&model, None, paid, true));
+    let error = without.oneshot(lost.answer()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("give the agent that journal"), "{error}");
+    let broken = Sqlite::in_memory().await.unwrap();
+    broken.close().await;
+    let broken = layer.layer(agent(&model, Some(&broken), paid, true));
+    let error = broken.oneshot(lost.answer()).await.unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+    let next = layer.layer(agent(&model, Some(journal), paid, true));
+    let empty = AgentRequest::default().with_run_id("run 1");
+    let error = next.clone().oneshot(key().request(empty)).await.unwrap_err();
+    assert!(matches!(journal_error(&error), JournalError::OtherRequest { .. }), "{error}");
+    let answers = tower::service_fn(|_: AgentRequest| async {
+        let message = tower_agent::Message::assistant("From a cache.");
+        Ok::<_, tower_agent::Error>(tower_agent::AgentResponse::new([message]))
+    });
+    let error = layer.layer(answers).oneshot(lost.answer()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(model.requests().is_empty());
+
+    // Nothing of that has cost it its place.
+    let response = next.oneshot(lost.answer()).await.unwrap();
+    assert_eq!((response.text(), paid.get()), ("It is paid.".into(), 1));
+    let session = Session::load(store, &key()).await.unwrap().unwrap();
+    assert_eq!((session.checkpoint.messages.len(), session.is_running), (4, false));
+}
+
+#[tokio::test]
+async fn another_run_reads_that_the_outcome_of_a_lost_one_is_unknown() {
+    let Lost { store, journal, paid, .. } = &lost_after_an_answer().await;
+    let next = agent(&saying("Let us see."), Some(journal), paid, true);
+    let next = SessionLayer::new(store.clone()).layer(next);
+    let other = key().request(AgentRequest::new("And?").with_run_id("run 2"));
+    let response = next.oneshot(other).await.unwrap();
+    let result = response.messages()[2].tool_results().next().unwrap().text();
+    assert!(result.contains("its outcome is unknown"), "{result}");
+    assert_eq!((response.messages().len(), paid.get()), (5, 1));
 }

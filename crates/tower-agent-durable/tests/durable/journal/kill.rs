@@ -13,6 +13,8 @@ use crate::database::Folder;
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const KILL_AT: &str = "TOWER_AGENT_TEST_KILL_AT";
 
+const IN_SESSION: &str = "TOWER_AGENT_TEST_IN_SESSION";
+
 /// The program: it goes on with the run, if a test asks for it.
 #[test]
 fn a_process_that_goes_on_with_a_run() {
@@ -20,17 +22,28 @@ fn a_process_that_goes_on_with_a_run() {
     let kill_at = std::env::var(KILL_AT).ok().map(|point| point.parse().unwrap());
     let world = World::new(Path::new(&folder), kill_at);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(world.go_on()).unwrap();
+    match std::env::var_os(IN_SESSION) {
+        Some(_) => runtime.block_on(world.go_on_in_session()).unwrap(),
+        None => runtime.block_on(world.go_on()).unwrap(),
+    }
 }
 
 pub(super) fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
+    command(folder, kill_at).status().unwrap()
+}
+
+fn command(folder: &Path, kill_at: Option<u32>) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "journal::kill::a_process_that_goes_on_with_a_run"]);
     command.env(FOLDER, folder).stdout(Stdio::null()).stderr(Stdio::null());
     if let Some(point) = kill_at {
         command.env(KILL_AT, point.to_string());
     }
-    command.status().unwrap()
+    command
+}
+
+fn process_in_session(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
+    command(folder, kill_at).env(IN_SESSION, "1").status().unwrap()
 }
 
 /// What is the same whatever happened on the way.
@@ -99,9 +112,25 @@ fn check_no_step_is_repeated(folder: &Path, what: &str) {
     }
 }
 
+type Process = fn(&Path, Option<u32>) -> ExitStatus;
+
 #[test]
 fn a_run_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
-    let whole = Folder::new("killed-never");
+    let (points, asked, compared) = kill_at_each_point("killed", process);
+    assert!(asked >= 6, "asked {asked} times");
+    assert!(compared >= points, "compared {compared} passes");
+}
+
+#[test]
+fn a_run_in_a_session_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
+    let (_, asked, _) = kill_at_each_point("killed-in-session", process_in_session);
+    assert!(asked >= 6, "asked {asked} times");
+}
+
+/// Returns the number of points, of questions about unfinished calls, and of passes whose costs were
+/// compared.
+fn kill_at_each_point(name: &str, process: Process) -> (u32, u32, u32) {
+    let whole = Folder::new(&format!("{name}-never"));
     assert!(process(&whole.file(""), None).success());
     let (expected, budget) = (end(&whole.file("")), spent(&whole.file("")));
     let points = lines(&whole.file(""), "points").len();
@@ -116,7 +145,7 @@ fn a_run_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
             if point > u32::try_from(points).unwrap() {
                 return;
             }
-            let folder = Folder::new(&format!("killed-at-{point}"));
+            let folder = Folder::new(&format!("{name}-at-{point}"));
             let root = folder.file("");
             let first = process(&root, Some(point));
             let at = lines(&root, "points").pop().unwrap();
@@ -143,15 +172,8 @@ fn a_run_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
         let workers = [scope.spawn(work), scope.spawn(work)];
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
-    // It was asked about calls that were made and such that were not.
     let points = u32::try_from(points).unwrap();
     assert!(killed.get() + 3 >= points, "killed at {} of {points} points", killed.get());
-    assert!(asked.get() >= 6, "asked {} times", asked.get());
-    assert!(compared.get() >= points, "compared {} passes", compared.get());
-    println!(
-        "{points} points, {} killed, {} asked, {} passes",
-        killed.get(),
-        asked.get(),
-        compared.get()
-    );
+    println!("{points} points, {} killed", killed.get());
+    (points, asked.get(), compared.get())
 }

@@ -27,14 +27,14 @@ use tower_agent_durable::journal::{Durable, Journal, JournalError};
 
 /// Counts what is really done.
 #[derive(Clone, Default)]
-struct Count(Arc<AtomicU32>);
+pub(crate) struct Count(Arc<AtomicU32>);
 
 impl Count {
-    fn one(&self) -> u32 {
+    pub(crate) fn one(&self) -> u32 {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    fn get(&self) -> u32 {
+    pub(crate) fn get(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -57,7 +57,7 @@ fn calling(tools: &'static [&'static str], calls: &Count) -> impl tower_agent::m
     })
 }
 
-fn counting(name: &'static str, effect: Effect, calls: &Count) -> Tool {
+pub(crate) fn counting(name: &'static str, effect: Effect, calls: &Count) -> Tool {
     let calls = calls.clone();
     let tool = move |_: Value| {
         calls.one();
@@ -74,7 +74,7 @@ fn request() -> AgentRequest {
     AgentRequest::new("Do it.").with_run_id("run 1")
 }
 
-fn journal_error(error: &Error) -> &JournalError {
+pub(crate) fn journal_error(error: &Error) -> &JournalError {
     error.downcast_ref().unwrap_or_else(|| panic!("no error of the journal: {error}"))
 }
 

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 use tower_agent::callback::on_agent_error;
+use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{
-    Agent, AgentRequest, Effect, EndReason, Error, ErrorKind, Recovery, Resolution, Tool,
+    Agent, AgentRequest, AgentResponse, Effect, EndReason, Error, ErrorKind, Recovery, Resolution,
+    Tool,
 };
 use tower_agent_durable::journal::{
     Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
@@ -187,6 +189,38 @@ pub(super) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()
         }
     };
     (Tool::function("pay", "Does it.", tool), notify, has_begun)
+}
+
+#[tokio::test]
+async fn that_a_call_was_made_is_known_while_what_is_around_it_waits() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let pay = Count::default();
+    let agent = |tool: Tool| {
+        let agent = durable(calling(&["pay"], &Count::default()), database.clone());
+        agent.tool(tool).on_tool(Approval::of_tools(["pay"])).build().unwrap()
+    };
+    let paused = agent(counting("pay", Effect::Mutating, &pay)).run(request()).await.unwrap();
+    let approved = || Resolution::resolved("agent/c0", Decision::Approve);
+    let with = |paused: &AgentResponse, answer: Resolution| {
+        let next = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+        next.with_run_id("run 1")
+    };
+    let (tool, _, has_begun) = waiting(&pay);
+    let run = tokio::spawn(agent(tool).run(with(&paused, approved())));
+    has_begun.await.unwrap();
+    run.abort();
+
+    // One answer in each request.
+    let agent = agent(counting("pay", Effect::Mutating, &pay));
+    let asked = agent.run(with(&paused, approved())).await.unwrap();
+    let id = &asked.interrupts()[0].id;
+    assert_eq!(id, "unfinished agent/c0 1");
+    let done = Resolution::resolved(id, Unfinished::Done(json!("paid")));
+    let asked = agent.run(with(&asked, done)).await.unwrap();
+    assert_eq!(asked.interrupts()[0].id, "agent/c0");
+    let response = agent.run(with(&asked, approved())).await.unwrap();
+    let result = response.messages()[2].tool_results().next().unwrap().text();
+    assert_eq!((response.text(), &*result, pay.get()), ("Done.".into(), "paid", 1));
 }
 
 #[tokio::test]

@@ -7,10 +7,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tower::service_fn;
+use tower::{Layer, service_fn};
+use tower_agent::agent::AgentService;
 use tower_agent::message::ToolCall;
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::middleware::budget::{Budget, Limits};
@@ -18,13 +20,14 @@ use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::Delta;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Effect, Error, ErrorKind, ModelRequest,
-    ModelResponse, Request, Resolution, Result, Role, RunContext, State, Tool, ToolRequest, Usage,
+    ModelResponse, Request, Resolution, Result, Role, RunContext, RunStream, State, Tool,
+    ToolRequest, Usage,
 };
-use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{
     Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
     RunStatus, StepId, Unfinished,
 };
+use tower_agent_durable::{Session, SessionKey, SessionLayer, Sqlite};
 
 pub(crate) const RUN: &str = "run 1";
 
@@ -147,7 +150,7 @@ impl World {
 
     pub(crate) fn agent(&self, journal: impl Journal) -> (Agent, Budget) {
         let retry = || {
-            let moment = std::time::Duration::from_millis(1);
+            let moment = Duration::from_millis(1);
             CallRetryLayer::new().backoff(moment, moment).restart_streams(true)
         };
         let worker = Agent::builder(self.model(answer_of_worker))
@@ -188,7 +191,7 @@ impl World {
                 }
             };
             let (start, context) = (request.messages().len(), request.context().clone());
-            let response = stream(&agent, request).await?;
+            let response = stream(agent.clone(), request).await?;
             let used = budget.account(&context)?.used();
             self.write(
                 "spent",
@@ -202,14 +205,46 @@ impl World {
             );
             if response.interrupts().is_empty() {
                 assert_eq!(runs.get(RUN).await?.status, RunStatus::Completed);
-                let end = json!({
-                    "messages": response.messages(),
-                    "state": response.state().snapshot(),
-                });
-                std::fs::write(self.file("end.json"), end.to_string())?;
-                return Ok(());
+                return self.end(&response);
             }
         }
+    }
+
+    /// The same in a session: what is asked of it, or answered, is written down before it is sent, and
+    /// sent again if a process has died.
+    pub(crate) async fn go_on_in_session(&self) -> Result<(), BoxError> {
+        let (database, key) = (Sqlite::open(self.file("runs.db")).await?, session());
+        let (agent, _) = self.agent(Watched { world: self.clone(), inner: database.clone() });
+        let layer = SessionLayer::new(database.clone()).lease(Duration::ZERO);
+        let (agent, sent) = (layer.layer(agent), self.file("sent.json"));
+        loop {
+            let session = Session::load(&database, &key).await?;
+            let answers: Vec<Resolution> = match std::fs::read_to_string(&sent) {
+                Ok(answers) => serde_json::from_str(&answers)?,
+                Err(_) => {
+                    let open = session.map(|it| it.checkpoint.interrupts).unwrap_or_default();
+                    open.iter().map(|it| self.answer(it)).collect()
+                }
+            };
+            std::fs::write(&sent, serde_json::to_string(&answers)?)?;
+            let request = match answers.is_empty() {
+                true => first_request(),
+                false => AgentRequest::default().with_resolutions(answers).with_run_id(RUN),
+            };
+            let response = stream(agent.clone(), key.request(request)).await?;
+            std::fs::remove_file(&sent)?;
+            if response.interrupts().is_empty() {
+                let kept = Session::load(&database, &key).await?.ok_or("no session")?;
+                assert!(kept.checkpoint.messages.iter().eq(response.messages().iter()));
+                assert_eq!((kept.state, kept.is_running), (response.state().snapshot(), false));
+                return self.end(&response);
+            }
+        }
+    }
+
+    fn end(&self, response: &AgentResponse) -> Result<(), BoxError> {
+        let end = json!({ "messages": response.messages(), "state": response.state().snapshot() });
+        Ok(std::fs::write(self.file("end.json"), end.to_string())?)
     }
 
     /// Plays the person: approves, and looks whether an unfinished call was made.
@@ -235,8 +270,12 @@ fn first_request() -> AgentRequest {
     AgentRequest::new("Do it all.").with_state(state).with_run_id(RUN)
 }
 
-async fn stream(agent: &Agent, request: AgentRequest) -> Result<AgentResponse> {
-    let mut stream = agent.stream(request);
+fn session() -> SessionKey {
+    SessionKey::new("shop", "ada", "1")
+}
+
+async fn stream(agent: impl AgentService, request: AgentRequest) -> Result<AgentResponse> {
+    let mut stream = RunStream::new(agent, request);
     while stream.next().await.is_some() {}
     stream.response().await
 }
