@@ -34,7 +34,7 @@ pub struct State {
 /// The changes made through some handles of a state.
 #[derive(Debug, Default)]
 pub(crate) struct StateLog {
-    changes: Mutex<BTreeMap<String, Option<Value>>>,
+    changes: Mutex<BTreeMap<String, (u64, Option<Value>)>>,
     outer: Option<Arc<StateLog>>,
 }
 
@@ -44,24 +44,38 @@ impl StateLog {
         Self { outer, ..Self::default() }
     }
 
-    fn note(&self, key: &str, now: Option<&Value>) {
+    fn note(&self, key: &str, now: Option<&Value>, number: u64) {
         let mut log = Some(self);
         while let Some(StateLog { changes, outer }) = log {
-            lock(changes).insert(key.to_owned(), now.cloned());
+            let mut changes = lock(changes);
+            if changes.get(key).is_none_or(|(last, _)| *last <= number) {
+                changes.insert(key.to_owned(), (number, now.cloned()));
+            }
             log = outer.as_deref();
         }
     }
 
-    pub(crate) fn delta(&self) -> StateDelta {
-        let mut delta = StateDelta::default();
-        for (key, now) in &*lock(&self.changes) {
+    pub(crate) fn changes(&self) -> LoggedChanges {
+        let mut logged = LoggedChanges::default();
+        for (key, (number, now)) in &*lock(&self.changes) {
+            logged.order.insert(key.clone(), *number);
             match now {
-                Some(now) => drop(delta.set.insert(key.clone(), now.clone())),
-                None => delta.removed.push(key.clone()),
+                Some(now) => drop(logged.set.insert(key.clone(), now.clone())),
+                None => logged.removed.push(key.clone()),
             }
         }
-        delta
+        logged
     }
+}
+
+/// The changes of a log, which are those of one call. They are numbered within a run: of calls at the
+/// same time that change one key, the later change stands, whichever is applied first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LoggedChanges {
+    set: Map<String, Value>,
+    removed: Vec<String>,
+    order: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +83,10 @@ struct Inner {
     now: Map<String, Value>,
     /// The keys changed since the run started, with their original values.
     before: BTreeMap<String, Option<Value>>,
+    /// The greatest number of a logged change.
+    last: u64,
+    /// The keys whose latest change was logged, with its number.
+    logged: BTreeMap<String, u64>,
     /// The changes that streams have not emitted.
     watchers: Vec<Weak<Untold>>,
 }
@@ -174,22 +192,30 @@ impl State {
 
     /// Stores `value` under `key`.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
-        let key = key.into();
-        let mut inner = lock(&self.inner);
-        let value = value.into();
+        let (key, value) = (key.into(), value.into());
+        self.put(&mut lock(&self.inner), key, value, None);
+    }
+
+    fn put(&self, inner: &mut Inner, key: String, value: Value, number: Option<u64>) {
         let exists = inner.now.contains_key(&key);
         inner.note(&key, exists, || Some(value.clone()));
-        self.log(&key, Some(&value));
+        self.log(inner, &key, Some(&value), number);
         let old = inner.now.insert(key.clone(), value);
         inner.before.entry(key).or_insert(old);
     }
 
     /// Removes the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
-        let mut inner = lock(&self.inner);
-        let old = inner.now.remove(key)?;
+        self.take(&mut lock(&self.inner), key, None)
+    }
+
+    fn take(&self, inner: &mut Inner, key: &str, number: Option<u64>) -> Option<Value> {
+        let old = inner.now.remove(key);
+        if old.is_some() || number.is_some() {
+            self.log(inner, key, None, number);
+        }
+        let old = old?;
         inner.note(key, true, || None);
-        self.log(key, None);
         inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -200,7 +226,7 @@ impl State {
     /// `change` must not access the state itself.
     pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
         let key = key.into();
-        let mut inner = lock(&self.inner);
+        let inner = &mut *lock(&self.inner);
         let exists = inner.now.contains_key(&key);
         if !inner.before.contains_key(&key) {
             let old = inner.now.get(&key).cloned();
@@ -209,7 +235,7 @@ impl State {
         let mut value = inner.now.remove(&key).unwrap_or_default();
         let updated = update(&mut value);
         inner.note(&key, exists, || Some(value.clone()));
-        self.log(&key, Some(&value));
+        self.log(inner, &key, Some(&value), None);
         inner.now.insert(key, value);
         updated
     }
@@ -219,10 +245,23 @@ impl State {
         Self { inner: self.inner.clone(), log: Some(log) }
     }
 
-    /// Makes the changes of a call that is not made again.
-    pub(crate) fn apply(&self, delta: &StateDelta) {
-        delta.removed.iter().for_each(|key| drop(self.remove(key)));
-        delta.set.iter().for_each(|(key, value)| self.set(key, value.clone()));
+    /// Makes the changes of a call that is not made again, except for keys that a later call has
+    /// changed.
+    pub(crate) fn apply(&self, changes: &LoggedChanges) {
+        let inner = &mut *lock(&self.inner);
+        let removed = changes.removed.iter().map(|key| (key, None));
+        let set = changes.set.iter().map(|(key, value)| (key, Some(value)));
+        for (key, now) in removed.chain(set) {
+            let number = changes.order.get(key).copied();
+            let is_over = inner.logged.get(key).is_some_and(|last| Some(*last) > number);
+            match (now, number, &self.log) {
+                (_, Some(number), log) if is_over => {
+                    log.iter().for_each(|log| log.note(key, now, number));
+                }
+                (Some(value), ..) => self.put(inner, key.clone(), value.clone(), number),
+                (None, ..) => drop(self.take(inner, key, number)),
+            }
+        }
     }
 
     /// Looks at the value under `key` without a copy.
@@ -231,10 +270,19 @@ impl State {
         look(lock(&self.inner).now.get(key))
     }
 
-    /// Called while the state is locked, so that the log has the changes in their order.
-    fn log(&self, key: &str, now: Option<&Value>) {
+    /// Called while the state is locked, so that the log has the changes in their order. A change
+    /// that another process has made has its `number` from there.
+    fn log(&self, inner: &mut Inner, key: &str, now: Option<&Value>, number: Option<u64>) {
+        if self.log.is_none() && number.is_none() {
+            // What calls change from here on comes after it.
+            inner.logged.remove(key);
+            return;
+        }
+        let number = number.unwrap_or(inner.last + 1);
+        inner.last = inner.last.max(number);
+        inner.logged.insert(key.to_owned(), number);
         if let Some(log) = &self.log {
-            log.note(key, now);
+            log.note(key, now, number);
         }
     }
 
@@ -261,7 +309,10 @@ impl State {
 
     /// Starts a run: from here on changes are recorded.
     pub(crate) fn begin(&self) {
-        lock(&self.inner).before.clear();
+        let inner = &mut *lock(&self.inner);
+        inner.before.clear();
+        inner.logged.clear();
+        inner.last = 0;
     }
 
     /// Returns the whole state, after which changes are recorded for a stream.

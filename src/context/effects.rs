@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::lock;
 use crate::message::Usage;
-use crate::state::{State, StateDelta, StateLog};
+use crate::state::{LoggedChanges, State, StateLog};
 
 /// What a call has changed in its run besides returning a response: the tokens that it used, the
 /// state and the private state, what budgets were charged, and whether it has ended its agent.
@@ -23,9 +23,9 @@ pub struct Effects {
     #[serde(skip_serializing_if = "is_default")]
     pub(super) usage: Usage,
     #[serde(skip_serializing_if = "is_default")]
-    pub(super) state: StateDelta,
+    pub(super) state: LoggedChanges,
     #[serde(skip_serializing_if = "is_default")]
-    pub(super) private_state: StateDelta,
+    pub(super) private_state: LoggedChanges,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) charges: BTreeMap<Arc<str>, Charge>,
     #[serde(skip_serializing_if = "is_default")]
@@ -85,8 +85,8 @@ impl EffectLog {
         let log = &*self.0;
         Effects {
             usage: *lock(&log.usage),
-            state: log.state_log.delta(),
-            private_state: log.private_log.delta(),
+            state: log.state_log.changes(),
+            private_state: log.private_log.changes(),
             charges: lock(&log.charges).clone(),
             escalated: log.escalated.load(Ordering::Acquire),
         }

@@ -55,8 +55,8 @@
 //! What its callbacks and layers do besides, such as telemetry, is not done again. Its stream shows the
 //! response as one attempt. [`Values`](tower_agent::context::Values) are not kept.
 //!
-//! - Tools of one turn that run at the same time should change different keys of the state: of one key,
-//!   the last change that is replayed stands.
+//! - Of tools that run at the same time and change one key of the state, the later change stands, as it
+//!   did at first. One that is made again has its turn again: let it change a key of its own.
 //! - The time of a budget is that of the process. An account that is
 //!   [restored](tower_agent::middleware::budget::Account) from what another process has saved contains
 //!   what replayed calls are charged: give a run that goes on an account without it.

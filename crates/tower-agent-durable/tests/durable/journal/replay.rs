@@ -3,12 +3,13 @@
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::callback::{before_agent, before_model, before_tool};
+use tower_agent::message::ToolCall;
 use tower_agent::middleware::budget::{Account, Budget, Limits};
 use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::{
     Agent, AgentRequest, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Request,
-    Tool, ToolRequest, Usage,
+    State, Tool, ToolRequest, Usage,
 };
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
@@ -154,7 +155,7 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
             let is_asked = request.messages().last().unwrap().role() == tower_agent::Role::Tool;
             let response = match is_asked {
                 true => ModelResponse::from_text("Next."),
-                false => ModelResponse::from_tool_calls([tower_agent::message::ToolCall::new(
+                false => ModelResponse::from_tool_calls([ToolCall::new(
                     format!("c{}", request.messages().len()),
                     "work",
                     json!({}),
@@ -180,6 +181,59 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
     let again = team().0.run(request()).await.unwrap();
     assert_eq!((count.get(), again.state().get("rounds")), (3, Some(json!(3))));
     assert_eq!(again.messages(), first.messages());
+}
+
+#[tokio::test]
+async fn of_parallel_changes_of_one_key_the_same_stands_again() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let agent = || {
+        let model = tower::service_fn(|request: ModelRequest| {
+            let is_asked = request.messages().len() == 1;
+            let calls =
+                ["slow", "quick", "remover"].map(|tool| ToolCall::new(tool, tool, json!({})));
+            let response = match is_asked {
+                true => ModelResponse::from_tool_calls(calls),
+                false => ModelResponse::from_text("Done."),
+            };
+            async { Ok::<_, BoxError>(response) }
+        });
+        let (done, is_done) = tokio::sync::watch::channel(0);
+        // Each changes the state when so many others have.
+        let tool = |name: &'static str, turn: usize, change: fn(&State)| {
+            let (done, is_done) = (done.clone(), is_done.clone());
+            Tool::function_with(name, "Changes it.", move |_: Value, call: ToolRequest| {
+                let (done, mut is_done) = (done.clone(), is_done.clone());
+                async move {
+                    is_done.wait_for(|done| *done == turn).await.unwrap();
+                    change(call.context().state());
+                    change(call.context().private_state());
+                    done.send_modify(|done| *done += 1);
+                }
+            })
+        };
+        let set_by_slow = |state: &State| {
+            state.set("last", "slow");
+            state.set("removed", "slow");
+        };
+        let set_by_quick = |state: &State| {
+            state.set("last", "quick");
+            state.set("removed", "quick");
+        };
+        let remove = |state: &State| drop(state.remove("removed"));
+        durable(model, database.clone())
+            .tool(tool("slow", 1, set_by_slow))
+            .tool(tool("quick", 0, set_by_quick))
+            .tool(tool("remover", 2, remove))
+            .build()
+            .unwrap()
+    };
+    let expected = json!({ "last": "slow" });
+    for _ in 0..2 {
+        let response = agent().run(request()).await.unwrap();
+        assert_eq!(Value::from(response.state().snapshot()), expected);
+        let checkpoint = serde_json::to_value(response.checkpoint()).unwrap();
+        assert_eq!(checkpoint["private_state"], expected);
+    }
 }
 
 #[tokio::test]
@@ -225,15 +279,11 @@ async fn what_is_redacted_inside_is_restored_in_a_run_that_goes_on() {
                     return Err(Error::new(ErrorKind::Auth, "no key"));
                 }
                 Ok::<_, Error>(match count {
-                    1 => ModelResponse::from_tool_calls([tower_agent::message::ToolCall::new(
-                        "c1",
-                        "find",
-                        json!({}),
-                    )]),
+                    1 => ModelResponse::from_tool_calls([ToolCall::new("c1", "find", json!({}))]),
                     3 => {
                         let to = last.tool_results().next().unwrap().text();
                         assert!(!to.contains("ann@example.com"), "{to}");
-                        ModelResponse::from_tool_calls([tower_agent::message::ToolCall::new(
+                        ModelResponse::from_tool_calls([ToolCall::new(
                             "c2",
                             "send",
                             json!({ "value": to }),
