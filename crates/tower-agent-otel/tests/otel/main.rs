@@ -9,5 +9,6 @@ mod metrics;
 mod mlflow;
 mod received;
 mod receiver;
+mod replays;
 mod structure;
 mod world;

@@ -61,6 +61,14 @@ impl Spans {
         self.0.iter().filter(|span| span.parent_span_id.is_empty()).collect()
     }
 
+    /// Returns the spans that are inside no other one that was received, in the order of their start.
+    pub(crate) fn outermost(&self) -> Vec<&Span> {
+        let has = |id: &[u8]| self.0.iter().any(|span| span.span_id == id);
+        let mut found: Vec<_> = self.0.iter().filter(|span| !has(&span.parent_span_id)).collect();
+        found.sort_by_key(|span| span.start_time_unix_nano);
+        found
+    }
+
     /// Returns the tree of names from a span on.
     pub(crate) fn under(&self, span: &Span) -> String {
         match self.below(&span.span_id) {

@@ -1,5 +1,7 @@
 //! A program that exports to a collector.
 
+use std::time::Duration;
+
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithExportConfig};
@@ -16,52 +18,35 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::received::{Data, Spans};
 use crate::receiver::Receiver;
 
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A collector, and exporters to it.
 pub(crate) struct World {
     receiver: Receiver,
-    tracers: SdkTracerProvider,
-    meters: SdkMeterProvider,
-    loggers: SdkLoggerProvider,
-    _subscriber: DefaultGuard,
+    exporters: Exporters,
 }
 
 impl World {
     /// Exports what this thread does.
     pub(crate) fn new() -> Self {
         let receiver = Receiver::start();
-        let to = |path: &str| format!("{}/v1/{path}", receiver.url);
-        let spans = SpanExporter::builder().with_http().with_endpoint(to("traces"));
-        // Nothing is left out, however much there is at once.
-        let all = BatchConfigBuilder::default().with_max_queue_size(1 << 20).build();
-        let spans =
-            BatchSpanProcessor::builder(spans.build().unwrap()).with_batch_config(all).build();
-        let tracers = SdkTracerProvider::builder().with_span_processor(spans).build();
-        let metrics = MetricExporter::builder().with_http().with_endpoint(to("metrics"));
-        let metrics = PeriodicReader::builder(metrics.build().unwrap()).build();
-        let meters = SdkMeterProvider::builder().with_reader(metrics).build();
-        let logs = LogExporter::builder().with_http().with_endpoint(to("logs"));
-        let loggers =
-            SdkLoggerProvider::builder().with_batch_exporter(logs.build().unwrap()).build();
-
-        let subscriber = tracing::subscriber::set_default(subscriber(&tracers, &loggers));
-        Self { receiver, tracers, meters, loggers, _subscriber: subscriber }
+        Self { exporters: Exporters::to(&receiver.url), receiver }
     }
 
     /// Returns another subscriber that exports to the same collector.
     pub(crate) fn subscriber(
         &self,
     ) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
-        subscriber(&self.tracers, &self.loggers)
+        subscriber(&self.exporters.providers)
     }
 
     pub(crate) fn telemetry(&self) -> OpenTelemetry {
-        OpenTelemetry::new().meter_provider(&self.meters)
+        self.exporters.providers.telemetry()
     }
 
     /// Returns what the collector has received since the last time.
     pub(crate) fn received(&self) -> Data {
-        self.tracers.force_flush().unwrap();
-        self.meters.force_flush().unwrap();
-        self.loggers.force_flush().unwrap();
+        self.exporters.providers.flush();
         self.receiver.take().into()
     }
 
@@ -70,11 +55,59 @@ impl World {
     }
 }
 
+/// Exports what this thread does, to a collector of this process or another.
+pub(crate) struct Exporters {
+    pub(crate) providers: Providers,
+    _subscriber: DefaultGuard,
+}
+
+impl Exporters {
+    pub(crate) fn to(url: &str) -> Self {
+        let to = |path: &str| format!("{url}/v1/{path}");
+        let spans = SpanExporter::builder().with_http().with_endpoint(to("traces"));
+        // Nothing is left out, however much there is at once.
+        let all = BatchConfigBuilder::default().with_max_queue_size(1 << 20).build();
+        let spans =
+            BatchSpanProcessor::builder(spans.build().unwrap()).with_batch_config(all).build();
+        let tracers = SdkTracerProvider::builder().with_span_processor(spans).build();
+        let metrics = MetricExporter::builder().with_http().with_endpoint(to("metrics"));
+        // Only when it is told to, however long a test takes.
+        let metrics = PeriodicReader::builder(metrics.build().unwrap()).with_interval(A_DAY);
+        let meters = SdkMeterProvider::builder().with_reader(metrics.build()).build();
+        let logs = LogExporter::builder().with_http().with_endpoint(to("logs"));
+        let loggers =
+            SdkLoggerProvider::builder().with_batch_exporter(logs.build().unwrap()).build();
+
+        let providers = Providers { tracers, meters, loggers };
+        let subscriber = tracing::subscriber::set_default(subscriber(&providers));
+        Self { providers, _subscriber: subscriber }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Providers {
+    tracers: SdkTracerProvider,
+    meters: SdkMeterProvider,
+    loggers: SdkLoggerProvider,
+}
+
+impl Providers {
+    pub(crate) fn telemetry(&self) -> OpenTelemetry {
+        OpenTelemetry::new().meter_provider(&self.meters)
+    }
+
+    pub(crate) fn flush(&self) {
+        self.tracers.force_flush().unwrap();
+        self.meters.force_flush().unwrap();
+        self.loggers.force_flush().unwrap();
+    }
+}
+
 fn subscriber(
-    tracers: &SdkTracerProvider,
-    loggers: &SdkLoggerProvider,
+    providers: &Providers,
 ) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
-    spans(tracers).with(OpenTelemetryTracingBridge::new(loggers).with_filter(ours()))
+    let logs = OpenTelemetryTracingBridge::new(&providers.loggers);
+    spans(&providers.tracers).with(logs.with_filter(ours()))
 }
 
 /// Returns a subscriber that exports spans.
