@@ -138,6 +138,13 @@ impl Agent {
         &self.0.explanation
     }
 
+    /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a layer for
+    /// [durability](crate::callback::Purpose::Durability), so that another process can go on with a run.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        durability::is_journaled(&self.0.outline.global)
+    }
+
     /// Returns whether the agent gives one final answer.
     pub(super) fn gives_one_answer(&self) -> bool {
         self.0.gives_one_answer
@@ -286,9 +293,8 @@ async fn answer(
 ) -> Result<AgentResponse> {
     let context = request.context();
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
-    context.admit::<AgentRequest>()?;
-    let result = until_cancelled(context, agent.stack.make(request.clone())).await;
-    let result = context.settle::<AgentRequest, _>(None, result);
+    let call = async { until_cancelled(context, agent.stack.make(request.clone())).await };
+    let result = context.guard::<AgentRequest, _>(None, call).await;
     let result = ended(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         request.mark(&mut response, None, Origin::Service);

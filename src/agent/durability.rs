@@ -15,6 +15,11 @@ fn is_durable(it: &Registered) -> bool {
     it.purpose == Some(Purpose::Durability)
 }
 
+/// Returns whether a bundle has a layer that journals calls.
+pub(super) fn is_journaled(bundle: &Bundle) -> bool {
+    bundle.layers::<ModelRequest>().all().any(is_durable)
+}
+
 /// Fails if something in a bundle is outside its layer that journals calls.
 pub(super) fn check_bundle(bundle: &Bundle) -> Result<(), BuildError> {
     check_layers::<ModelRequest>(bundle)?;

@@ -3,10 +3,12 @@
 //! ```text
 //! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
 //! journal::Durable  ->  model and tool calls that are not made again after a crash
+//! engine::dbos      ->  the same on several machines
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
-//! carries only what is new. A [journal] keeps what the calls of a run have returned. The guide on
+//! carries only what is new. A [journal] keeps what the calls of a run have returned. With an `engine`
+//! (feature `dbos`), another machine goes on with a run whose machine is lost. The guide on
 //! [keeping](guide::keeping) tells which of three ways to keep a conversation is enough for which
 //! need.
 //!
@@ -21,6 +23,8 @@
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
+#[cfg(feature = "dbos")]
+pub mod engine;
 mod error;
 pub mod guide;
 pub mod journal;

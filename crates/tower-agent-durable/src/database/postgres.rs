@@ -3,6 +3,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 use super::migrations::{self, POSTGRES, migrator};
@@ -39,8 +40,12 @@ impl Postgres {
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let options = PgConnectOptions::from_str(url).or_failure()?;
-        let pool =
-            PgPoolOptions::new().acquire_timeout(WAIT).connect_with(options).await.or_failure()?;
+        // A process that is stalled in the middle of a write would keep others out for hours.
+        let pool = PgPoolOptions::new().acquire_timeout(WAIT).after_connect(|connection, _| {
+            let limit = "SET idle_in_transaction_session_timeout = '10s'";
+            Box::pin(async move { connection.execute(limit).await.map(drop) })
+        });
+        let pool = pool.connect_with(options).await.or_failure()?;
         let migrated = migrator(POSTGRES).run(&pool).await;
         migrated.map_err(|error| migrations::failed(error, POSTGRES))?;
         Ok(Self(pool))

@@ -23,7 +23,7 @@ pub struct Fingerprint(Vec<(String, String)>);
 
 impl Fingerprint {
     /// Adds a part.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         name: impl Into<String>,
         part: &impl Serialize,

@@ -146,7 +146,12 @@ pub enum Begun {
 #[non_exhaustive]
 pub enum RunEnd {
     /// It has responded.
-    Completed(Checkpoint),
+    Completed {
+        /// Its conversation.
+        checkpoint: Checkpoint,
+        /// The session's state.
+        state: serde_json::Map<String, serde_json::Value>,
+    },
     /// It waits for the resolutions of the checkpoint's interrupts.
     Waiting {
         /// Where it goes on.
@@ -159,6 +164,17 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
+    /// Returns the end of a run that has not failed.
+    pub(crate) fn new(
+        checkpoint: Checkpoint,
+        state: serde_json::Map<String, serde_json::Value>,
+    ) -> Self {
+        match checkpoint.interrupts[..] {
+            [] => Self::Completed { checkpoint, state },
+            _ => Self::Waiting { checkpoint, state },
+        }
+    }
+
     /// Returns what the run waits for.
     #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {

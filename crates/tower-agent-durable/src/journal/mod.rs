@@ -135,8 +135,12 @@ pub use self::fingerprint::Fingerprint;
 pub use self::intent::Intent;
 pub use self::journal::{Begun, Input, Journal, Lease, OpenRun, RunEnd};
 pub use self::record::{Outcome, Record};
+#[cfg(feature = "dbos")]
+pub(crate) use self::run_service::input;
 pub use self::run_status::RunStatus;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::runs::{RunInfo, Runs, StepInfo};
 pub use self::step_id::{StepId, StepKind};
+#[cfg(feature = "dbos")]
+pub(crate) use self::steps::Steps;
 pub use self::unfinished::Unfinished;

@@ -71,13 +71,7 @@ where
     Steps::begin(&context, run.clone());
     let result = inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
     let end = match &result {
-        Ok(response) if response.interrupts().is_empty() => {
-            RunEnd::Completed(response.checkpoint_in(&context))
-        }
-        Ok(response) => RunEnd::Waiting {
-            checkpoint: response.checkpoint_in(&context),
-            state: context.state().snapshot(),
-        },
+        Ok(response) => RunEnd::new(response.checkpoint_in(&context), context.state().snapshot()),
         // What has stopped the run could not be written either.
         Err(error) if error.downcast_ref::<JournalError>().is_some() => return result,
         Err(error) => RunEnd::Failed(error.clone()),
@@ -86,7 +80,8 @@ where
     result
 }
 
-fn input(request: &AgentRequest) -> Result<Input, JournalError> {
+/// Returns the request as a journal starts a run with it.
+pub(crate) fn input(request: &AgentRequest) -> Result<Input, JournalError> {
     let saved = SavedRequest::from(request);
     let mut fingerprint = Fingerprint::default();
     let data = serde_json::to_value(&saved).map_err(StoreError::data)?;

@@ -42,7 +42,7 @@ impl RunStatus {
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) const fn of(end: &RunEnd) -> Self {
         match end {
-            RunEnd::Completed(_) => Self::Completed,
+            RunEnd::Completed { .. } => Self::Completed,
             RunEnd::Waiting { .. } => Self::Waiting,
             RunEnd::Failed(_) => Self::Failed,
         }

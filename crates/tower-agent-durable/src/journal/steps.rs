@@ -10,8 +10,8 @@ use crate::lock::lock;
 const KEY: &str = "tower_agent_durable.steps";
 
 /// The steps of a run in this process.
-pub(super) struct Steps {
-    pub(super) run: OpenRun,
+pub(crate) struct Steps {
+    pub(crate) run: OpenRun,
     seen: Mutex<Seen>,
 }
 
@@ -31,7 +31,7 @@ impl Steps {
     }
 
     /// Returns those of the run of a call.
-    pub(super) fn of(
+    pub(crate) fn of(
         context: &RunContext,
         call: impl FnOnce() -> String,
     ) -> Result<Arc<Self>, JournalError> {

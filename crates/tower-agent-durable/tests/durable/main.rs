@@ -3,6 +3,7 @@
 mod composed;
 mod conformance;
 mod database;
+mod dbos;
 mod faults;
 mod journal;
 mod memory;

@@ -73,7 +73,7 @@ impl Server {
     pub(crate) fn resume(&mut self) {
         let mut postgres = self.command("postgres");
         postgres.arg("-D").arg(self.folder.file("data")).arg("-k").arg(self.folder.file(""));
-        postgres.args(["-c", "listen_addresses=", "-c", "max_connections=40"]);
+        postgres.args(["-c", "listen_addresses=", "-c", "max_connections=200"]);
         let log = std::fs::File::create(self.folder.file("log")).unwrap();
         self.child = Some(postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let is_ready = || {

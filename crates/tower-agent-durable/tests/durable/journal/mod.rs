@@ -40,7 +40,10 @@ impl Count {
 }
 
 /// A model that calls these tools, one in each turn, and then says that it is done.
-fn calling(tools: &'static [&'static str], calls: &Count) -> impl tower_agent::model::ModelService {
+pub(crate) fn calling(
+    tools: &'static [&'static str],
+    calls: &Count,
+) -> impl tower_agent::model::ModelService {
     let calls = calls.clone();
     tower::service_fn(move |request: ModelRequest| {
         calls.one();

@@ -1,0 +1,111 @@
+//! What a worker does with a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use tower_agent::agent::SavedRequest;
+use tower_agent::callback::Bundle;
+use tower_agent::stream::Event;
+use tower_agent::{Action, Agent, AgentRequest, AgentResponse, Callback, Error, Request, Result};
+
+use super::{DbosError, Engine};
+use crate::StoreError;
+use crate::journal::{JournalError, RunEnd, Steps};
+
+/// How long a run waits for a journal that cannot be reached.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Gets the events of runs.
+pub(super) type OnEvent = Arc<dyn Fn(Arc<str>, Event) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Makes the run, or goes on with it, and returns how it has ended. An error that is not the agent's
+/// leaves the request open.
+pub(super) async fn make(
+    engine: Engine,
+    agent: Agent,
+    events: Option<OnEvent>,
+    request: SavedRequest,
+) -> dbos::Result<RunEnd, Error> {
+    let workflow = dbos::workflow_id().unwrap_or_default();
+    loop {
+        let here = Here { engine: engine.clone(), workflow: workflow.clone() };
+        let request =
+            AgentRequest::from(request.clone()).with_callbacks(Bundle::new().on_agent(here));
+        let result = match &events {
+            None => agent.run(request).await,
+            Some(events) => stream(&agent, request, events).await,
+        };
+        let error = match result {
+            Ok(response) => {
+                return Ok(RunEnd::new(response.checkpoint(), response.state().snapshot()));
+            }
+            Err(error) => error,
+        };
+        let why = match error.downcast_ref() {
+            // Who has it says how it ends.
+            Some(JournalError::TakenOver { .. }) => {
+                return Err(dbos::Error::Interrupted { workflow_id: workflow });
+            }
+            Some(JournalError::Cancelled { run }) => match cancel(&engine, &workflow, run).await {
+                Ok(()) => return Err(dbos::Error::WorkflowCancelled { workflow_id: workflow }),
+                Err(why) => why.into(),
+            },
+            Some(JournalError::Store(StoreError::Database(_))) => error,
+            _ => return Err(dbos::Error::Application(error)),
+        };
+        tracing::warn!(workflow, error = %why, "waiting for the database");
+        tokio::time::sleep(WAIT).await;
+    }
+}
+
+async fn stream(agent: &Agent, request: AgentRequest, events: &OnEvent) -> Result<AgentResponse> {
+    let run: Arc<str> = request.context().run_id().into();
+    let mut stream = agent.stream(request);
+    while let Some(event) = stream.next().await {
+        events(run.clone(), event).await;
+    }
+    stream.response().await
+}
+
+/// Marks what was cancelled in the journal alone, or in DBOS alone, in the other.
+async fn cancel(engine: &Engine, workflow: &str, run: &str) -> Result<(), DbosError> {
+    engine.cancel_workflow(workflow).await?;
+    Ok(engine.runs().cancel(run).await?)
+}
+
+/// Refuses a run before its first call unless it is in the engine's journal and not cancelled.
+struct Here {
+    engine: Engine,
+    workflow: String,
+}
+
+impl Callback<AgentRequest> for Here {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        let context = request.context();
+        if context.path().contains('/') {
+            return Ok(Action::Continue);
+        }
+        let run = &Steps::of(context, || format!("agent `{}`", context.path()))?.run;
+        let known = self.engine.runs().get(&run.id).await;
+        match known {
+            Ok(known) if known.epoch == run.epoch => {}
+            Ok(known) if known.epoch > run.epoch => {
+                Err(JournalError::TakenOver { run: run.id.clone() })?;
+            }
+            Ok(_) | Err(JournalError::UnknownRun { .. }) => {
+                Err(DbosError::OtherJournal { run: run.id.clone() })?;
+            }
+            Err(error) => Err(error)?,
+        }
+        match self.engine.is_cancelled(&self.workflow).await? {
+            true => Err(JournalError::Cancelled { run: run.id.clone() })?,
+            false => Ok(Action::Continue),
+        }
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
