@@ -293,8 +293,9 @@ async fn answer(
 ) -> Result<AgentResponse> {
     let context = request.context();
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
-    let call = async { until_cancelled(context, agent.stack.make(request.clone())).await };
-    let result = context.guard::<AgentRequest, _>(None, call).await;
+    context.admit::<AgentRequest>()?;
+    let result = until_cancelled(context, agent.stack.make(request.clone())).await;
+    let result = context.settle::<AgentRequest, _>(None, result);
     let result = ended(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         request.mark(&mut response, None, Origin::Service);

@@ -260,7 +260,7 @@ impl<'a> LoopState<'a> {
 
     /// Returns the model's response in the form for the transcript.
     async fn answer(&self, call: BoxCallFuture<ModelRequest>) -> Result<ModelResponse> {
-        let mut response = self.turn.guard::<ModelRequest, _>(None, call).await?;
+        let mut response = self.turn.settle::<ModelRequest, _>(None, call.await)?;
         if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());

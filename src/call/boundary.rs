@@ -105,7 +105,7 @@ impl<R: Request> BoxCallService<R> {
     /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
-        let next = Call::new(service, Role::Handle { catches: false });
+        let next = Call::new(service, Role::Handle { catches: false }, None);
         Self { next: Some(Box::pin(next)), ..unready }
     }
 
@@ -244,13 +244,12 @@ enum Role {
 
 impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
-        Some(Box::pin(Call::new(self.service.clone(), self.role.clone())))
+        Some(Box::pin(Call::new(self.service.clone(), self.role.clone(), None)))
     }
 
     fn start(&self, request: R) -> BoxCallFuture<R> {
-        let mut call = Box::pin(Call::new(self.service.clone(), self.role.clone()));
-        call.as_mut().give(request);
-        BoxCallFuture(call)
+        let call = Call::new(self.service.clone(), self.role.clone(), Some(request));
+        BoxCallFuture(Box::pin(call))
     }
 }
 
@@ -287,9 +286,14 @@ where
     R: Request,
     S: Service<R>,
 {
-    fn new(service: S, role: Role) -> Self {
-        let state = State::Waiting { service, is_ready: false, request: None };
-        Self { state: SyncWrapper::new(state), side: Side { role, context: None } }
+    #[inline]
+    fn new(service: S, role: Role, request: Option<R>) -> Self {
+        let mut side = Side { role, context: None };
+        if let Some(request) = &request {
+            side.belong(request);
+        }
+        let state = State::Waiting { service, is_ready: false, request };
+        Self { state: SyncWrapper::new(state), side }
     }
 }
 

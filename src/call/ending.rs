@@ -4,30 +4,19 @@
 //! nothing outside undoes it: each call is admitted before it starts and settled after it has
 //! ended.
 
-use std::future::Future;
-
 use super::Request;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 
 impl RunContext {
-    /// Makes a call: admits it, and settles its result. `name` is that of what is called.
-    pub(crate) async fn guard<R: Request, T>(
-        &self,
-        name: Option<&str>,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        self.admit::<R>()?;
-        self.settle::<R, T>(name, call.await)
-    }
-
     /// Fails if what has ended the run blocks a call of this kind.
     pub(crate) fn admit<R: Request>(&self) -> Result<()> {
         self.abort_of::<R>().or_else(|| self.closed_to(R::CALL)).map_or(Ok(()), Err)
     }
 
     /// Returns the result of a call to the code around it: adds the call to an error, records an
-    /// ending, and restores one that the code inside has changed or swallowed.
+    /// ending, and restores one that the code inside has changed or swallowed. `name` is that of
+    /// what was called.
     pub(crate) fn settle<R: Request, T>(&self, name: Option<&str>, result: Result<T>) -> Result<T> {
         let result = result.map_err(|error| {
             let error = error.in_call(|| self.site(R::CALL, name));

@@ -131,17 +131,16 @@ where
 
 async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
     let context: RunContext = request.context().clone();
+    context.admit::<R>()?;
     let name: Option<Arc<str>> = request.name().map(Into::into);
-    let call = async {
-        let result = match catch(|| (wrap.function)(request, next)) {
-            Ok(future) => CatchPanic::new(future).await,
-            Err(panic) => Err(panic),
-        };
-        let panicked = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
-        let result = result.unwrap_or_else(|panic| Err(panicked(panic)));
-        result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"))
+    let result = match catch(|| (wrap.function)(request, next)) {
+        Ok(future) => CatchPanic::new(future).await,
+        Err(panic) => Err(panic),
     };
-    context.guard::<R, _>(name.as_deref(), call).await
+    let panicked = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
+    let result = result.unwrap_or_else(|panic| Err(panicked(panic)));
+    let result = result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"));
+    context.settle::<R, _>(name.as_deref(), result)
 }
 
 /// The future of a [`WrapService`].
