@@ -120,9 +120,10 @@ impl Untold {
     #[inline]
     pub(crate) fn take(&self) -> Option<StateDelta> {
         // Usually there is none, and this is checked before every event.
-        if !self.is_some.load(Ordering::Acquire) {
-            return None;
-        }
+        if self.is_some.load(Ordering::Acquire) { self.take_changes() } else { None }
+    }
+
+    fn take_changes(&self) -> Option<StateDelta> {
         let mut changes = lock(&self.changes);
         self.is_some.store(false, Ordering::Release);
         let mut delta = StateDelta::default();

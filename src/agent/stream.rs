@@ -167,25 +167,25 @@ impl Stream for RunStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = &mut *self;
         this.events.resume();
-        loop {
-            if let Some(event) = this.events.waiting() {
-                this.events.leave();
-                return Poll::Ready(Some(event));
-            }
-            let Some(run) = &mut this.run else { return Poll::Ready(None) };
-            match run.as_mut().poll(cx) {
-                Poll::Ready(result) => {
-                    this.run = None;
-                    this.result = Some(result);
-                }
-                // Another task may add events, too.
-                Poll::Pending => {
-                    let event = ready!(this.events.poll(cx));
-                    this.events.leave();
-                    return Poll::Ready(event);
-                }
-            }
+        if let Some(event) = this.events.waiting() {
+            this.events.leave();
+            return Poll::Ready(Some(event));
         }
+        if let Some(run) = &mut this.run
+            && let Poll::Ready(result) = run.as_mut().poll(cx)
+        {
+            this.run = None;
+            this.result = Some(result);
+        }
+        let event = match this.events.waiting() {
+            // Another task may add events, too.
+            None if this.run.is_some() => ready!(this.events.poll(cx)),
+            waiting => waiting,
+        };
+        if event.is_some() {
+            this.events.leave();
+        }
+        Poll::Ready(event)
     }
 }
 

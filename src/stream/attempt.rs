@@ -24,15 +24,22 @@ pub struct Attempt {
 
 /// The consumer of the attempt, and its mappers.
 struct Reader {
-    emitter: EventEmitter,
-    call: Arc<CallHandle>,
-    number: u32,
+    emitter: AttemptEmitter,
     ids: CallIds,
     /// The error of a mapper that could not be created is returned at the first delta; that of a
     /// mapper that has failed, at every later delta.
     mappers: Result<Mappers>,
+    /// What the mappers let through, while it is emitted.
+    mapped: Vec<Delta>,
     /// The message after the mappers, if there are any.
     seen: MessageBuilder,
+}
+
+/// Emits what is visible of the attempt.
+struct AttemptEmitter {
+    emitter: EventEmitter,
+    call: Arc<CallHandle>,
+    number: u32,
 }
 
 /// Who received the deltas of a piece.
@@ -62,9 +69,12 @@ impl Attempt {
     ) -> Self {
         let mappers = Mappers::new(frames);
         let number = call.look(Call::open);
-        let (ids, seen) = Default::default();
-        let reader = Reader { emitter, call, number, ids, mappers, seen };
-        let reader = OnDrop::new(reader, |it| it.call.look(|call| call.abandon(it.number)));
+        let emitter = AttemptEmitter { emitter, call, number };
+        let (ids, mapped, seen) = Default::default();
+        let reader = Reader { emitter, ids, mappers, mapped, seen };
+        let reader = OnDrop::new(reader, |Reader { emitter, .. }| {
+            emitter.call.look(|call| call.abandon(emitter.number));
+        });
         Self { said: MessageBuilder::default(), reader: Some(reader) }
     }
 
@@ -140,7 +150,7 @@ impl Attempt {
         let Some(reader) = &mut self.reader else { return Ok(Shown::Told { has_room: true }) };
         let mappers = reader.mappers()?;
         if mappers.is_empty() {
-            return Ok(Shown::Told { has_room: reader.tell(deltas, &self.said)? });
+            return Ok(Shown::Told { has_room: reader.emitter.tell(deltas, &self.said)? });
         }
         deltas.for_each(|delta| mappers.push(delta));
         Ok(Shown::ToMappers)
@@ -161,7 +171,7 @@ impl Attempt {
         if !has_room {
             reader.emitter.room().await?;
         }
-        Ok(Streamed { message, attempt: Some(reader.number) })
+        Ok(Streamed { message, attempt: Some(reader.emitter.number) })
     }
 }
 
@@ -170,7 +180,8 @@ impl Reader {
     #[inline]
     fn name_apart(&mut self, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta {
-            let name = || self.call.look(|call| call.name_tool_call(self.number, *index));
+            let AttemptEmitter { call, number, .. } = &self.emitter;
+            let name = || call.look(|call| call.name_tool_call(*number, *index));
             *id = self.ids.claim(id, name);
         }
     }
@@ -179,36 +190,27 @@ impl Reader {
         self.mappers.as_mut().map_err(|error| error.clone())
     }
 
-    /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
-    /// far.
-    #[inline]
-    fn tell(&self, deltas: impl Iterator<Item = Delta>, draft: &MessageBuilder) -> Result<bool> {
-        let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
-            call.write(self.number, deltas, || draft.deltas(), out)
-        })?;
-        told.map(|()| has_room)
-    }
-
     /// Emits what the mappers let through; returns whether there is capacity for more.
     fn poll_map(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<bool>> {
         let mut has_room = true;
         loop {
-            let mut mapped = match ready!(self.mappers()?.poll(cx, is_end)) {
-                Ok(Some(mapped)) => mapped,
-                Ok(None) => return Poll::Ready(Ok(has_room)),
+            let Self { emitter, mappers, mapped, seen, .. } = self;
+            let mapping = mappers.as_mut().map_err(|error| error.clone())?;
+            match ready!(mapping.poll(cx, is_end, mapped)) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Ready(Ok(has_room)),
                 Err(error) => {
                     // After an error, the state of the mappers is unknown.
-                    self.mappers = Err(error.clone());
+                    *mappers = Err(error.clone());
                     return Poll::Ready(Err(error));
                 }
-            };
+            }
             for delta in mapped.drain(..) {
                 // If a mapper dropped a call, its arguments are dropped too.
-                if !delta.is_empty() && self.seen.push(&delta).is_ok() {
-                    has_room = self.tell(iter::once(delta), &self.seen)?;
+                if !delta.is_empty() && seen.push(&delta).is_ok() {
+                    has_room = emitter.tell(iter::once(delta), seen)?;
                 }
             }
-            self.mappers()?.give_back(mapped);
         }
     }
 
@@ -223,10 +225,33 @@ impl Reader {
             }
             std::mem::take(&mut self.seen).into_message()
         };
-        let number = self.number;
-        let finish = |call: &mut Call, out: &mut EventBatch<'_>| call.finish(number, sent, out);
+        Ok((said, self.emitter.finish(sent)?))
+    }
+}
+
+impl AttemptEmitter {
+    /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
+    /// far.
+    #[inline]
+    fn tell(&self, deltas: impl Iterator<Item = Delta>, draft: &MessageBuilder) -> Result<bool> {
+        let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
+            call.write(self.number, deltas, || draft.deltas(), out)
+        })?;
+        told.map(|()| has_room)
+    }
+
+    /// Emits the end of the attempt, whose visible message is `sent`; returns whether there is
+    /// capacity for more.
+    fn finish(&self, sent: Message) -> Result<bool> {
+        let finish =
+            |call: &mut Call, out: &mut EventBatch<'_>| call.finish(self.number, sent, out);
         let ((), has_room) = self.emitter.push_of(&self.call, finish)?;
-        Ok((said, has_room))
+        Ok(has_room)
+    }
+
+    /// Waits until there is capacity.
+    async fn room(&self) -> Result<()> {
+        self.emitter.room().await
     }
 }
 

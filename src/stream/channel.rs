@@ -107,15 +107,16 @@ impl<T: Default> EventChannel<T> {
 
     /// Waits for capacity.
     pub(super) async fn room(&self) -> Result<()> {
-        let mut room = pin!(self.room.notified());
         loop {
+            let mut room = pin!(self.room.notified());
             // Registered before the check, so that no wake-up is missed in between.
-            room.as_mut().enable();
+            let is_notified = room.as_mut().enable();
+            if !is_notified && !self.has_room()? {
+                room.await;
+            }
             if self.has_room()? {
                 break;
             }
-            room.as_mut().await;
-            room.set(self.room.notified());
         }
         self.room.notify_one();
         Ok(())

@@ -58,14 +58,17 @@ impl Clock {
         ConsumerWait(Some(Watch { clock: self.clone(), start: self.elapsed() }))
     }
 
+    #[inline]
     pub(super) fn pause(self: &Arc<Self>) -> Option<Pause> {
-        if self.watchers.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
+        let is_watched = self.watchers.load(Ordering::Relaxed) > 0;
+        is_watched.then(|| self.begin())
+    }
+
+    fn begin(self: &Arc<Self>) -> Pause {
         let mut waits = lock(&self.waits);
         waits.now += 1;
         waits.since.get_or_insert_with(Instant::now);
-        Some(Pause(self.clone()))
+        Pause(self.clone())
     }
 
     fn elapsed(&self) -> Duration {

@@ -38,6 +38,7 @@ impl EventStream {
 
     /// Returns an event that is already queued. All queued events are taken at once: the run that
     /// adds more is polled by the consumer itself.
+    #[inline]
     pub(crate) fn waiting(&mut self) -> Option<Event> {
         if self.taken.is_empty() {
             self.channel.take(&mut self.taken);

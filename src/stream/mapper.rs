@@ -201,25 +201,21 @@ impl Mappers {
         }
     }
 
-    /// Returns a list that was taken, so that the next delta needs no allocation.
-    pub(super) fn give_back(&mut self, empty: Vec<Delta>) {
-        self.deltas = empty;
-    }
-
     fn has_more(&self, is_end: bool) -> bool {
         !self.waiting.is_empty() || (is_end && !self.is_flushed)
     }
 
-    /// Returns the next deltas to emit, and at the end those that were held back; `None` when there
-    /// are no more.
+    /// Puts the next deltas to emit in the place of those in `out`, at the end also those that were
+    /// held back. Returns `false` when there are no more.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         is_end: bool,
-    ) -> Poll<Result<Option<Vec<Delta>>>> {
+        out: &mut Vec<Delta>,
+    ) -> Poll<Result<bool>> {
         if self.round.is_none() {
             if !self.has_more(is_end) {
-                return Poll::Ready(Ok(None));
+                return Poll::Ready(Ok(false));
             }
             self.deltas.extend(self.waiting.drain(..).rev());
             self.round = Some(Round { stage: 0, is_end });
@@ -228,7 +224,9 @@ impl Mappers {
             return Poll::Pending;
         }
         self.is_flushed = self.round.take().is_some_and(|round| round.is_end);
-        Poll::Ready(Ok(Some(std::mem::take(&mut self.deltas))))
+        out.clear();
+        std::mem::swap(&mut self.deltas, out);
+        Poll::Ready(Ok(true))
     }
 
     /// Returns `false` if it must wait.

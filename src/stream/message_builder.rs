@@ -158,16 +158,45 @@ pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
     if one.is_clone_of(other) {
         return true;
     }
-    fn words(message: &Message) -> impl Iterator<Item = u8> {
-        message.parts().iter().filter_map(Part::as_text).flat_map(str::bytes)
+    fn words(message: &Message) -> impl Iterator<Item = &str> {
+        message.parts().iter().filter_map(Part::as_text)
     }
-    fn thoughts(message: &Message) -> impl Iterator<Item = u8> {
-        message.parts().iter().filter_map(as_thought).flat_map(str::bytes)
+    fn thoughts(message: &Message) -> impl Iterator<Item = &str> {
+        message.parts().iter().filter_map(as_thought)
     }
     fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Arguments)> {
         message.tool_calls().map(|call| (&*call.id, &*call.name, &call.arguments))
     }
-    words(one).eq(words(other)) && thoughts(one).eq(thoughts(other)) && calls(one).eq(calls(other))
+    is_same_text(words(one), words(other))
+        && is_same_text(thoughts(one), thoughts(other))
+        && calls(one).eq(calls(other))
+}
+
+/// Returns whether two texts are equal, however each is divided.
+fn is_same_text<'a>(
+    mut one: impl Iterator<Item = &'a str>,
+    mut other: impl Iterator<Item = &'a str>,
+) -> bool {
+    let (mut left, mut right): (&[u8], &[u8]) = Default::default();
+    loop {
+        if left.is_empty()
+            && let Some(more) = one.next()
+        {
+            left = more.as_bytes();
+        } else if right.is_empty()
+            && let Some(more) = other.next()
+        {
+            right = more.as_bytes();
+        } else {
+            let length = left.len().min(right.len());
+            let ((of_left, in_left), (of_right, in_right)) =
+                (left.split_at(length), right.split_at(length));
+            if length == 0 || of_left != of_right {
+                return left == right;
+            }
+            (left, right) = (in_left, in_right);
+        }
+    }
 }
 
 /// Returns whether a message has any deltas.

@@ -91,7 +91,7 @@ impl AgUiRun {
                 if flow.is_long() {
                     self.catch_up();
                 }
-                return translate_piece(event).ok();
+                return translate_piece(event);
             }
             self.catch_up();
             self.flow = None;
@@ -162,19 +162,18 @@ impl AgUiRun {
     /// Translates an event without callbacks or layers. Nearly every event is another piece of the
     /// same entity and is emitted at once.
     fn pass(&mut self, event: stream::Event) -> Option<Event> {
-        let flow = Flow::of(&event);
-        match translate_piece(event) {
-            Ok(piece) if self.order.goes_on(&piece) => {
-                lock(&self.run.shown).apply(&piece);
-                self.flow = flow;
-                return Some(piece);
-            }
-            Ok(piece) => {
-                self.translated.push(piece);
-                self.send();
-            }
-            Err(event) => self.translate(event),
+        let Some(flow) = Flow::of(&event) else {
+            self.translate(event);
+            return None;
+        };
+        let piece = translate_piece(event)?;
+        if self.order.goes_on(&piece) {
+            lock(&self.run.shown).apply(&piece);
+            self.flow = Some(flow);
+            return Some(piece);
         }
+        self.translated.push(piece);
+        self.send();
         None
     }
 

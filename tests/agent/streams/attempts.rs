@@ -9,7 +9,7 @@ use tower_agent::stream::{Delta, DeltaSender, EventKind, channel};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Recovery,
+    ModelResponse, Part, Recovery, Role,
 };
 
 use super::{read, words};
@@ -127,6 +127,33 @@ async fn an_after_that_answers_with_the_same_words_replaces_nothing() {
         .unwrap();
 
     assert_eq!(seen(agent).await.0, ["text", "+same", "text over"]);
+}
+
+#[tokio::test]
+async fn only_the_words_of_an_answer_count_and_not_how_its_parts_divide_them() {
+    let cases: [(&[&str], bool); 7] = [
+        (&["Hello world"], false),
+        (&["Hello", " world"], false),
+        (&["", "Hel", "lo w", "", "orld", ""], false),
+        (&["Hello", " World"], true),
+        (&["Hello world", "!"], true),
+        (&["Hello ", "worl"], true),
+        (&[""], true),
+    ];
+    for (parts, is_replaced) in cases {
+        let after = after_model(move |_, _| {
+            let parts = parts.iter().map(|text| Part::from_text(*text));
+            let message = Message::new(Role::Assistant, parts);
+            Ok::<_, Error>(Action::Respond(ModelResponse::new(message)))
+        });
+        let model = ScriptedModel::new([Turn::from_text("Hello world")]).chunk_size(4);
+        let agent = Agent::builder(model).on_model(after).build().unwrap();
+
+        let (seen, response) = seen(agent).await;
+
+        assert_eq!(seen.contains(&"replaced".to_owned()), is_replaced, "{parts:?}: {seen:?}");
+        assert_eq!(response.unwrap().text(), parts.concat());
+    }
 }
 
 #[tokio::test]

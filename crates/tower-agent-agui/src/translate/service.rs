@@ -37,19 +37,16 @@ impl Service<TranslateRequest> for Translate {
     }
 }
 
-/// Translates a piece of text or reasoning; returns other events unchanged.
+/// Translates a piece of text or reasoning, as [`translate`] does; returns `None` for other events.
 #[inline]
-pub(crate) fn translate_piece(mut event: stream::Event) -> Result<Event, stream::Event> {
+pub(crate) fn translate_piece(event: stream::Event) -> Option<Event> {
     let mut piece = match event.kind {
         EventKind::TextDelta { message, text } => Event::text_content(message, text),
         EventKind::ReasoningDelta { id, text } => Event::reasoning_message_content(id, text),
-        kind => {
-            event.kind = kind;
-            return Err(event);
-        }
+        _ => return None,
     };
     name_owner(event.invocation.conversation(), std::slice::from_mut(&mut piece));
-    Ok(piece)
+    Some(piece)
 }
 
 /// Sets the subagent's id on its events.
@@ -61,10 +58,7 @@ fn name_owner(owner: &Invocation, events: &mut [Event]) {
 
 /// Appends the translation of an event.
 pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<Event>) {
-    let stream::Event { invocation, kind, .. } = match translate_piece(event) {
-        Ok(piece) => return out.push(piece),
-        Err(event) => event,
-    };
+    let stream::Event { invocation, kind, .. } = event;
     let from = out.len();
     let owner = invocation.conversation();
     let call = |id| run.names.call(&invocation, id);
@@ -87,10 +81,14 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(Event::step_finished(step(&invocation, iteration)));
         }
         EventKind::TextStart { message } => out.push(text_start(&invocation, message)),
+        EventKind::TextDelta { message, text } => out.push(Event::text_content(message, text)),
         EventKind::TextEnd { message } => out.push(Event::text_end(message)),
         EventKind::ReasoningStart { id, .. } => {
             out.push(Event::reasoning_start(id.clone()));
             out.push(Event::reasoning_message_start(id));
+        }
+        EventKind::ReasoningDelta { id, text } => {
+            out.push(Event::reasoning_message_content(id, text));
         }
         EventKind::ReasoningEnd { id } => {
             out.push(Event::reasoning_message_end(id.clone()));
@@ -124,7 +122,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(without(run, &message));
         }
         EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
-        // Deltas were translated earlier; usage, callback notes and other events are not sent.
+        // Usage, callback notes and other events are not sent.
         _ => {}
     }
     name_owner(owner, &mut out[from..]);
