@@ -3,7 +3,7 @@
 //! ```text
 //! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
 //! journal::Durable  ->  model and tool calls that are not made again after a crash
-//! engine::dbos      ->  the same on several machines
+//! engine            ->  the same on several machines
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
@@ -23,7 +23,7 @@
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
-#[cfg(feature = "dbos")]
+#[cfg(any(feature = "dbos", feature = "restate"))]
 pub mod engine;
 mod error;
 pub mod guide;

@@ -1,21 +1,21 @@
 use super::{Fingerprint, Input, JournalError, OpenRun, RunStatus};
 
 /// What a journal has of a run that is started.
-pub(super) struct KnownRun {
-    pub(super) status: RunStatus,
-    pub(super) epoch: u64,
+pub(crate) struct KnownRun {
+    pub(crate) status: RunStatus,
+    pub(crate) epoch: u64,
     /// The number of its latest request.
-    pub(super) input: u32,
+    pub(crate) input: u32,
     /// The number of the request that began its conversation.
-    pub(super) conversation: u32,
+    pub(crate) conversation: u32,
     /// That of its latest request.
-    pub(super) fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
 }
 
 impl KnownRun {
     /// Returns the run as the process that starts it has it. Its `input` is another one if the request
     /// is.
-    pub(super) fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
+    pub(crate) fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
         let Self { status, epoch, input: latest, conversation, fingerprint } = self;
         let run = || input.request.run_id().into();
         if status == RunStatus::Cancelled {

@@ -110,11 +110,15 @@ mod fingerprint;
 mod intent;
 #[expect(clippy::module_inception, reason = "a trait is in the file of its name")]
 mod journal;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod known_run;
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+mod next_request;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod record;
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+mod run_info;
 mod run_service;
 mod run_status;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -122,6 +126,8 @@ mod runs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step_id;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod step_info;
 mod step_request;
 mod step_service;
 mod steps;
@@ -134,13 +140,21 @@ pub use self::error::JournalError;
 pub use self::fingerprint::Fingerprint;
 pub use self::intent::Intent;
 pub use self::journal::{Begun, Input, Journal, Lease, OpenRun, RunEnd};
+#[cfg(feature = "restate")]
+pub(crate) use self::known_run::KnownRun;
+#[cfg(feature = "restate")]
+pub(crate) use self::next_request::next_request;
 pub use self::record::{Outcome, Record};
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+pub use self::run_info::RunInfo;
 #[cfg(feature = "dbos")]
 pub(crate) use self::run_service::input;
 pub use self::run_status::RunStatus;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use self::runs::{RunInfo, Runs, StepInfo};
+pub use self::runs::Runs;
 pub use self::step_id::{StepId, StepKind};
-#[cfg(feature = "dbos")]
+#[cfg(any(feature = "dbos", feature = "restate"))]
 pub(crate) use self::steps::Steps;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use self::step_info::StepInfo;
 pub use self::unfinished::Unfinished;

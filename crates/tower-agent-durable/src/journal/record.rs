@@ -3,6 +3,8 @@ use serde_json::Value;
 use tower_agent::Error;
 use tower_agent::context::Effects;
 
+use crate::StoreError;
+
 /// How a step has ended: its response or error, and its effects on the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -33,6 +35,20 @@ pub enum Outcome {
 impl Record {
     /// The version that this crate writes, and the latest that it reads.
     pub const VERSION: u32 = 1;
+
+    /// Reads one from JSON, unless it is of a later version.
+    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+    pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        let Head { version: found } = serde_json::from_str(text).map_err(StoreError::data)?;
+        if found > Self::VERSION {
+            return Err(StoreError::NewerFormat { found, newest: Self::VERSION });
+        }
+        serde_json::from_str(text).map_err(StoreError::data)
+    }
 
     pub(super) fn new(outcome: Outcome, effects: Effects, ending: Option<Error>) -> Self {
         Self { version: Self::VERSION, outcome, effects, ending }

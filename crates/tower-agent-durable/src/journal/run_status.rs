@@ -1,6 +1,6 @@
 use std::fmt;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use super::RunEnd;
 
 /// Where a run is.
@@ -33,14 +33,14 @@ impl RunStatus {
     }
 
     /// A name of a later version is that of a run which this one leaves alone.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(super) fn from_name(name: &str) -> Self {
+    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+    pub(crate) fn from_name(name: &str) -> Self {
         let all = [Self::Running, Self::Waiting, Self::Failed, Self::Completed];
         all.into_iter().find(|status| status.as_str() == name).unwrap_or(Self::Cancelled)
     }
 
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(super) const fn of(end: &RunEnd) -> Self {
+    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+    pub(crate) const fn of(end: &RunEnd) -> Self {
         match end {
             RunEnd::Completed { .. } => Self::Completed,
             RunEnd::Waiting { .. } => Self::Waiting,

@@ -1,12 +1,11 @@
 use std::sync::Arc;
-use std::time::SystemTime;
 
+use tower_agent::AgentRequest;
 use tower_agent::agent::SavedRequest;
-use tower_agent::{AgentRequest, Error, Interrupt, Resolution};
 
+use super::next_request::next_request;
 use super::tables::{from_json, unknown};
-use super::unfinished::path_of;
-use super::{Intent, JournalError, RunEnd, RunStatus, StepId};
+use super::{Intent, JournalError, RunEnd, RunInfo, RunStatus, StepInfo};
 use crate::database::{Row, Sql, Value};
 use crate::time::{now, time};
 
@@ -30,44 +29,6 @@ use crate::time::{now, time};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<dyn Sql>);
-
-/// A run.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct RunInfo {
-    /// Its id.
-    pub id: Arc<str>,
-    /// The outermost agent.
-    pub agent: Arc<str>,
-    /// Where it is.
-    pub status: RunStatus,
-    /// What it waits for.
-    pub interrupts: Vec<Interrupt>,
-    /// Why it has failed.
-    pub error: Option<Error>,
-    /// How often it was started, resumed or taken over.
-    pub epoch: u64,
-    /// When it was started.
-    pub started_at: SystemTime,
-    /// When the journal last wrote to it.
-    pub updated_at: SystemTime,
-}
-
-/// A step of a run.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StepInfo {
-    /// Its name.
-    pub id: StepId,
-    /// Whether it may be made again if it does not finish.
-    pub is_repeatable: bool,
-    /// The number of the attempt.
-    pub attempt: u32,
-    /// When it was begun.
-    pub begun_at: SystemTime,
-    /// When it ended; `None` if it has not.
-    pub ended_at: Option<SystemTime>,
-}
 
 const ALL: &str = "\
     SELECT run, agent, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
@@ -142,16 +103,7 @@ impl Runs {
             return Err(JournalError::Cancelled { run: run.into() });
         }
         let saved: SavedRequest = from_json(row.text("request")?)?;
-        let Some(RunEnd::Waiting { checkpoint, state }) = ended(row)? else {
-            return Ok(saved.into());
-        };
-        let kept = kept(saved.resolutions(), &checkpoint.interrupts);
-        let settings = AgentRequest::from(saved).settings().clone();
-        Ok(AgentRequest::resume(checkpoint)
-            .with_settings(settings)
-            .with_state(state.into())
-            .with_resolutions(kept)
-            .with_run_id(run))
+        Ok(next_request(saved, ended(row)?))
     }
 
     /// Cancels a run: a process that works on it stops before its next step, and it cannot go on.
@@ -223,14 +175,4 @@ impl StepInfo {
 
 fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
     row.optional_text("ended")?.map(from_json).transpose()
-}
-
-/// Returns the earlier resolutions that a call still needs which was asked about because it was not
-/// finished: what was decided in it is not kept. A question that is asked again needs a new answer.
-fn kept(earlier: &[Resolution], interrupts: &[Interrupt]) -> Vec<Resolution> {
-    let unfinished: Vec<_> = interrupts.iter().filter_map(path_of).collect();
-    let is_of_one = |id: &str| unfinished.contains(&id);
-    let is_asked = |id: &str| interrupts.iter().any(|it| it.id == id);
-    let kept = earlier.iter().filter(|it| is_of_one(&it.id) && !is_asked(&it.id));
-    kept.cloned().collect()
 }

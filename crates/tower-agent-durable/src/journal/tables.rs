@@ -109,7 +109,7 @@ pub(super) async fn begin(
     if let Some(row) = tx.fetch(STEP, &[id, key]).await? {
         let then = from_json(row.text("intent")?)?;
         return match row.optional_text("record")? {
-            Some(record) => Ok(Begun::Done(then, read_record(record)?)),
+            Some(record) => Ok(Begun::Done(then, Record::read(record)?)),
             None => {
                 let lease = Lease::new(run.clone(), step.clone(), row.number("attempt")?);
                 Ok(Begun::Unfinished(lease, then))
@@ -195,17 +195,4 @@ fn to_json(value: &impl Serialize) -> Result<String, JournalError> {
 
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, JournalError> {
     Ok(serde_json::from_str(text).map_err(StoreError::data)?)
-}
-
-/// Reads a record, unless it is of a later version.
-fn read_record(text: &str) -> Result<Record, JournalError> {
-    #[derive(serde::Deserialize)]
-    struct Head {
-        version: u32,
-    }
-    let Head { version: found } = from_json(text)?;
-    if found > Record::VERSION {
-        return Err(StoreError::NewerFormat { found, newest: Record::VERSION }.into());
-    }
-    from_json(text)
 }

@@ -139,7 +139,7 @@ fn id(lease: &Lease) -> String {
 }
 
 /// Returns the path of the call that an interrupt asks about.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
     let is_ours = interrupt.reason == Unfinished::REASON;
     let rest = interrupt.id.strip_prefix("unfinished ").filter(|_| is_ours)?;

@@ -7,6 +7,7 @@ mod dbos;
 mod faults;
 mod journal;
 mod memory;
+mod restate;
 mod server;
 mod sessions;
 mod stored;

@@ -28,7 +28,7 @@ fn a_process_that_goes_on_with_a_run() {
     }
 }
 
-pub(super) fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
+pub(crate) fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
     command(folder, kill_at).status().unwrap()
 }
 
@@ -48,13 +48,13 @@ fn process_in_session(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
 
 /// What is the same whatever happened on the way.
 #[derive(Debug, PartialEq)]
-pub(super) struct End {
+pub(crate) struct End {
     run: Value,
     /// How often each tool that changes something has run.
     effects: BTreeMap<String, usize>,
 }
 
-pub(super) fn end(folder: &Path) -> End {
+pub(crate) fn end(folder: &Path) -> End {
     let run = std::fs::read_to_string(folder.join("end.json")).unwrap();
     let mut effects = BTreeMap::new();
     for line in World::done(folder) {
@@ -79,13 +79,13 @@ pub(super) fn end(folder: &Path) -> End {
     End { run, effects }
 }
 
-fn lines(folder: &Path, file: &str) -> Vec<String> {
+pub(crate) fn lines(folder: &Path, file: &str) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
 /// What each pass from one message to another has spent.
-pub(super) fn spent(folder: &Path) -> BTreeMap<String, String> {
+pub(crate) fn spent(folder: &Path) -> BTreeMap<String, String> {
     let spent = lines(folder, "spent").into_iter();
     spent
         .filter_map(|line| line.split_once(' ').map(|(at, spent)| (at.into(), spent.into())))
@@ -93,7 +93,7 @@ pub(super) fn spent(folder: &Path) -> BTreeMap<String, String> {
 }
 
 /// Fails if a step was made after it was kept.
-fn check_no_step_is_repeated(folder: &Path, what: &str) {
+pub(crate) fn check_no_step_is_repeated(folder: &Path, what: &str) {
     let mut kept = Vec::new();
     for line in World::done(folder) {
         let words: Vec<_> = line.split(' ').collect();

@@ -1,17 +1,17 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
-mod conformance;
+pub(crate) mod conformance;
 mod fingerprints;
-mod kill;
-mod place;
+pub(crate) mod kill;
+pub(crate) mod place;
 mod races;
 mod remembering;
 mod replay;
-mod rules;
+pub(crate) mod rules;
 mod runs;
 mod secrets;
 mod torn;
-mod world;
+pub(crate) mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -69,11 +69,11 @@ pub(crate) fn counting(name: &'static str, effect: Effect, calls: &Count) -> Too
     Tool::function(name, "Does it.", tool).effect(effect)
 }
 
-fn durable(model: impl tower_agent::model::ModelService, journal: impl Journal) -> AgentBuilder {
+pub(crate) fn durable(model: impl tower_agent::model::ModelService, journal: impl Journal) -> AgentBuilder {
     Agent::builder(model).name("agent").global_callbacks(Durable::new(journal))
 }
 
-fn request() -> AgentRequest {
+pub(crate) fn request() -> AgentRequest {
     AgentRequest::new("Do it.").with_run_id("run 1")
 }
 
@@ -81,6 +81,6 @@ pub(crate) fn journal_error(error: &Error) -> &JournalError {
     error.downcast_ref().unwrap_or_else(|| panic!("no error of the journal: {error}"))
 }
 
-fn saying(text: &str) -> ScriptedModel {
+pub(crate) fn saying(text: &str) -> ScriptedModel {
     ScriptedModel::always(Turn::from_text(text))
 }

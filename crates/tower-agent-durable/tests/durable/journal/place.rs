@@ -2,26 +2,44 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tower_agent_durable::journal::{Journal, Runs};
+use tower_agent_durable::journal::{Journal, RunInfo, Runs};
 use tower_agent_durable::{Postgres, Sqlite};
 
 use crate::database::Folder;
 use crate::server::Server;
 
 /// A place of a database, which may be opened several times, as by several processes.
-pub(super) trait Place {
-    type Database: Database;
+pub(crate) trait Place {
+    type Journal: Seen;
+    /// How many races there are to see.
+    const RACES: u32 = 200;
 
-    async fn open(&self) -> Self::Database;
+    async fn open(&self) -> Self::Journal;
 }
 
-pub(super) trait Database: Journal {
+pub(crate) trait Seen: Journal {
+    async fn info(&self, run: &str) -> RunInfo;
+}
+
+pub(super) trait Database: Seen {
     fn runs(&self) -> Runs;
+}
+
+impl Seen for Sqlite {
+    async fn info(&self, run: &str) -> RunInfo {
+        self.runs().get(run).await.unwrap()
+    }
 }
 
 impl Database for Sqlite {
     fn runs(&self) -> Runs {
         self.runs()
+    }
+}
+
+impl Seen for Postgres {
+    async fn info(&self, run: &str) -> RunInfo {
+        self.runs().get(run).await.unwrap()
     }
 }
 
@@ -47,7 +65,7 @@ impl InFile {
 }
 
 impl Place for InFile {
-    type Database = Sqlite;
+    type Journal = Sqlite;
 
     async fn open(&self) -> Sqlite {
         Sqlite::open(self.0.file("runs.db")).await.unwrap()
@@ -66,7 +84,7 @@ impl<'a> OnServer<'a> {
 }
 
 impl Place for OnServer<'_> {
-    type Database = Postgres;
+    type Journal = Postgres;
 
     async fn open(&self) -> Postgres {
         self.0.connect_to(&self.1).await

@@ -6,7 +6,7 @@ use tower_agent::Effect;
 use tower_agent_durable::journal::{Begun, Journal, JournalError, OpenRun, RunStatus};
 
 use super::conformance::{input, intent, record, step};
-use super::place::{Database, Place};
+use super::place::{Place, Seen};
 use super::rules::waiting;
 use super::{Count, calling, counting, durable, journal_error, request};
 
@@ -29,7 +29,7 @@ pub(super) async fn of_two_that_work_on_a_run_the_later_wins_and_the_other_can_w
     let error = one.await.unwrap().unwrap_err();
     assert!(matches!(journal_error(&error), JournalError::TakenOver { .. }), "{error}");
     assert_eq!((pay.get(), models.get()), (1, 1));
-    assert_eq!(database.runs().get("run 1").await.unwrap().status, RunStatus::Waiting);
+    assert_eq!(database.info("run 1").await.status, RunStatus::Waiting);
 }
 
 pub(super) async fn runs_that_start_at_once_have_one_winner(place: impl Place) {
@@ -66,7 +66,7 @@ pub(super) async fn starts_at_once_have_an_epoch_each<P: Place>(place: P) {
     }
     for run in 0..10 {
         let input = input("Do it.", &format!("run {run}")).await;
-        let start = |database: &P::Database| {
+        let start = |database: &P::Journal| {
             let (database, input) = (database.clone(), input.clone());
             tokio::spawn(async move { database.start(&input).await.unwrap() })
         };
@@ -78,10 +78,10 @@ pub(super) async fn starts_at_once_have_an_epoch_each<P: Place>(place: P) {
 }
 
 /// Whoever takes a run over sees a commit, or it is refused.
-pub(super) async fn a_commit_during_a_takeover_is_seen_or_refused(place: impl Place) {
+pub(super) async fn a_commit_during_a_takeover_is_seen_or_refused<P: Place>(place: P) {
     let (one, other) = (place.open().await, place.open().await);
     let (mut seen, mut refused) = (0, 0);
-    for number in 0..200 {
+    for number in 0..P::RACES {
         let run = format!("run {number}");
         let input = input("Do it.", &run).await;
         let step = step(&run, "agent/c1");
@@ -102,5 +102,5 @@ pub(super) async fn a_commit_during_a_takeover_is_seen_or_refused(place: impl Pl
             (commit, begun) => panic!("{commit:?}, but the other got {begun:?}"),
         }
     }
-    assert_eq!(seen + refused, 200);
+    assert_eq!(seen + refused, P::RACES);
 }

@@ -173,7 +173,7 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
 }
 
 /// A tool that waits until it is told to return.
-pub(super) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
+pub(crate) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
     let (notify, count) = (Arc::<Notify>::default(), count.clone());
     let (begun, has_begun) = oneshot::channel();
     let begun = std::sync::Mutex::new(Some(begun));

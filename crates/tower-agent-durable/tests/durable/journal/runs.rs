@@ -9,7 +9,7 @@ use super::place::{Database, Place};
 use super::{Count, calling, counting, durable, journal_error, request, saying};
 
 pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(
-    place: impl Place,
+    place: impl Place<Journal: Database>,
 ) {
     let database = place.open().await;
     let runs = database.runs();
@@ -57,7 +57,7 @@ pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
     assert_eq!(runs.list().await.unwrap().len(), 1);
 }
 
-pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(place: impl Place) {
+pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(place: impl Place<Journal: Database>) {
     let database = place.open().await;
     let (models, pay) = <(Count, Count)>::default();
     let agent = |works: bool| {
@@ -82,7 +82,7 @@ pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(plac
 }
 
 pub(super) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_step(
-    place: impl Place,
+    place: impl Place<Journal: Database>,
 ) {
     let database = place.open().await;
     for is_deleted in [false, true] {
@@ -127,7 +127,7 @@ pub(super) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_st
 }
 
 pub(super) async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(
-    place: impl Place,
+    place: impl Place<Journal: Database>,
 ) {
     let database = place.open().await;
     let (models, pay) = <(Count, Count)>::default();
@@ -141,7 +141,7 @@ pub(super) async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_ne
     }
 }
 
-pub(super) async fn runs_are_listed_the_latest_first(place: impl Place) {
+pub(super) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: Database>) {
     let database = place.open().await;
     let agent = durable(saying("Hi."), database.clone()).build().unwrap();
     let ids = ["b", "a", "B", "b "];

@@ -176,45 +176,56 @@ impl World {
         (agent, budget)
     }
 
+    /// Returns a journal with points before and after all that it writes.
+    pub(crate) fn watching(&self, inner: impl Journal) -> impl Journal {
+        Watched { world: self.clone(), inner }
+    }
+
     /// Starts the run or goes on with it, answers what it waits for, and writes down how it ended.
     pub(crate) async fn go_on(&self) -> Result<(), BoxError> {
         let database = Sqlite::open(self.file("runs.db")).await?;
-        let (agent, budget) = self.agent(Watched { world: self.clone(), inner: database.clone() });
+        let (agent, budget) = self.agent(self.watching(database.clone()));
         loop {
             let runs = database.runs();
             let request = match runs.get(RUN).await {
-                Err(JournalError::UnknownRun { .. }) => first_request(),
+                Err(JournalError::UnknownRun { .. }) => first_request(RUN),
                 Err(error) => Err(error)?,
                 Ok(run) => {
                     let answers: Vec<_> = run.interrupts.iter().map(|it| self.answer(it)).collect();
                     runs.request(RUN).await?.with_resolutions(answers)
                 }
             };
-            let (start, context) = (request.messages().len(), request.context().clone());
-            let response = stream(agent.clone(), request).await?;
-            let used = budget.account(&context)?.used();
-            self.write(
-                "spent",
-                &format!(
-                    "{start}-{} {} {} {}",
-                    response.messages().len(),
-                    used.model_calls,
-                    used.tool_calls,
-                    used.tokens
-                ),
-            );
-            if response.interrupts().is_empty() {
+            if self.make(&agent, &budget, request).await?.interrupts().is_empty() {
                 assert_eq!(runs.get(RUN).await?.status, RunStatus::Completed);
-                return self.end(&response);
+                return Ok(());
             }
         }
+    }
+
+    /// Makes the run until it waits or has ended, and writes down what it has spent, and how it ended.
+    pub(crate) async fn make(
+        &self,
+        agent: &Agent,
+        budget: &Budget,
+        request: AgentRequest,
+    ) -> Result<AgentResponse, BoxError> {
+        let (start, context) = (request.messages().len(), request.context().clone());
+        let response = stream(agent.clone(), request).await?;
+        let used = budget.account(&context)?.used();
+        let end = response.messages().len();
+        let used = format!("{} {} {}", used.model_calls, used.tool_calls, used.tokens);
+        self.write("spent", &format!("{start}-{end} {used}"));
+        if response.interrupts().is_empty() {
+            self.end(&response)?;
+        }
+        Ok(response)
     }
 
     /// The same in a session: what is asked of it, or answered, is written down before it is sent, and
     /// sent again if a process has died.
     pub(crate) async fn go_on_in_session(&self) -> Result<(), BoxError> {
         let (database, key) = (Sqlite::open(self.file("runs.db")).await?, session());
-        let (agent, _) = self.agent(Watched { world: self.clone(), inner: database.clone() });
+        let (agent, _) = self.agent(self.watching(database.clone()));
         let layer = SessionLayer::new(database.clone()).lease(Duration::ZERO);
         let (agent, sent) = (layer.layer(agent), self.file("sent.json"));
         loop {
@@ -228,7 +239,7 @@ impl World {
             };
             std::fs::write(&sent, serde_json::to_string(&answers)?)?;
             let request = match answers.is_empty() {
-                true => first_request(),
+                true => first_request(RUN),
                 false => AgentRequest::default().with_resolutions(answers).with_run_id(RUN),
             };
             let response = stream(agent.clone(), key.request(request)).await?;
@@ -248,7 +259,7 @@ impl World {
     }
 
     /// Plays the person: approves, and looks whether an unfinished call was made.
-    fn answer(&self, interrupt: &tower_agent::Interrupt) -> Resolution {
+    pub(crate) fn answer(&self, interrupt: &tower_agent::Interrupt) -> Resolution {
         if interrupt.reason != Unfinished::REASON {
             return Resolution::resolved(&interrupt.id, Decision::Approve);
         }
@@ -265,9 +276,9 @@ impl World {
     }
 }
 
-fn first_request() -> AgentRequest {
+pub(crate) fn first_request(run: &str) -> AgentRequest {
     let state = State::from_iter([("units".to_owned(), json!("metric"))]);
-    AgentRequest::new("Do it all.").with_state(state).with_run_id(RUN)
+    AgentRequest::new("Do it all.").with_state(state).with_run_id(run)
 }
 
 fn session() -> SessionKey {

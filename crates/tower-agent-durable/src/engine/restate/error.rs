@@ -1,0 +1,80 @@
+use std::sync::Arc;
+
+use tower_agent::Error;
+
+use crate::StoreError;
+use crate::journal::JournalError;
+
+/// Why a run cannot be started, resumed or made.
+///
+/// As an [`Error`] it is an abort; [`downcast_ref`](Error::downcast_ref) finds it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestateError {
+    /// The agent keeps its runs in no journal, or in another than the server's: a run would begin anew in
+    /// another process.
+    #[error(
+        "run `{run}` is not in the server's journal: pass a `Durable` with the worker's engine to \
+         `global_callbacks` of the outermost agent"
+    )]
+    OtherJournal {
+        /// The run.
+        run: Arc<str>,
+    },
+    /// No worker has the agent of a run.
+    #[error("the worker has no agent `{agent}`: add it to all workers, and start the run again")]
+    UnknownAgent {
+        /// The agent.
+        agent: Arc<str>,
+    },
+    /// The request has something that another process cannot get.
+    #[error("{what} of a request cannot be sent to a worker: give them to the worker's agent")]
+    NotSaved {
+        /// What it has.
+        what: &'static str,
+    },
+    /// The run does not wait for this resolution.
+    #[error("run `{run}` does not wait for a resolution of `{interrupt}`")]
+    NotAsked {
+        /// The run.
+        run: Arc<str>,
+        /// The interrupt's id.
+        interrupt: String,
+    },
+    /// An operator has ended what makes the run. Started again, the run goes on.
+    #[error("what makes run `{run}` was ended: {why}")]
+    Stopped {
+        /// The run.
+        run: Arc<str>,
+        /// What is known of it.
+        why: String,
+    },
+    /// The journal refuses, or the server cannot be reached.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl From<StoreError> for RestateError {
+    fn from(error: StoreError) -> Self {
+        JournalError::from(error).into()
+    }
+}
+
+impl RestateError {
+    /// Returns what a journal fails with.
+    pub(super) fn into_journal(self) -> JournalError {
+        match self {
+            Self::Journal(error) => error,
+            error => StoreError::database(error).into(),
+        }
+    }
+}
+
+impl From<RestateError> for Error {
+    fn from(error: RestateError) -> Self {
+        match error {
+            RestateError::Journal(error) => error.into(),
+            error => Self::abort(error.to_string()).with_source(error),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+use std::sync::Arc;
+
+use super::wire::{Refused, Seen, Settle};
+use super::{Engine, RestateError};
+use crate::StoreError;
+use crate::journal::{JournalError, RunEnd, RunStatus};
+
+/// A run, which a worker makes. Created by [`Engine::start`], [`resume`](Engine::resume) and
+/// [`get`](Engine::get).
+#[derive(Clone, Debug)]
+pub struct RunHandle {
+    engine: Engine,
+    run: Arc<str>,
+}
+
+impl RunHandle {
+    pub(super) fn new(engine: Engine, run: Arc<str>) -> Self {
+        Self { engine, run }
+    }
+
+    /// Returns the run's id.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run
+    }
+
+    /// Waits until the run has ended for now, and returns how. It may be asked again.
+    ///
+    /// Without a worker that has the agent, it waits for one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Cancelled`](JournalError::Cancelled) if the run was cancelled, and if it cannot be
+    /// made.
+    pub async fn end(&self) -> Result<RunEnd, RestateError> {
+        let mut ended = None;
+        loop {
+            let seen = self.engine.see(&self.run).await?;
+            let Some(invocation) = seen.invocation else { return self.read(seen) };
+            if ended.as_ref() == Some(&invocation) {
+                // It was killed, and has left no word.
+                let why = format!("invocation {invocation} was killed");
+                let settle = Settle { invocation, outcome: Err(Refused::Stopped { why }) };
+                self.engine.ingress.write::<()>(&self.run, "settle", &settle).await?;
+                continue;
+            }
+            self.engine.ingress.attach(&invocation).await?;
+            ended = Some(invocation);
+        }
+    }
+
+    fn read(&self, seen: Seen) -> Result<RunEnd, RestateError> {
+        let end = seen.end()?;
+        if seen.kept.is_some_and(|kept| kept.status == RunStatus::Cancelled.as_str()) {
+            return Err(JournalError::Cancelled { run: self.run.clone() }.into());
+        }
+        match (seen.refused, end) {
+            (Some(Refused::Failed { error }), None) => Ok(RunEnd::Failed(error)),
+            (Some(Refused::Failed { .. }), Some(end)) => Ok(end),
+            (Some(refused), _) => Err(refused.into_error(&self.run)),
+            (None, Some(end)) => Ok(end),
+            (None, None) => Err(StoreError::data("the run has ended, and not how").into()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use restate_sdk::endpoint::Endpoint;
+use restate_sdk::hyper::HyperEndpoint;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+use tower_agent::Error;
+use tower_agent::agent::AgentService;
+
+use super::Engine;
+use super::journal_object::JournalObject;
+use super::run_object::{Agents, RunObject};
+
+/// Before a connection is accepted after one that failed, for want of file handles as a rule.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A process that makes runs and serves their journal. Created by [`Worker::builder`].
+///
+/// It stops when it is dropped.
+#[must_use = "it stops when it is dropped"]
+pub struct Worker(JoinHandle<()>);
+
+/// Configures a [`Worker`].
+#[must_use = "a worker works once it is started"]
+pub struct WorkerBuilder {
+    engine: Engine,
+    agents: Agents,
+}
+
+impl Worker {
+    /// Configures a worker.
+    pub fn builder(engine: &Engine) -> WorkerBuilder {
+        WorkerBuilder { engine: engine.clone(), agents: Agents::new() }
+    }
+
+    /// Stops: the runs that it makes are dropped, and go on in other workers.
+    pub async fn stop(mut self) {
+        self.0.abort();
+        // It was aborted.
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl WorkerBuilder {
+    /// Adds an agent, whose runs are started by this name. It may have services around it, such as a
+    /// [`SessionService`](crate::SessionService).
+    ///
+    /// Its [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) start with a
+    /// [`Durable`](crate::journal::Durable) that has the worker's engine.
+    pub fn agent(mut self, name: impl Into<Arc<str>>, agent: impl AgentService) -> Self {
+        let agent = agent.map_err(|error| Error::from(error.into()));
+        self.agents.insert(name.into(), BoxCloneSyncService::new(agent));
+        self
+    }
+
+    /// Starts to work: serves what the server sends over HTTP/2.
+    ///
+    /// Register the address of the workers once with the server, as in
+    /// `restate deployments register http://workers:9080`. Nobody else should reach it.
+    pub fn start(self, listener: TcpListener) -> Worker {
+        let Self { engine, agents } = self;
+        let endpoint = Endpoint::builder().bind(JournalObject).bind(RunObject { engine, agents });
+        Worker(tokio::spawn(accept(listener, HyperEndpoint::new(endpoint.build()))))
+    }
+}
+
+async fn accept(listener: TcpListener, endpoint: HyperEndpoint) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Without it, each small message waits for the answer to the one before.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "a connection is slow");
+                }
+                let http = http2::Builder::new(TokioExecutor::new());
+                connections.spawn(http.serve_connection(TokioIo::new(stream), endpoint.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a worker cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerBuilder").field("agents", &self.agents.keys()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,19 @@
+use std::time::SystemTime;
+
+use super::StepId;
+
+/// A step of a run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StepInfo {
+    /// Its name.
+    pub id: StepId,
+    /// Whether it may be made again if it does not finish.
+    pub is_repeatable: bool,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// When it was begun.
+    pub begun_at: SystemTime,
+    /// When it ended; `None` if it has not.
+    pub ended_at: Option<SystemTime>,
+}

@@ -1,0 +1,93 @@
+//! Workers that are killed, and others that go on.
+
+use std::path::Path;
+
+use futures::future::join_all;
+use tower_agent_durable::engine::restate::Engine;
+use tower_agent_durable::journal::RunEnd;
+
+use super::balancer::Balancer;
+use super::server::Server;
+use super::worker;
+use crate::database::Folder;
+use crate::journal::kill::{check_no_step_is_repeated, end, lines, spent};
+use crate::journal::world::{World, first_request};
+
+/// Starts a run, answers what it waits for, and returns once it has completed.
+async fn drive(engine: &Engine, folder: &Path, run: &str) {
+    std::fs::create_dir_all(folder.join(run)).unwrap();
+    let world = World::new(&folder.join(run), None);
+    let mut handle = engine.start("world", first_request(run)).await.unwrap();
+    loop {
+        match handle.end().await.unwrap() {
+            RunEnd::Completed(_) => return,
+            RunEnd::Waiting { .. } => {}
+            end => panic!("{run}: {end:?}"),
+        }
+        let asked = engine.info(run).await.unwrap().interrupts;
+        let answers: Vec<_> = asked.iter().map(|it| world.answer(it)).collect();
+        handle = engine.resume(run, answers).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
+    let Some(server) = Server::start("restate-kill", &[]) else { return };
+    let (engine, balancer) = (server.engine(), Balancer::start().await);
+    let root = Folder::new("restate-kill-runs");
+    let root = root.file("");
+    let survivor = worker::start(&root, &server.ingress(), None);
+    balancer.point_to([survivor.address]);
+    server.register(balancer.address).await;
+    drive(&engine, &root, "whole").await;
+
+    let whole = root.join("whole");
+    let (expected, budget) = (end(&whole), spent(&whole));
+    let points = u32::try_from(lines(&whole, "points").len()).unwrap();
+    let mut asked = 0;
+    for point in (1..=points).step_by(7) {
+        let run = format!("run {point}");
+        let victim = worker::start(&root, &server.ingress(), Some((&run, point)));
+        balancer.point_to([victim.address, survivor.address]);
+        drive(&engine, &root, &run).await;
+        let folder = root.join(&run);
+        let at = lines(&folder, "points")[point as usize - 1].clone();
+        assert_eq!(end(&folder), expected, "killed at `{at}`");
+        check_no_step_is_repeated(&folder, &at);
+        for (pass, spent) in spent(&folder) {
+            if let Some(expected) = budget.get(&pass) {
+                assert_eq!(&spent, expected, "pass {pass}, killed at `{at}`");
+            }
+        }
+        asked += lines(&folder, "asked").len();
+    }
+    assert!(asked > 0, "no mutating call was cut off");
+}
+
+#[tokio::test]
+async fn many_runs_whose_worker_and_server_are_killed_end_once_each() {
+    let Some(mut server) = Server::start("restate-many", &[]) else { return };
+    let (engine, balancer) = (server.engine(), Balancer::start().await);
+    let root = Folder::new("restate-many-runs");
+    let root = root.file("");
+    let victim = worker::start(&root, &server.ingress(), Some(("run 6", 40)));
+    let survivor = worker::start(&root, &server.ingress(), None);
+    balancer.point_to([victim.address, survivor.address]);
+    server.register(balancer.address).await;
+
+    let names: Vec<_> = (1..=12).map(|run| format!("run {run}")).collect();
+    names.iter().for_each(|run| std::fs::create_dir_all(root.join(run)).unwrap());
+    let first = engine.start("world", first_request("run 1")).await.unwrap();
+    let drives = names.iter().map(|run| drive(&engine, &root, run));
+    let killed = async {
+        first.end().await.unwrap();
+        server.kill();
+        server.resume();
+    };
+    tokio::join!(join_all(drives), killed);
+    let expected = end(&root.join("run 1"));
+    for run in &names {
+        assert_eq!(end(&root.join(run)), expected, "{run}");
+        check_no_step_is_repeated(&root.join(run), run);
+    }
+}
