@@ -153,8 +153,8 @@ pub use self::run_status::RunStatus;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::runs::Runs;
 pub use self::step_id::{StepId, StepKind};
-#[cfg(any(feature = "dbos", feature = "restate"))]
-pub(crate) use self::steps::Steps;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::step_info::StepInfo;
+#[cfg(any(feature = "dbos", feature = "restate"))]
+pub(crate) use self::steps::Steps;
 pub use self::unfinished::Unfinished;

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::http::Http;
 use super::RestateError;
+use super::http::Http;
 use super::wire::{Answer, JOURNAL};
 use crate::StoreError;
 
@@ -102,10 +102,7 @@ impl Ingress {
     }
 
     /// Tries until the server answers something that another try would not change.
-    async fn retrying<F>(
-        &self,
-        make: impl Fn() -> F,
-    ) -> Result<http::Response<Bytes>, Failed>
+    async fn retrying<F>(&self, make: impl Fn() -> F) -> Result<http::Response<Bytes>, Failed>
     where
         F: Future<Output = Result<http::Response<Bytes>, ClientError>>,
     {

@@ -1,8 +1,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Engine, RestateError};
 use super::wire::{Begin, Change, End, HasBegun, Start, Started, Write};
+use super::{Engine, RestateError};
 use crate::StoreError;
 use crate::journal::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,

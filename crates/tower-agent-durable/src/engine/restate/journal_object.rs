@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
+use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::{
     ContextClient, ContextReadState, ContextWriteState, HandlerResult, Json, ObjectContext,
     SharedObjectContext, TerminalError,
 };
-use restate_sdk::context::RequestTarget;
 use tower_agent::agent::SavedRequest;
 
 use super::wire::{
-    Answer, Begin, Change, End, HasBegun, Kept, KeptStep, Order, RUN, Refused, Resume, Seen, Settle,
-    Start, Started, Submit, Write,
+    Answer, Begin, Change, End, HasBegun, Kept, KeptStep, Order, RUN, Refused, Resume, Seen,
+    Settle, Start, Started, Submit, Write,
 };
 use crate::journal::{Input, KnownRun, OpenRun, RunEnd, RunStatus, next_request};
 
@@ -192,7 +192,11 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
     let run = match known {
         None => OpenRun::new(context.key(), 1, 1, 1),
         Some(kept) => {
-            let input = Input { agent: agent.clone(), request: request.clone(), fingerprint: fingerprint.clone() };
+            let input = Input {
+                agent: agent.clone(),
+                request: request.clone(),
+                fingerprint: fingerprint.clone(),
+            };
             let known = KnownRun {
                 status: RunStatus::from_name(&kept.status),
                 epoch: kept.epoch,
@@ -212,7 +216,8 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
     context.clear(END);
     let OpenRun { epoch, input, conversation, .. } = run;
     let status = RunStatus::Running.as_str().to_owned();
-    let kept = Kept { agent, epoch, input, conversation, status, fingerprint, started_at, updated_at: at };
+    let kept =
+        Kept { agent, epoch, input, conversation, status, fingerprint, started_at, updated_at: at };
     context.set(KEPT, Json(kept));
     Ok(Started { epoch, input, conversation })
 }

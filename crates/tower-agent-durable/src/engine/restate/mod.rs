@@ -34,7 +34,7 @@
 //!     let engine = Engine::new("http://restate:8080")?;
 //!     let request = AgentRequest::new("Pay invoice 7.").with_run_id("invoice 7");
 //!     match engine.start("payer", request).await?.end().await? {
-//!         RunEnd::Completed(checkpoint) => println!("{:?}", checkpoint.messages.last()),
+//!         RunEnd::Completed { checkpoint, .. } => println!("{:?}", checkpoint.messages.last()),
 //!         RunEnd::Waiting { checkpoint, .. } => println!("asks: {:?}", checkpoint.interrupts),
 //!         end => println!("{end:?}"),
 //!     }

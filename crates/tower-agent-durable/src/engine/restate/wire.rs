@@ -22,21 +22,41 @@ pub(super) type Answer<T> = Result<T, Refused>;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Refused {
-    NonDeterminism { step: StepId, part: String },
+    NonDeterminism {
+        step: StepId,
+        part: String,
+    },
     TakenOver,
     Cancelled,
     UnknownRun,
     OtherRequest,
-    NoRun { call: String },
-    Repeated { step: StepId },
+    NoRun {
+        call: String,
+    },
+    Repeated {
+        step: StepId,
+    },
     OtherJournal,
-    UnknownAgent { agent: Arc<str> },
-    NotAsked { interrupt: String },
-    Stopped { why: String },
+    UnknownAgent {
+        agent: Arc<str>,
+    },
+    NotAsked {
+        interrupt: String,
+    },
+    Stopped {
+        why: String,
+    },
     /// The agent has failed.
-    Failed { error: Error },
-    Newer { found: u32, newest: u32 },
-    Data { why: String },
+    Failed {
+        error: Error,
+    },
+    Newer {
+        found: u32,
+        newest: u32,
+    },
+    Data {
+        why: String,
+    },
 }
 
 impl Refused {
@@ -53,9 +73,10 @@ impl Refused {
             Self::Cancelled => JournalError::Cancelled { run },
             Self::UnknownRun => JournalError::UnknownRun { run },
             Self::OtherRequest => JournalError::OtherRequest { run },
-            Self::NoRun { call } => {
-                JournalError::NoRun { call, why: "a layer must pass on the request that it received" }
-            }
+            Self::NoRun { call } => JournalError::NoRun {
+                call,
+                why: "a layer must pass on the request that it received",
+            },
             Self::Repeated { step } => JournalError::Repeated { step },
             Self::Newer { found, newest } => StoreError::NewerFormat { found, newest }.into(),
             Self::Data { why } => StoreError::data(why).into(),

@@ -69,7 +69,10 @@ pub(crate) fn counting(name: &'static str, effect: Effect, calls: &Count) -> Too
     Tool::function(name, "Does it.", tool).effect(effect)
 }
 
-pub(crate) fn durable(model: impl tower_agent::model::ModelService, journal: impl Journal) -> AgentBuilder {
+pub(crate) fn durable(
+    model: impl tower_agent::model::ModelService,
+    journal: impl Journal,
+) -> AgentBuilder {
     Agent::builder(model).name("agent").global_callbacks(Durable::new(journal))
 }
 

@@ -57,7 +57,9 @@ pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
     assert_eq!(runs.list().await.unwrap().len(), 1);
 }
 
-pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(place: impl Place<Journal: Database>) {
+pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(
+    place: impl Place<Journal: Database>,
+) {
     let database = place.open().await;
     let (models, pay) = <(Count, Count)>::default();
     let agent = |works: bool| {

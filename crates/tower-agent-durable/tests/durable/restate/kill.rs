@@ -20,7 +20,7 @@ async fn drive(engine: &Engine, folder: &Path, run: &str) {
     let mut handle = engine.start("world", first_request(run)).await.unwrap();
     loop {
         match handle.end().await.unwrap() {
-            RunEnd::Completed(_) => return,
+            RunEnd::Completed { .. } => return,
             RunEnd::Waiting { .. } => {}
             end => panic!("{run}: {end:?}"),
         }

@@ -8,15 +8,17 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::engine::restate::{Engine, RestateError};
 use tower_agent_durable::journal::{Durable, RunEnd, RunStatus};
 
-use super::server::Server;
 use super::balancer::Balancer;
+use super::server::Server;
 use super::{serve, work};
 use crate::journal::rules::waiting;
 use crate::journal::{Count, calling, counting, durable, request};
 
 fn text(end: &RunEnd) -> String {
     match end {
-        RunEnd::Completed(checkpoint) => checkpoint.messages.last().unwrap().text().to_string(),
+        RunEnd::Completed { checkpoint, .. } => {
+            checkpoint.messages.last().unwrap().text().to_string()
+        }
         end => panic!("{end:?}"),
     }
 }
@@ -64,7 +66,10 @@ async fn what_is_handed_in_twice_is_made_once() {
         assert_eq!(text(&handle.end().await.unwrap()), "Done.");
     }
     // Also much later, with each of its requests; and who decides otherwise is too late.
-    assert_eq!(text(&engine.start("agent", request()).await.unwrap().end().await.unwrap()), "Done.");
+    assert_eq!(
+        text(&engine.start("agent", request()).await.unwrap().end().await.unwrap()),
+        "Done."
+    );
     assert_eq!(text(&engine.resume("run 1", yes()).await.unwrap().end().await.unwrap()), "Done.");
     is(engine.resume("run 1", [Resolution::cancelled(id)]).await, "NotAsked");
     assert_eq!((models.get(), pays.get()), (3, 1));
@@ -166,9 +171,8 @@ async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
     let Some(server) = Server::start("restate-stopped", &[]) else { return };
     let (engine, balancer) = (server.engine(), Balancer::start().await);
     let (models, pays) = <(Count, Count)>::default();
-    let agent = |tool| {
-        durable(calling(&["pay"], &models), engine.clone()).tool(tool).build().unwrap()
-    };
+    let agent =
+        |tool| durable(calling(&["pay"], &models), engine.clone()).tool(tool).build().unwrap();
     let (tool, _, has_begun) = waiting(&pays);
     let (one, address) = serve(&engine, [agent(tool)]).await;
     balancer.point_to([address]);

@@ -73,11 +73,14 @@ async fn a_call_whose_answer_is_lost_counts_once() {
     let (models, pays) = <(Count, Count)>::default();
     let (ingress, lost) = lose_answers(server.ingress_address()).await;
     let engine = Engine::new(&format!("http://{ingress}")).unwrap();
-    let agent = durable(calling(&["pay", "pay"], &models), engine.clone())
-        .tool(counting("pay", Effect::Mutating, &pays));
+    let agent = durable(calling(&["pay", "pay"], &models), engine.clone()).tool(counting(
+        "pay",
+        Effect::Mutating,
+        &pays,
+    ));
     let _worker = work(&server, &engine, [agent.build().unwrap()]).await;
     let end = engine.start("agent", request()).await.unwrap().end().await.unwrap();
-    assert!(matches!(end, RunEnd::Completed(_)), "{end:?}");
+    assert!(matches!(end, RunEnd::Completed { .. }), "{end:?}");
     assert_eq!((models.get(), pays.get()), (3, 2));
     // It was taken over by nobody.
     assert_eq!(engine.info("run 1").await.unwrap().epoch, 1);

@@ -39,7 +39,8 @@ fn a_process_that_makes_runs() {
             let run = request.context().run_id().to_owned();
             let kill_at = kill_at.as_ref().filter(|(of, _)| *of == run).map(|(_, point)| *point);
             let mut worlds = worlds.lock().unwrap();
-            let world = worlds.entry(run.clone()).or_insert_with(|| World::new(&folder.join(run), kill_at));
+            let world =
+                worlds.entry(run.clone()).or_insert_with(|| World::new(&folder.join(run), kill_at));
             let (agent, budget) = world.agent(world.watching(journal.clone()));
             let world = world.clone();
             async move { world.make(&agent, &budget, request).await }
