@@ -8,7 +8,7 @@ use tower_agent::{AgentRequest, Resolution};
 use uuid::Uuid;
 
 use super::ingress::Ingress;
-use super::wire::{Resume, Seen, Submit};
+use super::wire::{Resume, Submit};
 use super::{RestateError, RunHandle};
 use crate::StoreError;
 use crate::journal::{JournalError, RunEnd, RunInfo, RunStatus};
@@ -64,7 +64,7 @@ impl Engine {
         let (run, hash) = (Arc::from(request.run_id()), hash(&request)?);
         let submit = Submit { agent: agent.into(), request, hash };
         self.ingress.write::<()>(&run, "submit", &submit).await?;
-        Ok(RunHandle::new(self.clone(), run))
+        Ok(RunHandle::new(self.ingress.clone(), run))
     }
 
     /// Resumes a run that waits, with the resolutions of its [interrupts](RunInfo::interrupts).
@@ -85,7 +85,7 @@ impl Engine {
         let resolutions = Vec::from_iter(resolutions);
         let hash = hash(&resolutions)?;
         self.ingress.write::<()>(run, "resume", &Resume { resolutions, hash }).await?;
-        Ok(RunHandle::new(self.clone(), run.into()))
+        Ok(RunHandle::new(self.ingress.clone(), run.into()))
     }
 
     /// Returns a run.
@@ -94,8 +94,8 @@ impl Engine {
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
     pub async fn get(&self, run: &str) -> Result<RunHandle, RestateError> {
-        self.see(run).await?;
-        Ok(RunHandle::new(self.clone(), run.into()))
+        self.ingress.see(run).await?;
+        Ok(RunHandle::new(self.ingress.clone(), run.into()))
     }
 
     /// Returns where a run is, and what it waits for.
@@ -104,7 +104,7 @@ impl Engine {
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if no worker has begun it.
     pub async fn info(&self, run: &str) -> Result<RunInfo, RestateError> {
-        let seen = self.see(run).await?;
+        let seen = self.ingress.see(run).await?;
         let end = seen.end()?;
         let kept = seen.kept.ok_or_else(|| JournalError::UnknownRun { run: run.into() })?;
         Ok(RunInfo {
@@ -140,13 +140,9 @@ impl Engine {
         self.ingress.write(run, "delete", &()).await
     }
 
-    pub(super) async fn see(&self, run: &str) -> Result<Seen, RestateError> {
-        self.ingress.read(run, "see").await
-    }
-
     /// Returns how often a run was started or taken over; `None` if it is not kept here.
     pub(super) async fn epoch_of(&self, run: &str) -> Result<Option<u64>, RestateError> {
-        match self.see(run).await {
+        match self.ingress.see(run).await {
             Ok(seen) => Ok(seen.kept.map(|kept| kept.epoch)),
             Err(RestateError::Journal(JournalError::UnknownRun { .. })) => Ok(None),
             Err(error) => Err(error),

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::RestateError;
 use super::http::Http;
-use super::wire::{Answer, JOURNAL};
+use super::wire::{Answer, JOURNAL, Seen};
 use crate::StoreError;
 
 /// How long a call may take with its retries, by default.
@@ -51,12 +51,8 @@ impl Ingress {
     }
 
     /// Asks the object that keeps a run.
-    pub(super) async fn read<O: DeserializeOwned>(
-        &self,
-        run: &str,
-        handler: &str,
-    ) -> Result<O, RestateError> {
-        self.call(run, handler, Bytes::from_static(b"null"), None).await
+    pub(super) async fn see(&self, run: &str) -> Result<Seen, RestateError> {
+        self.call(run, "see", Bytes::from_static(b"null"), None).await
     }
 
     async fn call<O: DeserializeOwned>(

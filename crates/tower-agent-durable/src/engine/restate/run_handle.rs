@@ -1,21 +1,23 @@
+use std::fmt;
 use std::sync::Arc;
 
+use super::RestateError;
+use super::ingress::Ingress;
 use super::wire::{Refused, Seen, Settle};
-use super::{Engine, RestateError};
 use crate::StoreError;
 use crate::journal::{JournalError, RunEnd, RunStatus};
 
-/// A run, which a worker makes. Created by [`Engine::start`], [`resume`](Engine::resume) and
-/// [`get`](Engine::get).
-#[derive(Clone, Debug)]
+/// A run, which a worker makes. Created by [`Engine::start`](super::Engine::start),
+/// [`resume`](super::Engine::resume) and [`get`](super::Engine::get).
+#[derive(Clone)]
 pub struct RunHandle {
-    engine: Engine,
+    ingress: Ingress,
     run: Arc<str>,
 }
 
 impl RunHandle {
-    pub(super) fn new(engine: Engine, run: Arc<str>) -> Self {
-        Self { engine, run }
+    pub(super) fn new(ingress: Ingress, run: Arc<str>) -> Self {
+        Self { ingress, run }
     }
 
     /// Returns the run's id.
@@ -35,16 +37,16 @@ impl RunHandle {
     pub async fn end(&self) -> Result<RunEnd, RestateError> {
         let mut ended = None;
         loop {
-            let seen = self.engine.see(&self.run).await?;
+            let seen = self.ingress.see(&self.run).await?;
             let Some(invocation) = seen.invocation else { return self.read(seen) };
             if ended.as_ref() == Some(&invocation) {
                 // It was killed, and has left no word.
                 let why = format!("invocation {invocation} was killed");
                 let settle = Settle { invocation, outcome: Err(Refused::Stopped { why }) };
-                self.engine.ingress.write::<()>(&self.run, "settle", &settle).await?;
+                self.ingress.write::<()>(&self.run, "settle", &settle).await?;
                 continue;
             }
-            self.engine.ingress.attach(&invocation).await?;
+            self.ingress.attach(&invocation).await?;
             ended = Some(invocation);
         }
     }
@@ -61,5 +63,11 @@ impl RunHandle {
             (None, Some(end)) => Ok(end),
             (None, None) => Err(StoreError::data("the run has ended, and not how").into()),
         }
+    }
+}
+
+impl fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle").field("run", &self.run).finish_non_exhaustive()
     }
 }
