@@ -37,10 +37,10 @@ impl Said {
         Ok(Self { state: state(input.state.as_ref())?, tools, told: told(&input.context) })
     }
 
-    /// Adds the input to a request.
-    pub(super) fn ask(self, request: AgentRequest, input: &RunAgentInput) -> AgentRequest {
-        let request =
-            request.with_run_id(input.run_id.clone()).with_state(self.state).with_tools(self.tools);
+    /// Adds the input to a request. Its run has an id of its own: the client's may be that of another
+    /// run, whose calls would count as those of this one.
+    pub(super) fn ask(self, request: AgentRequest) -> AgentRequest {
+        let request = request.with_state(self.state).with_tools(self.tools);
         let Some(told) = self.told else { return request };
         let tell = before_model(move |request| request.add_instructions(&told));
         request.with_callbacks(Bundle::new().on_model(tell))

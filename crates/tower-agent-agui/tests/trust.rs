@@ -519,6 +519,30 @@ async fn a_request_of_nobody_is_401_and_refusals_have_their_status_and_code() {
 }
 
 #[test]
+fn a_run_of_one_id_in_two_threads_has_calls_of_its_own_in_each() {
+    let keys = Arc::<Mutex<Vec<String>>>::default();
+    let noted = keys.clone();
+    let pay = Tool::function_with("pay", "Pays.", move |_: Value, call: ToolRequest| {
+        noted.lock().unwrap().push(call.idempotency_key());
+    });
+    let model = tower::service_fn(|request: ModelRequest| async move {
+        let is_asked = request.messages().iter().last().unwrap().role() == Role::User;
+        Ok::<_, BoxError>(match is_asked {
+            true => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
+            false => ModelResponse::from_text("Paid."),
+        })
+    });
+    let server = AgUi::new(Agent::builder(model).tool(pay).build().unwrap());
+    for thread in ["t1", "t2"] {
+        let input = RunAgentInput::new(thread, "r", vec![Message::user("u", "Pay.")]);
+        let events: Vec<_> = now(now(server.run(input)).unwrap().collect());
+        assert_eq!(last(&events)["runId"], "r");
+    }
+    let keys = keys.lock().unwrap();
+    assert!(keys.len() == 2 && keys[0] != keys[1], "{keys:?}");
+}
+
+#[test]
 fn a_sealed_thread_is_of_no_use_elsewhere_and_keys_can_be_changed() {
     let bank = Bank::default();
     let serve = |keys: SealKeys, name: &str| {
@@ -530,7 +554,8 @@ fn a_sealed_thread_is_of_no_use_elsewhere_and_keys_can_be_changed() {
     let first = page.asks("Pay.");
     page.runs(&serve(old.clone().into(), "desk"), first);
     let sealed = page.held.messages()[0].encrypted_value.clone().unwrap();
-    assert!(!sealed.contains("baker"));
+    // With a space, which no sealed text has.
+    assert!(!sealed.contains("the baker"));
     let yes = page.yes();
     for server in [serve(new.clone().into(), "desk"), serve(old.clone().into(), "vault")] {
         assert_eq!(refused(&server, yes.clone()), InputErrorKind::NotOpen);

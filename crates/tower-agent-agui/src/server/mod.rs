@@ -64,8 +64,8 @@ use tower_agent::error::BoxError;
 ///
 /// The agent's callbacks find the [`RunAgentInput`] in their
 /// [extensions](tower_agent::AgentRequest::extensions), as an `Arc`, and the head of the HTTP
-/// request, [`http::request::Parts`], with the extensions that outer layers have added. Cloning is
-/// O(1).
+/// request, [`http::request::Parts`], with the extensions that outer layers have added. The run's own
+/// id is not the client's, which may be anything. Cloning is O(1).
 ///
 /// ```
 /// use http_body_util::{BodyExt, Full};
@@ -148,7 +148,7 @@ impl AgUi {
         let (keeping, partial) = (&self.keeping, self.partial_history);
         let begun = threads::begin(keeping, key, &mut input, abandoned_after, partial);
         let mut begun = begun.await?;
-        begun.request = said.ask(begun.request, &input);
+        begun.request = said.ask(begun.request);
         let input = Arc::new(input);
         begun.request.extensions_mut().insert(input.clone());
         if let Some(parts) = parts {

@@ -436,7 +436,7 @@ fn callbacks_see_the_messages_as_the_front_end_has_them() {
     let seen = lengths.clone();
     let server = greeter()
         .on_translate(before_translate(move |request| {
-            assert_eq!(request.context().run_id(), "r");
+            assert_eq!(&*request.input().run_id, "r");
             seen.lock().unwrap().push(request.messages().len());
         }))
         .build();

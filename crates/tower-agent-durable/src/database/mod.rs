@@ -9,6 +9,7 @@ mod postgres;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod to_end;
 
 pub(crate) use self::or_failure::OrFailure;
 #[cfg(feature = "postgres")]
@@ -16,3 +17,4 @@ pub use self::postgres::Postgres;
 pub(crate) use self::sql::{Row, Sql, Transaction, Value};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::Sqlite;
+pub(crate) use self::to_end::to_end;

@@ -104,6 +104,8 @@
 //! the private state, which the journal has to keep, as a [`Checkpoint`](tower_agent::Checkpoint) does:
 //! protect the database likewise.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod detached;
 mod durable;
 mod error;
 mod fingerprint;

@@ -1,6 +1,6 @@
 use super::runs::Runs;
 use super::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId, tables,
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId, detached,
 };
 use crate::Sqlite;
 
@@ -14,7 +14,7 @@ impl Sqlite {
 
 impl Journal for Sqlite {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
-        tables::start(self, input).await
+        detached::start(self, input).await
     }
 
     async fn begin(
@@ -23,22 +23,22 @@ impl Journal for Sqlite {
         step: &StepId,
         intent: &Intent,
     ) -> Result<Begun, JournalError> {
-        tables::begin(self, run, step, intent).await
+        detached::begin(self, run, step, intent).await
     }
 
     async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
-        tables::begin_again(self, lease).await
+        detached::begin_again(self, lease).await
     }
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
-        tables::commit(self, lease, record).await
+        detached::commit(self, lease, record).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-        tables::release(self, lease).await
+        detached::release(self, lease).await
     }
 
     async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
-        tables::end(self, run, end).await
+        detached::end(self, run, end).await
     }
 }

@@ -1,6 +1,6 @@
 use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
 use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
-use crate::database::OrFailure;
+use crate::database::{OrFailure, to_end};
 use crate::time::{millis, now};
 use crate::{Postgres, StoreError};
 
@@ -52,14 +52,8 @@ const DELETE: &str = "\
     DELETE FROM tower_agent_sessions WHERE app = $1 AND owner = $2 AND session = $3 \
     RETURNING (expires_at IS NULL OR expires_at > $4)";
 
-impl SessionStore for Postgres {
-    async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
-        let rows = sqlx::query_as::<_, LoadRow>(LOAD);
-        let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
-        session(rows.fetch_all(self.pool()).await.or_failure()?)
-    }
-
-    async fn append(
+impl Postgres {
+    async fn append_to(
         &self,
         key: &SessionKey,
         expected: u64,
@@ -91,6 +85,24 @@ impl SessionStore for Postgres {
         }
         tx.commit().await.or_failure()?;
         Ok(unsigned(version))
+    }
+}
+
+impl SessionStore for Postgres {
+    async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        let rows = sqlx::query_as::<_, LoadRow>(LOAD);
+        let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        session(rows.fetch_all(self.pool()).await.or_failure()?)
+    }
+
+    async fn append(
+        &self,
+        key: &SessionKey,
+        expected: u64,
+        append: Append,
+    ) -> Result<u64, StoreError> {
+        let (database, key) = (self.clone(), key.clone());
+        to_end(async move { database.append_to(&key, expected, append).await }).await
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use tower_agent::Effect;
 use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
+
+use crate::journal::{Count, calling, counting, durable, request};
 
 /// A folder of its own, removed at the end.
 pub(crate) struct Folder(PathBuf);
@@ -46,7 +49,7 @@ async fn a_file_that_cannot_be_opened_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_write_that_is_dropped_at_any_point_leaves_the_database_usable() {
+async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
     let store = Sqlite::in_memory().await.unwrap();
     let key = SessionKey::new("", "", "1");
     let mut version = 0;
@@ -60,8 +63,35 @@ async fn a_write_that_is_dropped_at_any_point_leaves_the_database_usable() {
             tokio::task::yield_now().await;
         }
         drop(write);
-        let session = store.load(&key).await.unwrap().unwrap_or_default();
-        assert!(matches!(session.entries.len(), 0 | 2));
-        version = store.append(&key, session.version, Append::new("{}", 0)).await.unwrap();
+        version = loop {
+            let session = store.load(&key).await.unwrap().unwrap_or_default();
+            assert!(matches!(session.entries.len(), 0 | 2));
+            match store.append(&key, session.version, Append::new("{}", 0)).await {
+                // It has come in between.
+                Err(error) if error.is_conflict() => {}
+                written => break written.unwrap(),
+            }
+        };
+    }
+}
+
+#[tokio::test]
+async fn a_run_and_a_write_that_nobody_polls_keep_nobody_from_writing() {
+    let key = |name: &str| SessionKey::new("", "", name);
+    for polls in 0..30 {
+        let store = Sqlite::in_memory().await.unwrap();
+        let look = counting("look", Effect::Pure, &Count::default());
+        let agent = durable(calling(&["look"], &Count::default()), store.clone()).tool(look);
+        let (agent, stalled) = (agent.build().unwrap(), key("stalled"));
+        let mut run = Box::pin(agent.run(request()));
+        let mut write = Box::pin(store.append(&stalled, 0, Append::new("{}", 0)));
+        for _ in 0..polls {
+            if futures::poll!(&mut run).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let _ = futures::poll!(&mut write);
+        store.append(&key("other"), 0, Append::new("{}", 0)).await.unwrap();
     }
 }

@@ -8,6 +8,7 @@ mod faults;
 mod journal;
 mod memory;
 mod restate;
+mod served;
 mod server;
 mod sessions;
 mod stored;

@@ -1,0 +1,20 @@
+use std::future::Future;
+
+use tokio::runtime::Handle;
+
+use crate::StoreError;
+
+/// Does work in a transaction to its end, also if nobody polls the caller any more, such as a run whose
+/// client does not read: meanwhile others would wait for its connection and its locks.
+pub(crate) async fn to_end<T, E>(
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<StoreError> + Send + 'static,
+{
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(StoreError::database("a database needs a Tokio runtime").into());
+    };
+    runtime.spawn(work).await.unwrap_or_else(|error| Err(StoreError::database(error).into()))
+}

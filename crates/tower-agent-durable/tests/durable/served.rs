@@ -1,0 +1,204 @@
+//! An AG-UI server with threads in sessions and durable runs, that is killed while a client listens.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use axum::Router;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tower_agent::message::ToolCall;
+use tower_agent::stream::Delta;
+use tower_agent::{Agent, Error, ModelRequest, ModelResponse, Role, Tool};
+use tower_agent_agui::AgUi;
+use tower_agent_durable::journal::Durable;
+use tower_agent_durable::{SessionThreads, Sqlite};
+
+use crate::database::Folder;
+
+const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
+const HANGS: &str = "TOWER_AGENT_TEST_HANGS";
+
+/// The program: a server, if a test asks for it.
+#[test]
+fn a_process_that_serves() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(serve(PathBuf::from(folder)));
+}
+
+async fn serve(folder: PathBuf) {
+    let store = Sqlite::open(folder.join("a.db")).await.unwrap();
+    let server = AgUi::builder(agent(folder, store.clone()))
+        .name("shop")
+        .threads(SessionThreads::new(store))
+        .abandoned_after(Duration::ZERO);
+    let app = Router::new().route_service("/agent", server.build());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("\nlistens {}", listener.local_addr().unwrap());
+    axum::serve(listener, app).await.unwrap();
+}
+
+/// Pays, and says so; it may hang in the middle of a word.
+fn agent(folder: PathBuf, journal: Sqlite) -> Agent {
+    let hangs = std::env::var_os(HANGS).is_some();
+    let model = tower::service_fn(move |request: ModelRequest| async move {
+        if request.messages().last().is_some_and(|it| it.role() == Role::User) {
+            let call = ToolCall::new("c1", "pay", json!({ "bill": 7 }));
+            return Ok(ModelResponse::from_tool_calls([call]));
+        }
+        let mut attempt = request.delta_sender().unwrap().open();
+        attempt.send(Delta::Text("It is ".into())).await?;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        attempt.send(Delta::Text("paid.".into())).await?;
+        Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
+    });
+    let pay = Tool::function("pay", "Pays.", move |_: Value| {
+        let mut paid =
+            OpenOptions::new().create(true).append(true).open(folder.join("paid")).unwrap();
+        paid.write_all(b"paid\n").unwrap();
+        "paid"
+    });
+    Agent::builder(model).tool(pay).global_callbacks(Durable::new(journal)).build().unwrap()
+}
+
+/// A server in a process of its own, which dies with this.
+struct Process {
+    child: Child,
+    address: String,
+}
+
+impl Process {
+    fn start(folder: &Path, hangs: bool) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "served::a_process_that_serves", "--nocapture"]);
+        command.env(FOLDER, folder).stdout(Stdio::piped());
+        if hangs {
+            command.env(HANGS, "1");
+        }
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let listens = |line: String| line.strip_prefix("listens ").map(str::to_owned);
+        let address = lines.map(Result::unwrap).find_map(listens).unwrap();
+        Self { child, address }
+    }
+
+    async fn post(&self, input: &Value) -> Incoming {
+        let socket = TcpStream::connect(&self.address).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::post("/agent").header("host", "localhost");
+        let request = request.header("content-type", "application/json");
+        let body = Full::new(Bytes::from(input.to_string()));
+        let response = sender.send_request(request.body(body).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL.
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Reads the events until one for which `is_enough`, or to the end.
+async fn read(mut body: Incoming, is_enough: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let (mut bytes, mut events) = (Vec::new(), Vec::new());
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes.extend(frame.into_data().unwrap_or_default());
+        while let Some(end) = bytes.windows(2).position(|it| it == b"\n\n") {
+            let event: Vec<u8> = bytes.drain(..end + 2).collect();
+            let event = std::str::from_utf8(&event).unwrap();
+            let Some(data) = event.trim().strip_prefix("data: ") else { continue };
+            events.push(serde_json::from_str(data).unwrap());
+            if is_enough(events.last().unwrap()) {
+                return events;
+            }
+        }
+    }
+    events
+}
+
+fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["type"] == kind).collect()
+}
+
+fn said(events: &[Value]) -> String {
+    let texts = of_type(events, "TEXT_MESSAGE_CONTENT");
+    texts.iter().map(|it| it["delta"].as_str().unwrap()).collect()
+}
+
+fn paid(folder: &Folder) -> usize {
+    std::fs::read_to_string(folder.file("paid")).unwrap().lines().count()
+}
+
+fn input(run: &str, messages: &[Value]) -> Value {
+    json!({ "threadId": "t", "runId": run, "messages": messages })
+}
+
+/// What the client has got: its front end's messages, from the events.
+fn heard(question: &Value, events: &[Value]) -> Vec<Value> {
+    let messages: Vec<tower_agent_agui::Message> =
+        vec![serde_json::from_value(question.clone()).unwrap()];
+    let mut held = tower_agent_agui::Conversation::new(messages);
+    for event in events {
+        held.apply(&serde_json::from_value(event.clone()).unwrap());
+    }
+    held.messages().iter().map(|it| serde_json::to_value(it).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_client_whose_server_was_killed_gets_the_answer_once() {
+    let question = json!({ "id": "m1", "role": "user", "content": "Pay." });
+    // It asks again as before, or sends what it has got; in the same run or another.
+    for (number, run) in ["r1", "r2"].into_iter().enumerate() {
+        for sends_all in [false, true] {
+            let folder = Folder::new(&format!("served-{number}-{sends_all}"));
+            let hanging = Process::start(&folder.file(""), true);
+            let body = hanging.post(&input("r1", &[question.clone()])).await;
+            let first = read(body, |event| event["type"] == "TEXT_MESSAGE_CONTENT").await;
+            assert_eq!(said(&first), "It is ");
+            assert_eq!(of_type(&first, "TOOL_CALL_RESULT").len(), 1);
+            drop(hanging);
+
+            let next = Process::start(&folder.file(""), false);
+            let messages = match sends_all {
+                true => heard(&question, &first),
+                false => vec![question.clone()],
+            };
+            let body = next.post(&input(run, &messages)).await;
+            let second = read(body, |_| false).await;
+            assert_eq!(second[0]["type"], "RUN_STARTED");
+            assert_eq!(said(&second), "It is paid.", "{second:?}");
+            assert_eq!(of_type(&second, "TEXT_MESSAGE_START").len(), 1);
+            assert_eq!(second.last().unwrap()["type"], "RUN_FINISHED");
+            // What it has seen is not told again.
+            for kind in ["TOOL_CALL_START", "TOOL_CALL_RESULT"] {
+                assert_eq!(of_type(&second, kind).len(), 0, "{kind}: {second:?}");
+            }
+            assert_eq!(paid(&folder), 1);
+
+            // The conversation goes on from there.
+            let mut messages = vec![question.clone()];
+            messages = heard(&messages[0], &first);
+            messages.extend(heard(&question, &second).into_iter().skip(1));
+            messages.push(json!({ "id": "m2", "role": "user", "content": "And this." }));
+            let third = read(next.post(&input("r3", &messages)).await, |_| false).await;
+            assert_eq!(said(&third), "It is paid.", "{third:?}");
+            assert_eq!(paid(&folder), 2);
+        }
+    }
+}
