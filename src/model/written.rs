@@ -8,6 +8,9 @@ use crate::tool::ToolDeclaration;
 
 type Tools = Arc<Vec<Arc<ToolDeclaration>>>;
 
+/// The room for what follows the messages in a body, beside the tools.
+const REST: usize = 1 << 10;
+
 /// The serialised messages and tools of one loop's model calls. Dropped with the loop.
 #[derive(Default)]
 pub(crate) struct Written(Arc<Kept>);
@@ -61,6 +64,9 @@ impl Earlier {
                 write(index, &mut form.bytes)?;
                 form.messages.push((message.clone(), form.bytes.len()));
             }
+            // With room for what follows, or the messages would be moved again.
+            let tools = form.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
+            body.reserve(form.bytes.len() + tools + REST);
             body.extend_from_slice(&form.bytes);
             Ok(())
         })
