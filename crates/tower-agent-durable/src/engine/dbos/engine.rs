@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use dbos::sysdb::types::{WorkflowFilter, WorkflowStatus};
 use dbos::sysdb::{INTERNAL_QUEUE, SystemDatabase, postgres};
-use dbos::{Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, WorkflowHandle};
+use dbos::{
+    Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, ResumeOptions,
+    WorkflowHandle,
+};
 use tower_agent::{AgentRequest, Error, Resolution};
 
 use super::submission::{Label, Submission, answers};
@@ -60,7 +63,7 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`NotSaved`](DbosError::NotSaved) for a request with tools, callbacks or an answer
-    /// format, with [`OtherRequest`](JournalError::OtherRequest) if the run works on another request,
+    /// format, with [`OtherRequest`](DbosError::OtherRequest) if the run was started with another one,
     /// and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn start(
         &self,
@@ -70,13 +73,13 @@ impl Engine {
         let input = saved(&request.into())?;
         let earlier = self.submissions(input.request.run_id()).await?;
         self.check_not_cancelled(input.request.run_id(), &earlier).await?;
-        let same = earlier.iter().rposition(|it| it.label.request == input.fingerprint);
-        match (same, earlier.last()) {
-            (None, Some(last)) if last.is_open() => Err(other_request(&input)),
-            (Some(at), _) if at + 1 < earlier.len() || !earlier[at].has_failed() => {
-                Ok(self.handle(&earlier[at].label))
+        let Some(last) = earlier.last() else { return self.submit(agent, &input, 1).await };
+        match earlier.iter().rfind(|it| it.label.request == input.fingerprint) {
+            None => Err(other_request(input.request.run_id())),
+            Some(same) if same.label.number == last.label.number && same.has_failed() => {
+                self.submit(agent, &input, next(last)).await
             }
-            _ => self.submit(agent, &input, next(&earlier)).await,
+            Some(same) => Ok(self.handle(&same.label)),
         }
     }
 
@@ -88,7 +91,7 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`NotAsked`](DbosError::NotAsked) if the run waits for something else, with
-    /// [`OtherRequest`](JournalError::OtherRequest) if it was resumed with another resolution, with
+    /// [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another resolution, with
     /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
@@ -104,7 +107,7 @@ impl Engine {
         if last.is_open() {
             return match last.answers(&answers) {
                 true => Ok(self.handle(&last.label)),
-                false => Err(JournalError::OtherRequest { run: run.into() }.into()),
+                false => Err(other_request(run)),
             };
         }
         let asked = self.runs.get(run).await?.interrupts;
@@ -116,7 +119,7 @@ impl Engine {
         if goes_on {
             let request = self.runs.request(run).await?.with_resolutions(resolutions);
             let input = input(&request)?;
-            return self.submit(&last.agent, &input, next(&earlier)).await;
+            return self.submit(&last.agent, &input, next(last)).await;
         }
         match (earlier.iter().rfind(|it| it.answers(&answers)), not_asked) {
             (Some(earlier), _) => Ok(self.handle(&earlier.label)),
@@ -174,8 +177,8 @@ impl Engine {
         let system = system(&self.url, false).await?;
         let moved = system.reenqueue_for_recovery(&[worker], VERSION, INTERNAL_QUEUE).await;
         system.close().await;
-        let run = |id: String| id.rsplit_once('/').map(|(run, _)| run.to_owned());
-        Ok(moved.map_err(DbosError::engine)?.into_iter().filter_map(run).collect())
+        let moved = moved.map_err(DbosError::engine)?;
+        Ok(moved.iter().map(|workflow| run_of(workflow).to_owned()).collect())
     }
 
     pub(super) fn url(&self) -> &str {
@@ -203,7 +206,36 @@ impl Engine {
         Ok(status == Some(WorkflowStatus::Cancelled))
     }
 
-    pub(super) async fn cancel_workflow(&self, workflow: &str) -> Result<(), DbosError> {
+    /// Marks a run that was cancelled in the journal alone, or in DBOS alone, in both.
+    pub(super) async fn cancel_both(&self, workflow: &str) -> Result<(), DbosError> {
+        self.cancel_workflow(workflow).await?;
+        Ok(self.runs.cancel(run_of(workflow)).await?)
+    }
+
+    /// Gives a request that a worker could not go on with to any of them, unless another has it.
+    pub(super) async fn give_back(
+        &self,
+        agent: &str,
+        worker: &str,
+        workflow: &str,
+    ) -> Result<(), DbosError> {
+        let filter = WorkflowFilter {
+            workflow_ids: vec![workflow],
+            executor_ids: vec![worker],
+            status: vec![WorkflowStatus::Pending],
+            ..without_payload()
+        };
+        let own = self.client.list_workflows(&filter).await.map_err(DbosError::engine)?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        let queue = queue(agent);
+        let options = ResumeOptions { queue: Some(&queue) };
+        let given = self.client.resume_with::<RunEnd, Error>(workflow, options).await;
+        given.map(drop).map_err(DbosError::engine)
+    }
+
+    async fn cancel_workflow(&self, workflow: &str) -> Result<(), DbosError> {
         self.client.cancel(workflow).await.map_err(DbosError::engine)
     }
 
@@ -261,9 +293,14 @@ impl Engine {
         let stored = stored.into_iter().find_map(Submission::read);
         match stored.is_some_and(|it| it.label.request == label.request) {
             true => Ok(self.handle(&label)),
-            false => Err(other_request(input)),
+            false => Err(other_request(input.request.run_id())),
         }
     }
+}
+
+/// Returns the run of a workflow.
+fn run_of(workflow: &str) -> &str {
+    workflow.rsplit_once('/').map_or(workflow, |(run, _)| run)
 }
 
 /// Returns the name of an agent's queue.
@@ -294,16 +331,16 @@ fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
     Err(DbosError::NotSaved { what })
 }
 
-fn next(earlier: &[Submission]) -> u32 {
-    earlier.last().map_or(1, |last| last.label.number.saturating_add(1))
+fn next(last: &Submission) -> u32 {
+    last.label.number.saturating_add(1)
 }
 
 fn unknown(run: &str) -> DbosError {
     JournalError::UnknownRun { run: run.into() }.into()
 }
 
-fn other_request(input: &Input) -> DbosError {
-    JournalError::OtherRequest { run: input.request.run_id().into() }.into()
+fn other_request(run: &str) -> DbosError {
+    DbosError::OtherRequest { run: run.into() }
 }
 
 impl fmt::Debug for Engine {

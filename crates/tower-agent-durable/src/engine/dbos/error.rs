@@ -33,6 +33,15 @@ pub enum DbosError {
         /// What it has.
         what: &'static str,
     },
+    /// The run has another request, or another resolution.
+    #[error(
+        "run `{run}` was started or resumed with another request: deliver that again, or use another \
+         run id"
+    )]
+    OtherRequest {
+        /// The run.
+        run: Arc<str>,
+    },
     /// The run does not wait for this resolution.
     #[error("run `{run}` does not wait for a resolution of `{interrupt}`")]
     NotAsked {

@@ -47,7 +47,7 @@
 //! |---|---|
 //! | a request that starts a run | is one run: both get its end |
 //! | the resolutions that resume it | resume it once: both get its end |
-//! | another request, or another resolution, while the run works | is refused |
+//! | another request of the run, or another resolution | is refused |
 //!
 //! A run that has failed goes on when it is started or resumed again; one that was cancelled does not.
 //! The requests of a run follow one another: each begins when the one before it has ended.

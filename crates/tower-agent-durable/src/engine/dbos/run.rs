@@ -24,39 +24,58 @@ pub(super) type OnEvent = Arc<dyn Fn(Arc<str>, Event) -> BoxFuture<'static, ()> 
 /// leaves the request open.
 pub(super) async fn make(
     engine: Engine,
+    worker: String,
     agent: Agent,
     events: Option<OnEvent>,
     request: SavedRequest,
 ) -> dbos::Result<RunEnd, Error> {
     let workflow = dbos::workflow_id().unwrap_or_default();
-    loop {
-        let here = Here { engine: engine.clone(), workflow: workflow.clone() };
-        let request =
-            AgentRequest::from(request.clone()).with_callbacks(Bundle::new().on_agent(here));
-        let result = match &events {
-            None => agent.run(request).await,
-            Some(events) => stream(&agent, request, events).await,
-        };
-        let error = match result {
-            Ok(response) => {
-                return Ok(RunEnd::new(response.checkpoint(), response.state().snapshot()));
-            }
-            Err(error) => error,
-        };
-        let why = match error.downcast_ref() {
-            // Who has it says how it ends.
-            Some(JournalError::TakenOver { .. }) => {
-                return Err(dbos::Error::Interrupted { workflow_id: workflow });
-            }
-            Some(JournalError::Cancelled { run }) => match cancel(&engine, &workflow, run).await {
-                Ok(()) => return Err(dbos::Error::WorkflowCancelled { workflow_id: workflow }),
-                Err(why) => why.into(),
-            },
-            Some(JournalError::Store(StoreError::Database(_))) => error,
-            _ => return Err(dbos::Error::Application(error)),
-        };
-        tracing::warn!(workflow, error = %why, "waiting for the database");
+    let here = Here { engine: engine.clone(), workflow: workflow.clone() };
+    let request = AgentRequest::from(request).with_callbacks(Bundle::new().on_agent(here));
+    let result = match &events {
+        None => agent.run(request).await,
+        Some(events) => stream(&agent, request, events).await,
+    };
+    let error = match result {
+        Ok(response) => return Ok(RunEnd::new(response.checkpoint(), response.state().snapshot())),
+        Err(error) => error,
+    };
+    let open = match error.downcast_ref() {
+        // Who has it says how it ends.
+        Some(JournalError::TakenOver { .. }) => Open::Elsewhere,
+        Some(JournalError::Cancelled { .. }) => Open::Cancelled,
+        Some(JournalError::Store(StoreError::Database(_))) => Open::Again,
+        _ => return Err(dbos::Error::Application(error)),
+    };
+    while let Err(error) = leave(&engine, &open, agent.name(), &worker, &workflow).await {
+        tracing::warn!(workflow, %error, "waiting for the database");
         tokio::time::sleep(WAIT).await;
+    }
+    Err(dbos::Error::Interrupted { workflow_id: workflow })
+}
+
+/// Why a request is left without an end.
+enum Open {
+    Elsewhere,
+    Cancelled,
+    /// The journal could not be reached. Not made again here: another may have made it meanwhile.
+    Again,
+}
+
+async fn leave(
+    engine: &Engine,
+    open: &Open,
+    agent: &str,
+    worker: &str,
+    workflow: &str,
+) -> Result<(), DbosError> {
+    match open {
+        Open::Elsewhere => Ok(()),
+        Open::Cancelled => engine.cancel_both(workflow).await,
+        Open::Again => {
+            tokio::time::sleep(WAIT).await;
+            engine.give_back(agent, worker, workflow).await
+        }
     }
 }
 
@@ -67,12 +86,6 @@ async fn stream(agent: &Agent, request: AgentRequest, events: &OnEvent) -> Resul
         events(run.clone(), event).await;
     }
     stream.response().await
-}
-
-/// Marks what was cancelled in the journal alone, or in DBOS alone, in the other.
-async fn cancel(engine: &Engine, workflow: &str, run: &str) -> Result<(), DbosError> {
-    engine.cancel_workflow(workflow).await?;
-    Ok(engine.runs().cancel(run).await?)
 }
 
 /// Refuses a run before its first call unless it is in the engine's journal and not cancelled.

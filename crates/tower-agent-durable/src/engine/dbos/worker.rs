@@ -113,9 +113,9 @@ impl WorkerBuilder {
             if !agent.is_durable() {
                 return Err(DbosError::NotDurable { agent: name });
             }
-            let (at, events) = (engine.clone(), on_event.clone());
+            let (at, worker, events) = (engine.clone(), id.clone(), on_event.clone());
             let workflow = move |request: SavedRequest| {
-                make(at.clone(), agent.clone(), events.clone(), request)
+                make(at.clone(), worker.clone(), agent.clone(), events.clone(), request)
             };
             let registered = dbos.register_workflow(&name, workflow);
             let _: WorkflowRef<SavedRequest, RunEnd, Error> =

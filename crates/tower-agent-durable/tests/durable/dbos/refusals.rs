@@ -58,7 +58,7 @@ async fn what_would_not_be_durable_is_refused() {
     let request = |text: &str| AgentRequest::new(text).with_run_id("run 1");
     engine.start("clerk", request("Hi.")).await.unwrap();
     let refused = engine.start("clerk", request("Ho.")).await.unwrap_err();
-    assert!(matches!(journal_error(&refused), JournalError::OtherRequest { .. }), "{refused}");
+    assert!(matches!(refused, DbosError::OtherRequest { .. }), "{refused}");
     for refused in [engine.get("run 2").await, engine.resume("run 2", []).await] {
         let refused = refused.unwrap_err();
         assert!(matches!(journal_error(&refused), JournalError::UnknownRun { .. }), "{refused}");

@@ -8,7 +8,7 @@ use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Request, Resolution, State, Tool,
 };
-use tower_agent_durable::engine::dbos::{Engine, Worker};
+use tower_agent_durable::engine::dbos::{DbosError, Engine, Worker};
 use tower_agent_durable::journal::{Durable, JournalError, RunEnd, RunStatus};
 
 use super::{Cluster, journal_error, text};
@@ -67,7 +67,7 @@ async fn a_request_is_made_once_however_often_it_is_delivered() {
         (Err(refused), Ok(resumed)) => (resumed, refused, no_again),
         other => panic!("{other:?}"),
     };
-    assert!(matches!(journal_error(&refused), JournalError::OtherRequest { .. }), "{refused}");
+    assert!(matches!(refused, DbosError::OtherRequest { .. }), "{refused}");
     let paid = u32::from(again == decide(&waiting, Decision::Approve));
     // The same answer again, while it works and after it has ended.
     for _ in 0..2 {
@@ -79,6 +79,9 @@ async fn a_request_is_made_once_however_often_it_is_delivered() {
     // The first request again, late.
     let late = engine.start("clerk", request()).await.unwrap().end().await.unwrap();
     assert_eq!(late.interrupts(), waiting.interrupts());
+    let other = AgentRequest::new("Pay again.").with_run_id("invoice/7");
+    let refused = engine.start("clerk", other).await.unwrap_err();
+    assert!(matches!(refused, DbosError::OtherRequest { .. }), "{refused}");
     assert_eq!((models.get(), pay.get()), (2, paid));
     let status = cluster.journal.runs().get("invoice/7").await.unwrap().status;
     assert_eq!(status, RunStatus::Completed);
