@@ -54,6 +54,9 @@ fn a_delta() {
         let mut bytes = Vec::with_capacity(32 << 10);
         race.enter(*name, move || serve(server, &mut bytes));
     }
+    let (mut none, mut ten) = (deltas::mappers(0), deltas::mappers(10));
+    race.enter("through no mapper, without a run", move || deltas::mapped_alone(&mut none));
+    race.enter("through 10 mappers, without a run", move || deltas::mapped_alone(&mut ten));
     let results = race.run();
     println!("| | ns a delta | times `serde_json` alone | aim | allocations a delta |");
     println!("|---|--:|--:|--:|--:|");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use futures::StreamExt;
 use tower::service_fn;
 use tower_agent::callback::before_model;
-use tower_agent::stream::{Delta, map_fn};
+use tower_agent::stream::{Delta, Mapper, map_fn};
 use tower_agent::{Agent, AgentBuilder, BoxError, Error, ModelRequest, ModelResponse};
 use tower_agent_agui::{AgUi, Event, Message, RunAgentInput, sse};
 
@@ -39,6 +39,26 @@ pub fn written_alone() {
     for _ in 0..DELTAS {
         let event = Event::text_content(message.clone(), WORD);
         black_box(serde_json::to_string(&event).unwrap());
+    }
+}
+
+/// Mappers that let every delta through.
+pub fn mappers(count: usize) -> Vec<Box<dyn Mapper>> {
+    (0..count).map(|_| Box::new(map_fn(Some)) as Box<dyn Mapper>).collect()
+}
+
+/// The minimum of mappers: each delta moves from list to list, without a run.
+pub fn mapped_alone(mappers: &mut [Box<dyn Mapper>]) {
+    let (mut deltas, mut mapped) = (Vec::new(), Vec::new());
+    for _ in 0..DELTAS {
+        deltas.push(Delta::Text(WORD.to_owned()));
+        for mapper in &mut *mappers {
+            while let Some(delta) = deltas.pop() {
+                mapper.map(delta, &mut mapped).unwrap();
+            }
+            std::mem::swap(&mut deltas, &mut mapped);
+        }
+        black_box(&mut deltas).clear();
     }
 }
 
