@@ -75,14 +75,15 @@ impl Server {
         postgres.arg("-D").arg(self.folder.file("data")).arg("-k").arg(self.folder.file(""));
         postgres.args(["-c", "listen_addresses=", "-c", "max_connections=200"]);
         let log = std::fs::File::create(self.folder.file("log")).unwrap();
-        self.child = Some(postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let mut child = postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let is_ready = || {
             let mut ready = self.command("pg_isready");
             ready.arg("-h").arg(self.folder.file("")).stdout(Stdio::null()).stderr(Stdio::null());
             ready.status().unwrap().success()
         };
-        for _ in 0..3000 {
+        while child.try_wait().unwrap().is_none() {
             if is_ready() {
+                self.child = Some(child);
                 return;
             }
             std::thread::yield_now();

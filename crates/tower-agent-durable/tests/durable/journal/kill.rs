@@ -173,7 +173,7 @@ fn kill_at_each_point(name: &str, process: Process) -> (u32, u32, u32) {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
     let points = u32::try_from(points).unwrap();
-    assert!(killed.get() + 3 >= points, "killed at {} of {points} points", killed.get());
+    assert!(killed.get() + points / 10 >= points, "killed at {} of {points} points", killed.get());
     println!("{points} points, {} killed", killed.get());
     (points, asked.get(), compared.get())
 }

@@ -322,6 +322,40 @@ async fn a_journal_of_a_sub_agent_alone_is_an_error_when_the_run_begins() {
 }
 
 #[tokio::test]
+async fn a_layer_that_makes_a_request_of_its_own_makes_the_run_fail() {
+    let (database, models) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let anew = |request: AgentRequest| AgentRequest::conversation(request.messages().clone());
+    let agent = durable(calling(&[], &models), database);
+    let agent = agent.agent_layer(tower::util::MapRequestLayer::new(anew)).build().unwrap();
+    let error = agent.run(request()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("does not belong to the run"), "{error}");
+    assert_eq!(models.get(), 0);
+}
+
+#[tokio::test]
+async fn a_retry_around_the_agent_goes_on_with_the_call_that_failed() {
+    let (database, models, pay) =
+        (Sqlite::in_memory().await.unwrap(), Count::default(), Count::default());
+    let fails = Count::default();
+    let once =
+        tower_agent::callback::before_model(move |request: &mut tower_agent::ModelRequest| {
+            match request.messages().len() > 1 && fails.one() == 1 {
+                true => Err(Error::new(ErrorKind::Overloaded, "busy")),
+                false => Ok(()),
+            }
+        });
+    let agent = durable(calling(&["pay"], &models), database.clone()).on_model(once);
+    let agent = agent.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
+    let again = request();
+    let error = agent.run(again.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Overloaded);
+    assert_eq!(agent.run(again).await.unwrap().text(), "Done.");
+    assert_eq!((models.get(), pay.get()), (2, 1));
+    assert_eq!(database.runs().steps("run 1").await.unwrap().len(), 3);
+}
+
+#[tokio::test]
 async fn a_journal_may_come_with_a_run() {
     let database = Sqlite::in_memory().await.unwrap();
     let of_run = || request().with_callbacks(Durable::new(database.clone()));
