@@ -35,7 +35,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {
-//! let path = std::env::temp_dir().join("adds_two_numbers.json");
+//! let path = std::env::temp_dir().join(format!("adds-{}.json", std::process::id()));
 //! adds_two_numbers(Recording::record(&path)).await?; // once
 //! adds_two_numbers(Recording::replay(&path)?).await?; // from then on
 //! # std::fs::remove_file(path)?;

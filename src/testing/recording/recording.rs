@@ -167,7 +167,7 @@ impl Recording {
     ///     })
     /// }
     ///
-    /// let path = std::env::temp_dir().join("tower-agent-fetch.json");
+    /// let path = std::env::temp_dir().join(format!("fetch-{}.json", std::process::id()));
     /// let recording = Recording::record(&path);
     /// fetch(&recording, "/a")?;
     /// recording.finish()?;

@@ -43,7 +43,14 @@ impl Http {
     }
 
     async fn serve_at(app: Router, address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => break listener,
+                // A connection of another program may have this port for now.
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
+            }
+            tokio::task::yield_now().await;
+        };
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, app).await }).abort_handle();
         Self { address, task }
