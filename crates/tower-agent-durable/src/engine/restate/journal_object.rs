@@ -90,7 +90,12 @@ async fn step(context: &Context<'_>, key: &str) -> Result<Option<KeptStep>, Faul
     lazy_state,
     idempotency_retention = "10m",
     journal_retention = "0s",
-    invocation_retry_policy(initial_interval = "50ms")
+    // A paused one would hold up the run.
+    invocation_retry_policy(
+        initial_interval = "50ms",
+        max_interval = "10s",
+        max_attempts = 1000000
+    )
 )]
 impl JournalObject {
     #[handler]

@@ -52,8 +52,9 @@
 //! - Whoever reaches the server's ingress can start, resume and read runs; whoever reaches the workers
 //!   can make them work. Let neither be reached from outside. Connections are not encrypted.
 //! - Each run takes one of the invocations that a server makes at once, and its steps take another each
-//!   for a moment. Set `worker.invoker.concurrent-invocations-limit` to a multiple of the runs that are
-//!   made at once.
+//!   for a moment. If runs take all of them, nothing goes on, so set
+//!   `worker.invoker.concurrent-invocations-limit` well above the
+//!   [`concurrency`](WorkerBuilder::concurrency) of all workers together.
 //! - A request, and what a call has returned, is at most as large as the server's message size limit,
 //!   32 MiB by default. A larger one fails, and with it the run.
 //! - What a run has kept stays until it is [deleted](Engine::delete).

@@ -5,6 +5,7 @@ use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::{
     ContextClient, ContextSideEffects, HandlerError, HandlerResult, Json, ObjectContext, RunFuture,
 };
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 use tower_agent::callback::Bundle;
@@ -20,6 +21,8 @@ pub(super) type Agents = HashMap<Arc<str>, BoxCloneSyncService<AgentRequest, Age
 pub(super) struct RunObject {
     pub(super) engine: Engine,
     pub(super) agents: Agents,
+    /// How many more runs it makes at once.
+    pub(super) free: Semaphore,
 }
 
 #[restate_sdk::object(
@@ -30,7 +33,12 @@ pub(super) struct RunObject {
     inactivity_timeout = "365 days",
     abort_timeout = "365 days",
     ingress_private,
-    invocation_retry_policy(initial_interval = "100ms")
+    // The server would pause it, and nobody would know.
+    invocation_retry_policy(
+        initial_interval = "100ms",
+        max_interval = "10s",
+        max_attempts = 1000000
+    )
 )]
 impl RunObject {
     #[handler]
@@ -54,6 +62,8 @@ impl RunObject {
         let Some(agent) = self.agents.get(&submit.agent) else {
             return Ok(Json(Err(Refused::UnknownAgent { agent: submit.agent })));
         };
+        // The run that waits here would take what the steps of the others need.
+        let _permit = self.free.try_acquire().map_err(|_| "the worker makes enough runs")?;
         let request = AgentRequest::from(submit.request);
         let request = request.with_callbacks(IsJournaled(self.engine.clone()));
         let Err(error) = agent.clone().oneshot(request).await else { return Ok(Json(Ok(()))) };

@@ -84,13 +84,15 @@ impl Refused {
         of_journal.into()
     }
 
-    /// Returns what ends a run with this error, or the error for which it is made again.
-    pub(super) fn of(error: Error) -> Result<Self, StoreError> {
+    /// Returns what ends a run with this error, or the error for which it is made again: the server hands
+    /// it to one worker, so another that has taken it over is a call of the one before that came late.
+    pub(super) fn of(error: Error) -> Result<Self, JournalError> {
         if let Some(RestateError::OtherJournal { .. }) = error.downcast_ref() {
             return Ok(Self::OtherJournal);
         }
         match error.downcast_ref::<JournalError>() {
-            Some(error) => Self::of_journal(error),
+            Some(error @ JournalError::TakenOver { .. }) => Err(error.clone()),
+            Some(error) => Ok(Self::of_journal(error)?),
             None => Ok(Self::Failed { error }),
         }
     }

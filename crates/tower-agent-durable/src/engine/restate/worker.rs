@@ -7,6 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use restate_sdk::endpoint::Endpoint;
 use restate_sdk::hyper::HyperEndpoint;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
@@ -17,6 +18,8 @@ use super::Engine;
 use super::journal_object::JournalObject;
 use super::run_object::{Agents, RunObject};
 
+/// How many runs a worker makes at once, by default.
+const CONCURRENCY: usize = 100;
 /// Before a connection is accepted after one that failed, for want of file handles as a rule.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -31,12 +34,13 @@ pub struct Worker(JoinHandle<()>);
 pub struct WorkerBuilder {
     engine: Engine,
     agents: Agents,
+    concurrency: usize,
 }
 
 impl Worker {
     /// Configures a worker.
     pub fn builder(engine: &Engine) -> WorkerBuilder {
-        WorkerBuilder { engine: engine.clone(), agents: Agents::new() }
+        WorkerBuilder { engine: engine.clone(), agents: Agents::new(), concurrency: CONCURRENCY }
     }
 
     /// Stops: the runs that it makes are dropped, and go on in other workers.
@@ -59,13 +63,26 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets how many runs it makes at once; the server keeps others and offers them again. Defaults to
+    /// 100.
+    ///
+    /// All workers together make fewer than the invocations that a server makes at once, 1000 by
+    /// default: each run is one, and so is each of its steps while it is kept. Without any left, nothing
+    /// goes on.
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.concurrency = runs;
+        self
+    }
+
     /// Starts to work: serves what the server sends over HTTP/2.
     ///
     /// Register the address of the workers once with the server, as in
     /// `restate deployments register http://workers:9080`. Nobody else should reach it.
     pub fn start(self, listener: TcpListener) -> Worker {
-        let Self { engine, agents } = self;
-        let endpoint = Endpoint::builder().bind(JournalObject).bind(RunObject { engine, agents });
+        let Self { engine, agents, concurrency } = self;
+        let free = Semaphore::new(concurrency.min(Semaphore::MAX_PERMITS));
+        let runs = RunObject { engine, agents, free };
+        let endpoint = Endpoint::builder().bind(JournalObject).bind(runs);
         Worker(tokio::spawn(accept(listener, HyperEndpoint::new(endpoint.build()))))
     }
 }

@@ -27,6 +27,6 @@ async fn serve(engine: &Engine, agents: impl IntoIterator<Item = Agent>) -> (Wor
 /// Likewise, and registers it.
 async fn work(server: &Server, engine: &Engine, agents: impl IntoIterator<Item = Agent>) -> Worker {
     let (worker, address) = serve(engine, agents).await;
-    server.register(address).await;
+    server.admin().register(address).await;
     worker
 }

@@ -1,11 +1,15 @@
 //! What is started, resumed, cancelled, and refused.
 
+use std::net::Ipv4Addr;
+
+use futures::future::join_all;
 use serde_json::json;
+use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{Agent, AgentRequest, Effect, Error, ErrorKind, Resolution, Tool, ToolSet};
 use tower_agent_durable::Sqlite;
-use tower_agent_durable::engine::restate::{Engine, RestateError};
+use tower_agent_durable::engine::restate::{Engine, RestateError, Worker};
 use tower_agent_durable::journal::{Durable, RunEnd, RunStatus};
 
 use super::balancer::Balancer;
@@ -155,7 +159,7 @@ async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step()
                 is(handle.end().await, "UnknownRun");
             }
             _ => {
-                server.kill_run(how).await;
+                server.admin().kill_run(how).await;
                 is(handle.end().await, "Stopped");
                 // Whether it has paid is not known.
                 let end = engine.start("agent", request()).await.unwrap().end().await.unwrap();
@@ -176,7 +180,7 @@ async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
     let (tool, _, has_begun) = waiting(&pays);
     let (one, address) = serve(&engine, [agent(tool)]).await;
     balancer.point_to([address]);
-    server.register(balancer.address).await;
+    server.admin().register(balancer.address).await;
     let handle = engine.start("agent", request()).await.unwrap();
     has_begun.await.unwrap();
     one.stop().await;
@@ -185,4 +189,24 @@ async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
     let end = handle.end().await.unwrap();
     assert_eq!(end.interrupts()[0].id, "unfinished agent/c0 1");
     assert_eq!((models.get(), pays.get()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_runs_than_a_worker_makes_at_once_leave_room_for_their_steps() {
+    let limit = ("RESTATE_WORKER__INVOKER__CONCURRENT_INVOCATIONS_LIMIT", "8");
+    let Some(server) = Server::start("restate-busy", &[limit]) else { return };
+    let (engine, models) = (server.engine(), Count::default());
+    let agent = durable(calling(&["look"], &models), engine.clone());
+    let agent = agent.tool(counting("look", Effect::Pure, &Count::default())).build().unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let _worker = Worker::builder(&engine).agent("agent", agent).concurrency(2).start(listener);
+    server.admin().register(address).await;
+    let run = async |run: u32| {
+        let request = AgentRequest::new("Do it.").with_run_id(format!("run {run}"));
+        let handle = engine.start("agent", request).await.unwrap();
+        assert_eq!(text(&handle.end().await.unwrap()), "Done.");
+    };
+    join_all((0..12).map(run)).await;
+    assert_eq!(models.get(), 24);
 }

@@ -49,6 +49,30 @@ impl Server {
         Some(server)
     }
 
+    /// Starts a cluster that keeps everything twice.
+    pub(crate) fn start_cluster() -> Option<[Self; 3]> {
+        if !is_installed("Restate", &program(), ".ci/servers") {
+            return None;
+        }
+        let nodes: [[u16; 3]; 3] = [ports(), ports(), ports()];
+        let address = |[_, _, fabric]: [u16; 3]| format!("\"http://127.0.0.1:{fabric}\"");
+        let addresses = format!("[{}]", nodes.map(address).join(","));
+        let mut number = 0;
+        Some(nodes.map(|ports| {
+            number += 1;
+            let settings = vec![
+                ("RESTATE_NODE_NAME", format!("node-{number}")),
+                ("RESTATE_AUTO_PROVISION", (number == 1).to_string()),
+                ("RESTATE_DEFAULT_REPLICATION", "2".to_owned()),
+                ("RESTATE_METADATA_CLIENT__ADDRESSES", addresses.clone()),
+            ];
+            let folder = Folder::new(&format!("restate-node-{number}"));
+            let mut server = Self { folder, ports, settings, process: None };
+            server.resume();
+            server
+        }))
+    }
+
     /// Starts the server, or starts it again, and waits until it is ready.
     pub(crate) fn resume(&mut self) {
         let [ingress, admin, fabric] = self.ports;
@@ -94,9 +118,18 @@ impl Server {
         Engine::new(&self.ingress()).unwrap()
     }
 
+    pub(crate) fn admin(&self) -> Admin {
+        Admin(self.ports[1])
+    }
+}
+
+/// What an operator tells a server.
+pub(crate) struct Admin(u16);
+
+impl Admin {
     /// Registers the address of workers.
     pub(crate) async fn register(&self, workers: SocketAddr) {
-        self.admin("POST", "/deployments", json!({ "uri": format!("http://{workers}") })).await;
+        self.tell("POST", "/deployments", json!({ "uri": format!("http://{workers}") })).await;
     }
 
     /// Kills what makes a run.
@@ -105,16 +138,16 @@ impl Server {
             "SELECT id FROM sys_invocation \
              WHERE target_service_name = 'TowerAgentRun' AND target_service_key = '{run}'"
         );
-        let found = self.admin("POST", "/query", json!({ "query": query })).await;
+        let found = self.tell("POST", "/query", json!({ "query": query })).await;
         let id = found["rows"][0]["id"].as_str().unwrap().to_owned();
-        self.admin("PATCH", &format!("/invocations/{id}/kill"), Value::Null).await;
+        self.tell("PATCH", &format!("/invocations/{id}/kill"), Value::Null).await;
     }
 
-    pub(crate) async fn admin(&self, method: &str, path: &str, body: Value) -> Value {
+    async fn tell(&self, method: &str, path: &str, body: Value) -> Value {
         let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
         let request = http::Request::builder()
             .method(method)
-            .uri(format!("http://127.0.0.1:{}{path}", self.ports[1]))
+            .uri(format!("http://127.0.0.1:{}{path}", self.0))
             .header("content-type", "application/json")
             .header("accept", "application/json")
             .body(Full::from(body.to_string()));
