@@ -36,6 +36,7 @@ pub(super) fn failed(error: MigrateError, migrations: Migrations) -> StoreError 
             found: u32::try_from(found).unwrap_or(u32::MAX),
             newest: u32::try_from(migrations.len()).unwrap_or(u32::MAX),
         },
+        MigrateError::Execute(error) => StoreError::database(error),
         error => StoreError::database(error),
     }
 }

@@ -13,9 +13,15 @@ use crate::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
 
+// Whatever the server's defaults are: a statement that has waited for another process sees what that
+// has written, and a process that is stalled, or cut off, does not keep others out for long.
+const BEGIN: &str = "\
+    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'";
+
 /// A PostgreSQL database, which several processes and machines may share.
 ///
-/// Connections that were lost are replaced. Clones share the connections.
+/// Connections that were lost are replaced. Clones share the connections. A process that is stalled, or
+/// cut off, while it writes keeps the others out for 5 seconds at most, and its write fails.
 ///
 /// ```no_run
 /// use tower_agent_durable::Postgres;
@@ -56,6 +62,13 @@ impl Postgres {
         self.0.close().await;
     }
 
+    /// Begins a transaction. Without a commit it has no effect.
+    pub(crate) async fn begin(
+        &self,
+    ) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, StoreError> {
+        self.0.begin_with(BEGIN).await.or_failure()
+    }
+
     pub(crate) fn pool(&self) -> &PgPool {
         &self.0
     }
@@ -64,10 +77,7 @@ impl Postgres {
 impl Sql for Postgres {
     fn begin(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async {
-            // A statement that has waited for another process has to see what that has written,
-            // whatever the server's default is.
-            let begun = self.0.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await;
-            let begun: Box<dyn Transaction> = Box::new(begun.or_failure()?);
+            let begun: Box<dyn Transaction> = Box::new(Self::begin(self).await?);
             Ok(begun)
         })
     }
@@ -96,14 +106,14 @@ impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
         })
     }
 
-    fn fetch<'a>(
+    fn fetch_all<'a>(
         &'a mut self,
         sql: &'static str,
         values: &'a [Value<'a>],
-    ) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let row = query(sql, values)?.fetch_optional(&mut **self).await.or_failure()?;
-            Ok(row.map(Row::new))
+            let rows = query(sql, values)?.fetch_all(&mut **self).await.or_failure()?;
+            Ok(rows.into_iter().map(Row::new).collect())
         })
     }
 

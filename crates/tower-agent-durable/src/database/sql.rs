@@ -31,12 +31,12 @@ pub(crate) trait Transaction: Send {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<u64, StoreError>>;
 
-    /// Executes a statement, and returns its first row.
-    fn fetch<'a>(
+    /// Executes a statement, and returns its rows.
+    fn fetch_all<'a>(
         &'a mut self,
         sql: &'static str,
         values: &'a [Value<'a>],
-    ) -> BoxFuture<'a, Result<Option<Row>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>>;
 }

@@ -1,8 +1,9 @@
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
@@ -23,7 +24,8 @@ const READERS: u32 = 4;
 /// turns, and readers do not wait for them. Clones share the connections.
 ///
 /// Several processes of one machine may open the same file. For several machines use
-/// [`Postgres`](crate::Postgres): a file on a network drive is not safe.
+/// [`Postgres`](crate::Postgres): a file on a network drive is not safe. A process that is stalled while
+/// it writes keeps the others out, whose writes fail after 10 seconds, until it goes on or has ended.
 ///
 /// ```
 /// use tower_agent_durable::Sqlite;
@@ -51,10 +53,7 @@ impl Sqlite {
     /// Fails if the file cannot be opened, or was written by a newer version of this crate.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let options = options().filename(path).journal_mode(SqliteJournalMode::Wal);
-        let writer = one_writer();
-        let writer =
-            writer.connect_with(options.clone().create_if_missing(true)).await.or_failure()?;
-        migrate(&writer).await?;
+        let writer = open_writer(&one_writer(), &options.clone().create_if_missing(true)).await?;
         let readers = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(WAIT);
         let readers = readers.connect_lazy_with(options.read_only(true));
         Ok(Self { writer, readers })
@@ -70,8 +69,7 @@ impl Sqlite {
         let one = one_writer().min_connections(1).max_lifetime(None).idle_timeout(None);
         // A test that is dropped closes its connection.
         let one = one.test_before_acquire(false);
-        let writer = one.connect_with(options().in_memory(true)).await.or_failure()?;
-        migrate(&writer).await?;
+        let writer = open_writer(&one, &options().in_memory(true)).await?;
         Ok(Self { readers: writer.clone(), writer })
     }
 
@@ -151,14 +149,14 @@ impl Transaction for SqliteWrite {
         })
     }
 
-    fn fetch<'a>(
+    fn fetch_all<'a>(
         &'a mut self,
         sql: &'static str,
         values: &'a [Value<'a>],
-    ) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let row = query(sql, values)?.fetch_optional(self.connection()).await.or_failure()?;
-            Ok(row.map(Row::new))
+            let rows = query(sql, values)?.fetch_all(self.connection()).await.or_failure()?;
+            Ok(rows.into_iter().map(Row::new).collect())
         })
     }
 
@@ -186,9 +184,41 @@ fn options() -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
 }
 
-async fn migrate(pool: &SqlitePool) -> Result<(), StoreError> {
-    let migrated = migrator(SQLITE).run(pool).await;
-    migrated.map_err(|error| migrations::failed(error, SQLITE))
+/// Opens the connection that writes, and creates the tables.
+///
+/// Another process may do so at the same moment, for which SQLite does not wait.
+async fn open_writer(
+    pool: &SqlitePoolOptions,
+    options: &SqliteConnectOptions,
+) -> Result<SqlitePool, StoreError> {
+    let until = Instant::now() + WAIT;
+    loop {
+        match try_open_writer(pool.clone(), options.clone()).await {
+            Err(error) if has_met_another(&error) && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            opened => return opened.map_err(|error| migrations::failed(error, SQLITE)),
+        }
+    }
+}
+
+async fn try_open_writer(
+    pool: SqlitePoolOptions,
+    options: SqliteConnectOptions,
+) -> Result<SqlitePool, MigrateError> {
+    let writer = pool.connect_with(options).await?;
+    migrator(SQLITE).run(&writer).await?;
+    Ok(writer)
+}
+
+/// Whether the database was locked, or a table was created in between.
+fn has_met_another(error: &MigrateError) -> bool {
+    let (MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) = error else {
+        return false;
+    };
+    let code = error.as_database_error().and_then(|error| error.code());
+    // SQLITE_BUSY and SQLITE_ERROR.
+    code.is_some_and(|code| matches!(&*code, "5" | "1"))
 }
 
 impl fmt::Debug for Sqlite {

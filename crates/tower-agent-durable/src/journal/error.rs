@@ -51,6 +51,16 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
+    /// The run has had this request, and has gone on with a later one. Answering it would make the calls
+    /// after it once more.
+    #[error(
+        "run `{run}` has had this request and has gone on with a later one; take the request that the \
+         journal has for the run, or use another run id"
+    )]
+    EarlierRequest {
+        /// The run.
+        run: Arc<str>,
+    },
     /// A call is not part of a run that is journaled.
     #[error("{call} is not part of a journaled run: {why}")]
     NoRun {

@@ -21,7 +21,9 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails with [`OtherRequest`](JournalError::OtherRequest) for another request while the run has
-    /// not ended, and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    /// not ended, with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
+    /// conversation was begun or resumed before the latest, and with
+    /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
     /// Begins a step, or says how it went.

@@ -8,22 +8,25 @@ pub(crate) struct KnownRun {
     pub(crate) input: u32,
     /// The number of the request that began its conversation.
     pub(crate) conversation: u32,
-    /// That of its latest request.
-    pub(crate) fingerprint: Fingerprint,
+    /// Those of the requests of its conversation; the last is that of the latest.
+    pub(crate) fingerprints: Vec<Fingerprint>,
 }
 
 impl KnownRun {
     /// Returns the run as the process that starts it has it. Its `input` is another one if the request
     /// is.
     pub(crate) fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
-        let Self { status, epoch, input: latest, conversation, fingerprint } = self;
+        let Self { status, epoch, input: latest, conversation, fingerprints } = self;
         let run = || input.request.run_id().into();
         if status == RunStatus::Cancelled {
             return Err(JournalError::Cancelled { run: run() });
         }
         let epoch = epoch.saturating_add(1);
-        if fingerprint == input.fingerprint {
+        if fingerprints.last() == Some(&input.fingerprint) {
             return Ok(OpenRun::new(run(), epoch, latest, conversation));
+        }
+        if fingerprints.contains(&input.fingerprint) {
+            return Err(JournalError::EarlierRequest { run: run() });
         }
         if status == RunStatus::Running {
             return Err(JournalError::OtherRequest { run: run() });

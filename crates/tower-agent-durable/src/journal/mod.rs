@@ -80,6 +80,10 @@
 //! A run that waits goes on with the [request](Runs::request) that the journal has for it and the
 //! resolutions of its [interrupts](RunInfo::interrupts). Its run id stays.
 //!
+//! The same request may be delivered twice: it has the same outcome. Once a later one has resumed the
+//! run, an earlier one is refused with [`EarlierRequest`](JournalError::EarlierRequest), also when the
+//! run has ended, since it would make the calls again.
+//!
 //! # Two processes
 //!
 //! Whoever starts a run that is not at its end takes it over: what another process still writes is
@@ -88,6 +92,11 @@
 //!
 //! If the journal cannot be written, the run stops with an abort, before the call or after it; nothing
 //! goes on without a journal.
+//!
+//! # Old runs
+//!
+//! Runs stay in the journal until they are deleted. [`delete_ended`](Runs::delete_ended) deletes those
+//! that have ended before a time, and none that is running or waits.
 //!
 //! # A whole program
 //!

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tower_agent::AgentRequest;
 use tower_agent::agent::SavedRequest;
@@ -7,7 +8,7 @@ use super::next_request::next_request;
 use super::tables::{from_json, unknown};
 use super::{Intent, JournalError, RunEnd, RunInfo, RunStatus, StepInfo};
 use crate::database::{Row, Sql, Value};
-use crate::time::{now, time};
+use crate::time::{millis, now, time};
 
 /// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
 /// `Postgres::runs`.
@@ -50,6 +51,9 @@ const CANCEL: &str = "\
     UPDATE tower_agent_runs SET status = $2, epoch = epoch + 1, updated_at = $3 WHERE run = $1";
 
 const DELETE: &str = "DELETE FROM tower_agent_runs WHERE run = $1";
+
+const DELETE_ENDED: &str = "\
+    DELETE FROM tower_agent_runs WHERE updated_at < $1 AND status IN ($2, $3, $4)";
 
 impl Runs {
     pub(super) fn new(database: impl Sql + 'static) -> Self {
@@ -113,7 +117,7 @@ impl Runs {
     /// Fails if the run does not exist.
     pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
         let cancelled = RunStatus::Cancelled.as_str();
-        self.write(CANCEL, run, &[run.into(), cancelled.into(), now().into()]).await
+        self.write_one(CANCEL, run, &[run.into(), cancelled.into(), now().into()]).await
     }
 
     /// Deletes a run with its steps. A process that works on it stops before its next step.
@@ -122,22 +126,55 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: &str) -> Result<(), JournalError> {
-        self.write(DELETE, run, &[run.into()]).await
+        self.write_one(DELETE, run, &[run.into()]).await
     }
 
-    async fn write(
+    /// Deletes the runs that have completed, failed or were cancelled before this time, with their
+    /// steps; returns their number. Call it now and then: nothing else deletes runs.
+    ///
+    /// A run that is running or waits is never deleted. A deleted run is forgotten: started again under
+    /// the same id, it makes all of its calls. So keep runs for longer than anyone may start them again.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// # use tower_agent_durable::Sqlite;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let database = Sqlite::in_memory().await?;
+    /// let month = Duration::from_secs(30 * 24 * 60 * 60);
+    /// let deleted = database.runs().delete_ended(SystemTime::now() - month).await?;
+    /// # assert_eq!(deleted, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database does.
+    pub async fn delete_ended(&self, before: SystemTime) -> Result<u64, JournalError> {
+        let ended = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
+        let [one, two, three] = ended.map(|status| status.as_str().into());
+        self.write(DELETE_ENDED, &[millis(before).into(), one, two, three]).await
+    }
+
+    async fn write_one(
         &self,
         sql: &'static str,
         run: &str,
         values: &[Value<'_>],
     ) -> Result<(), JournalError> {
-        let mut tx = self.0.begin().await?;
-        let written = tx.execute(sql, values).await?;
-        tx.commit().await?;
-        match written {
+        match self.write(sql, values).await? {
             0 => Err(unknown(run)),
             _ => Ok(()),
         }
+    }
+
+    async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, JournalError> {
+        let mut tx = self.0.begin().await?;
+        let written = tx.execute(sql, values).await?;
+        tx.commit().await?;
+        Ok(written)
     }
 }
 

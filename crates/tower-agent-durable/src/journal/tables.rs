@@ -20,8 +20,8 @@ const KNOW: &str = "\
     ON CONFLICT (run) DO UPDATE SET updated_at = excluded.updated_at \
     RETURNING epoch, input, conversation, status";
 
-const FINGERPRINT: &str =
-    "SELECT fingerprint FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
+const FINGERPRINTS: &str = "\
+    SELECT fingerprint FROM tower_agent_run_inputs WHERE run = $1 AND number >= $2 ORDER BY number";
 
 const START: &str = "\
     UPDATE tower_agent_runs \
@@ -60,7 +60,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let (id, running) = (input.request.run_id(), RunStatus::Running.as_str());
     let mut tx = database.begin().await?;
     let known = [id.into(), (&*input.agent).into(), running.into(), now().into()];
-    let Some(row) = tx.fetch(KNOW, &known).await? else { return Err(unknown(id)) };
+    let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else { return Err(unknown(id)) };
     let latest: u32 = row.number("input")?;
     let run = match latest {
         0 => OpenRun::new(id, 1, 1, 1),
@@ -84,15 +84,15 @@ async fn known_run(
     id: &str,
     row: &Row,
 ) -> Result<KnownRun, JournalError> {
-    let input: u32 = row.number("input")?;
-    let of_input = tx.fetch(FINGERPRINT, &[id.into(), input.into()]).await?;
-    let of_input = of_input.ok_or_else(|| StoreError::data("a request of the run is missing"))?;
+    let conversation: u32 = row.number("conversation")?;
+    let inputs = tx.fetch_all(FINGERPRINTS, &[id.into(), conversation.into()]).await?;
+    let fingerprints = inputs.iter().map(|input| from_json(input.text("fingerprint")?));
     Ok(KnownRun {
         status: RunStatus::from_name(row.text("status")?),
         epoch: row.number("epoch")?,
-        input,
-        conversation: row.number("conversation")?,
-        fingerprint: from_json(of_input.text("fingerprint")?)?,
+        input: row.number("input")?,
+        conversation,
+        fingerprints: fingerprints.collect::<Result<_, JournalError>>()?,
     })
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn begin(
     let mut tx = database.begin().await?;
     check(&mut *tx, run).await?;
     let (id, key) = ((&*run.id).into(), (&key).into());
-    if let Some(row) = tx.fetch(STEP, &[id, key]).await? {
+    if let Some(row) = tx.fetch_all(STEP, &[id, key]).await?.pop() {
         let then = from_json(row.text("intent")?)?;
         return match row.optional_text("record")? {
             Some(record) => Ok(Begun::Done(then, Record::read(record)?)),
@@ -174,8 +174,8 @@ async fn write(
 
 /// Fails unless this process works on the run, which no other takes over before the transaction ends.
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalError> {
-    let row = tx.fetch(CHECK, &[(&*run.id).into(), now().into()]).await?;
-    let Some(row) = row else { return Err(unknown(&run.id)) };
+    let mut rows = tx.fetch_all(CHECK, &[(&*run.id).into(), now().into()]).await?;
+    let Some(row) = rows.pop() else { return Err(unknown(&run.id)) };
     if RunStatus::from_name(row.text("status")?) == RunStatus::Cancelled {
         return Err(JournalError::Cancelled { run: run.id.clone() });
     }

@@ -61,7 +61,7 @@ impl Postgres {
     ) -> Result<u64, StoreError> {
         let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
         let from = signed(append.from as u64);
-        let mut tx = self.pool().begin().await.or_failure()?;
+        let mut tx = self.begin().await?;
         if expected == 0 {
             let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
             delete.execute(&mut *tx).await.or_failure()?;

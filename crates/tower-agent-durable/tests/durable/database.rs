@@ -41,6 +41,17 @@ async fn a_file_is_created_and_opened_again_also_twice_at_once() {
     Sqlite::open(folder.file("a.db")).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_created_by_several_at_once() {
+    let folder = Folder::new("created-at-once");
+    for round in 0..40 {
+        let open = |_| tokio::spawn(Sqlite::open(folder.file(&format!("{round}.db"))));
+        for opened in futures::future::join_all((0..4).map(open)).await {
+            opened.unwrap().unwrap().close().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_an_error() {
     let folder = Folder::new("unopened");

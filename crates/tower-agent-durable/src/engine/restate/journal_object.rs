@@ -193,7 +193,8 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
     let Start { agent, request, fingerprint, at } = start;
     let known = kept(context).await?;
     let started_at = known.as_ref().map_or(at, |kept| kept.started_at);
-    let is_new = known.as_ref().is_none_or(|kept| kept.fingerprint != fingerprint);
+    let mut fingerprints = known.as_ref().map_or_else(Vec::new, |kept| kept.fingerprints.clone());
+    let is_new = fingerprints.last() != Some(&fingerprint);
     let run = match known {
         None => OpenRun::new(context.key(), 1, 1, 1),
         Some(kept) => {
@@ -207,7 +208,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
                 epoch: kept.epoch,
                 input: kept.input,
                 conversation: kept.conversation,
-                fingerprint: kept.fingerprint,
+                fingerprints: kept.fingerprints,
             };
             known.start(&input).map_err(|error| match Refused::of_journal(&error) {
                 Ok(refused) => refused,
@@ -220,9 +221,23 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
     }
     context.clear(END);
     let OpenRun { epoch, input, conversation, .. } = run;
+    if input == conversation {
+        fingerprints.clear();
+    }
+    if is_new || fingerprints.is_empty() {
+        fingerprints.push(fingerprint);
+    }
     let status = RunStatus::Running.as_str().to_owned();
-    let kept =
-        Kept { agent, epoch, input, conversation, status, fingerprint, started_at, updated_at: at };
+    let kept = Kept {
+        agent,
+        epoch,
+        input,
+        conversation,
+        status,
+        fingerprints,
+        started_at,
+        updated_at: at,
+    };
     context.set(KEPT, Json(kept));
     Ok(Started { epoch, input, conversation })
 }

@@ -30,6 +30,7 @@ pub(super) enum Refused {
     Cancelled,
     UnknownRun,
     OtherRequest,
+    EarlierRequest,
     NoRun {
         call: String,
     },
@@ -73,6 +74,7 @@ impl Refused {
             Self::Cancelled => JournalError::Cancelled { run },
             Self::UnknownRun => JournalError::UnknownRun { run },
             Self::OtherRequest => JournalError::OtherRequest { run },
+            Self::EarlierRequest => JournalError::EarlierRequest { run },
             Self::NoRun { call } => JournalError::NoRun {
                 call,
                 why: "a layer must pass on the request that it received",
@@ -104,6 +106,7 @@ impl Refused {
             JournalError::Cancelled { .. } => Self::Cancelled,
             JournalError::UnknownRun { .. } => Self::UnknownRun,
             JournalError::OtherRequest { .. } => Self::OtherRequest,
+            JournalError::EarlierRequest { .. } => Self::EarlierRequest,
             JournalError::NoRun { call, .. } => Self::NoRun { call },
             JournalError::Repeated { step } => Self::Repeated { step },
             JournalError::Store(StoreError::NewerFormat { found, newest }) => {
@@ -123,7 +126,8 @@ pub(super) struct Kept {
     pub(super) input: u32,
     pub(super) conversation: u32,
     pub(super) status: String,
-    pub(super) fingerprint: Fingerprint,
+    /// Those of the requests of the conversation; the last is that of the latest.
+    pub(super) fingerprints: Vec<Fingerprint>,
     pub(super) started_at: i64,
     pub(super) updated_at: i64,
 }
@@ -133,9 +137,9 @@ impl Kept {
     pub(super) fn new(agent: Arc<str>, at: i64) -> Self {
         let status = RunStatus::Running.as_str().to_owned();
         let (epoch, input, conversation) = Default::default();
-        let fingerprint = Fingerprint::default();
+        let fingerprints = Vec::new();
         let (started_at, updated_at) = (at, at);
-        Self { agent, epoch, input, conversation, status, fingerprint, started_at, updated_at }
+        Self { agent, epoch, input, conversation, status, fingerprints, started_at, updated_at }
     }
 }
 

@@ -30,6 +30,8 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_run_that_has_failed_goes_on_with_the_call_that_failed(new()).await;
     runs::a_run_that_was_cancelled_or_deleted_stops_before_its_next_step(new()).await;
     runs::a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(new()).await;
+    runs::a_request_that_comes_late_does_not_begin_the_run_again(new()).await;
+    runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
     runs::runs_are_listed_the_latest_first(new()).await;
 }
 
@@ -199,5 +201,9 @@ async fn a_request_is_the_same_or_another(place: impl Place) {
     let run = journal.start(&one).await.unwrap();
     journal.end(&run, &end).await.unwrap();
     // It continues no conversation.
-    assert_eq!(numbers(&journal.start(&other).await.unwrap()), (5, 2, 2));
+    let run = journal.start(&other).await.unwrap();
+    assert_eq!(numbers(&run), (5, 2, 2));
+    // And in another conversation, the first request is another one again.
+    journal.end(&run, &end).await.unwrap();
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (6, 3, 3));
 }

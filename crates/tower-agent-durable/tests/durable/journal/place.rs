@@ -12,7 +12,7 @@ use crate::server::Server;
 pub(crate) trait Place {
     type Journal: Seen;
     /// How many races there are to see.
-    const RACES: u32 = 200;
+    const RACES: u32 = 60;
 
     async fn open(&self) -> Self::Journal;
 }

@@ -64,7 +64,7 @@ pub(super) async fn starts_at_once_have_an_epoch_each<P: Place>(place: P) {
     for _ in 0..4 {
         databases.push(place.open().await);
     }
-    for run in 0..10 {
+    for run in 0..5 {
         let input = input("Do it.", &format!("run {run}")).await;
         let start = |database: &P::Journal| {
             let (database, input) = (database.clone(), input.clone());

@@ -1,10 +1,16 @@
 //! What an operator sees of the runs, and does with them, in every database.
 
-use serde_json::json;
-use tower_agent::middleware::approval::{Approval, Decision};
-use tower_agent::{AgentRequest, Effect, Error, ErrorKind, Request, Resolution, State};
-use tower_agent_durable::journal::{JournalError, RunInfo, RunStatus, StepKind};
+use std::time::{Duration, SystemTime};
 
+use serde_json::json;
+use tower_agent::agent::SavedRequest;
+use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::{
+    AgentRequest, Effect, Error, ErrorKind, ModelRequest, Request, Resolution, State,
+};
+use tower_agent_durable::journal::{Journal, JournalError, RunInfo, RunStatus, StepKind};
+
+use super::conformance::input;
 use super::place::{Database, Place};
 use super::{Count, calling, counting, durable, journal_error, request, saying};
 
@@ -141,6 +147,101 @@ pub(super) async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_ne
         assert_eq!(agent.run(other()).await.unwrap().text(), "Done.");
         assert_eq!((models.get(), pay.get()), (4, 2));
     }
+}
+
+pub(super) async fn a_request_that_comes_late_does_not_begin_the_run_again(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let (runs, pay, bill) = (database.runs(), Count::default(), Count::default());
+    let agent = durable(calling(&["pay", "bill"], &Count::default()), database.clone())
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .tool(counting("bill", Effect::Mutating, &bill))
+        .on_tool(Approval::of_tools(["pay", "bill"]))
+        .build()
+        .unwrap();
+    agent.run(request()).await.unwrap();
+    let mut answered = Vec::new();
+    for _ in 0..2 {
+        // The same request again, while its outcome is the latest, has the same outcome.
+        assert_eq!(agent.run(request()).await.is_ok(), answered.is_empty());
+        let asked = runs.get("run 1").await.unwrap().interrupts;
+        let yes = Resolution::resolved(&asked[0].id, Decision::Approve);
+        let next = runs.request("run 1").await.unwrap().with_resolutions([yes]);
+        answered.push(SavedRequest::from(&next));
+        agent.run(next).await.unwrap();
+    }
+    let seen = runs.get("run 1").await.unwrap();
+    assert_eq!((seen.status, pay.get(), bill.get()), (RunStatus::Completed, 1, 1));
+    // A queue delivers the first request twice, and a browser an approval.
+    let last = answered.pop().unwrap();
+    for late in [request(), answered.pop().unwrap().into()] {
+        let error = agent.run(late).await.unwrap_err();
+        let error = journal_error(&error);
+        assert!(matches!(error, JournalError::EarlierRequest { .. }), "{error}");
+    }
+    assert_eq!(agent.run(last).await.unwrap().text(), "Done.");
+    let after = runs.get("run 1").await.unwrap();
+    assert_eq!((after.status, pay.get(), bill.get()), (RunStatus::Completed, 1, 1));
+}
+
+pub(super) async fn runs_that_have_ended_are_deleted_when_they_are_old(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let runs = database.runs();
+    let agent = |works: bool| {
+        let broken = move |_: &mut ModelRequest| match works {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Auth, "no key")),
+        };
+        durable(calling(&["pay"], &Count::default()), database.clone())
+            .tool(counting("pay", Effect::Mutating, &Count::default()))
+            .on_model(tower_agent::callback::before_model(broken))
+            .on_tool(Approval::of_tools(["pay"]))
+            .build()
+            .unwrap()
+    };
+    let named = |id: &str| AgentRequest::new("Do it.").with_run_id(id);
+    for id in ["waiting", "completed", "cancelled"] {
+        agent(true).run(named(id)).await.unwrap();
+    }
+    let yes = &runs.get("completed").await.unwrap().interrupts[0].id;
+    let yes = Resolution::resolved(yes, Decision::Approve);
+    let next = runs.request("completed").await.unwrap().with_resolutions([yes]);
+    agent(true).run(next).await.unwrap();
+    runs.cancel("cancelled").await.unwrap();
+    agent(false).run(named("failed")).await.unwrap_err();
+    // Its process has stopped.
+    database.start(&input("Do it.", "running").await).await.unwrap();
+
+    let statuses = async || {
+        let mut all = Vec::new();
+        for run in runs.list().await.unwrap() {
+            assert_eq!(&*run.id, run.status.as_str());
+            all.push(run.id);
+        }
+        all.sort();
+        all
+    };
+    let all = ["cancelled", "completed", "failed", "running", "waiting"];
+    assert_eq!(statuses().await.iter().map(|id| &**id).collect::<Vec<_>>(), all);
+    let oldest = runs.list().await.unwrap().iter().map(|run| run.updated_at).min().unwrap();
+    assert_eq!(runs.delete_ended(oldest).await.unwrap(), 0);
+    let later = SystemTime::now() + Duration::from_secs(60);
+    assert_eq!(runs.delete_ended(later).await.unwrap(), 3);
+    assert_eq!(runs.delete_ended(later).await.unwrap(), 0);
+    assert_eq!(statuses().await.iter().map(|id| &**id).collect::<Vec<_>>(), ["running", "waiting"]);
+    let gone = runs.steps("completed").await;
+    assert!(matches!(gone, Err(JournalError::UnknownRun { .. })));
+
+    // What is left goes on.
+    let yes = &runs.get("waiting").await.unwrap().interrupts[0].id;
+    let yes = Resolution::resolved(yes, Decision::Approve);
+    let next = runs.request("waiting").await.unwrap().with_resolutions([yes]);
+    assert_eq!(agent(true).run(next).await.unwrap().text(), "Done.");
+    // A deleted run is another when it is started again.
+    assert_eq!(agent(true).run(named("completed")).await.unwrap().interrupts().len(), 1);
 }
 
 pub(super) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: Database>) {
