@@ -85,12 +85,14 @@ fn a_hook_left_at_its_default_allocates_nothing() {
 }
 
 #[test]
-fn an_async_hook_allocates_its_box() {
-    struct Hooks;
-    impl Callback<ModelRequest> for Hooks {
+fn an_async_hook_allocates_only_where_its_future_is_large() {
+    struct Hooks<const SIZE: usize>;
+
+    impl<const SIZE: usize> Callback<ModelRequest> for Hooks<SIZE> {
         async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+            let kept = [0_u8; SIZE];
             std::future::ready(()).await;
-            drop(request.messages().clone());
+            drop((request.messages().clone(), std::hint::black_box(&kept)));
             Ok(Action::Continue)
         }
 
@@ -104,8 +106,10 @@ fn an_async_hook_allocates_its_box() {
     }
 
     for count in [1, 10] {
-        let band: Callbacks<_> = (0..count).map(|_| Hooks).collect();
-        assert_eq!(a_call(band).count, 1 + 2 * count, "the band and {count} times two hooks");
+        let small: Callbacks<_> = (0..count).map(|_| Hooks::<0>).collect();
+        assert_eq!(a_call(small).count, 1, "the band");
+        let large: Callbacks<_> = (0..count).map(|_| Hooks::<512>).collect();
+        assert_eq!(a_call(large).count, 1 + count, "the band and {count} large hooks");
     }
 }
 

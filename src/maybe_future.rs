@@ -3,43 +3,60 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_util::future::BoxFuture;
+use pin_project_lite::pin_project;
+use stackfuture::StackFuture;
 
-/// A future that is either ready or boxed, which avoids a box for synchronous results.
-pub struct MaybeFuture<'a, T>(pub(crate) State<'a, T>);
+/// The largest future that needs no box. A hook that awaits nothing fits.
+const IN_PLACE: usize = 64;
 
-/// Visible to the crate, so that a ready result can be taken without polling.
-pub(crate) enum State<'a, T> {
-    /// The result; `None` once taken.
-    Ready(Option<T>),
-    /// A pending future.
-    Boxed(BoxFuture<'a, T>),
+pin_project! {
+    /// A future that is either ready, stored in place if it is small, or boxed.
+    pub struct MaybeFuture<'a, T> {
+        #[pin]
+        state: State<'a, T>,
+    }
 }
+
+pin_project! {
+    /// Visible to the crate, so that a ready result can be taken without polling.
+    #[project = Projected]
+    pub(crate) enum State<'a, T> {
+        /// The result; `None` once taken.
+        Ready { answer: Option<T> },
+        Pending { #[pin] future: Pending<'a, T> },
+    }
+}
+
+/// A future of any type.
+pub(crate) type Pending<'a, T> = StackFuture<'a, T, IN_PLACE>;
 
 impl<'a, T> MaybeFuture<'a, T> {
     /// Creates a ready future.
     #[inline]
     pub(crate) const fn ready(answer: T) -> Self {
-        Self(State::Ready(Some(answer)))
+        Self { state: State::Ready { answer: Some(answer) } }
     }
 
-    /// Boxes a future.
+    /// Erases the type of a future.
     #[inline]
-    pub(crate) fn boxed(future: impl Future<Output = T> + Send + 'a) -> Self {
-        Self(State::Boxed(Box::pin(future)))
+    pub(crate) fn pending(future: impl Future<Output = T> + Send + 'a) -> Self {
+        Self { state: State::Pending { future: StackFuture::from_or_box(future) } }
+    }
+
+    #[inline]
+    pub(crate) fn into_state(self) -> State<'a, T> {
+        self.state
     }
 }
-
-impl<T> Unpin for MaybeFuture<'_, T> {}
 
 impl<T> Future for MaybeFuture<'_, T> {
     type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        match &mut self.0 {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match self.project().state.project() {
             // Polled after completion, which callers must not do: stays pending.
-            State::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
-            State::Boxed(future) => future.as_mut().poll(cx),
+            Projected::Ready { answer } => answer.take().map_or(Poll::Pending, Poll::Ready),
+            Projected::Pending { future } => future.poll(cx),
         }
     }
 }

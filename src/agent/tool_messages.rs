@@ -78,7 +78,7 @@ impl<T: ToolMessages> IntoToolMessages<Now> for T {
 #[diagnostic::do_not_recommend]
 impl<F: Future<Output: ToolMessages> + Send + 'static> IntoToolMessages<Later> for F {
     fn into_tool_messages(self, _: Seal) -> MaybeFuture<'static, Result<Option<Vec<Message>>>> {
-        MaybeFuture::boxed(async move { self.await.messages(Seal) })
+        MaybeFuture::pending(async move { self.await.messages(Seal) })
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 impl RunContext {
     /// Fails if what has ended the run blocks a call of this kind.
+    #[inline]
     pub(crate) fn admit<R: Request>(&self) -> Result<()> {
         self.abort_of::<R>().or_else(|| self.closed_to(R::CALL)).map_or(Ok(()), Err)
     }
@@ -17,17 +18,23 @@ impl RunContext {
     /// Returns the result of a call to the code around it: adds the call to an error, records an
     /// ending, and restores one that the code inside has changed or swallowed. `name` is that of
     /// what was called.
+    #[inline]
     pub(crate) fn settle<R: Request, T>(&self, name: Option<&str>, result: Result<T>) -> Result<T> {
-        let result = result.map_err(|error| {
-            let error = error.in_call(|| self.site(R::CALL, name));
-            self.latch::<R>(&error);
-            error
-        });
+        if let Err(error) = result {
+            return Err(self.settle_error::<R>(name, error));
+        }
         match self.ending::<R>() {
             // A result stands beside any other ending.
-            Some(ending) if result.is_err() || ending.kind() == ErrorKind::Aborted => Err(ending),
+            Some(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
             _ => result,
         }
+    }
+
+    #[cold]
+    fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
+        let error = error.in_call(|| self.site(R::CALL, name));
+        self.latch::<R>(&error);
+        self.ending::<R>().unwrap_or(error)
     }
 
     /// Records an error that ends more than its call.

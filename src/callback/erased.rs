@@ -82,11 +82,11 @@ where
     By: Callback<R>,
 {
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
-        MaybeFuture::boxed(ByPointer { hook: self.callback.before(request) })
+        MaybeFuture::pending(ByPointer { hook: self.callback.before(request) })
     }
 
     fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
-        MaybeFuture::boxed(ByPointer { hook: self.callback.after(request, response) })
+        MaybeFuture::pending(ByPointer { hook: self.callback.after(request, response) })
     }
 
     fn on_error<'a>(
@@ -94,7 +94,7 @@ where
         request: &'a mut R,
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
-        MaybeFuture::boxed(self.callback.on_error(request, error))
+        MaybeFuture::pending(self.callback.on_error(request, error))
     }
 
     fn on_end(&self, request: &R, outcome: Outcome<'_, R::Response>) {

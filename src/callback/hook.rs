@@ -3,23 +3,27 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use futures_util::future::BoxFuture;
+use pin_project_lite::pin_project;
 
 use super::erased::Erased;
 use crate::call::Request;
 use crate::error::{Error, ErrorKind, Result};
-use crate::maybe_future::{MaybeFuture, State};
+use crate::maybe_future::{MaybeFuture, Pending, State};
 use crate::panic::catch;
 
-/// Calls a hook and returns its decision; a panic, also one before the first await, is an error.
-pub(super) struct Hook<'a, T, F> {
-    call: Option<F>,
-    running: Option<BoxFuture<'a, Result<T>>>,
+pin_project! {
+    /// Calls a hook and returns its decision; a panic, also one before the first await, is an
+    /// error.
+    pub(super) struct Hook<'a, T, F> {
+        call: Option<F>,
+        #[pin]
+        running: Option<Pending<'a, Result<T>>>,
+    }
 }
 
-impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>> + Unpin> Hook<'a, T, F> {
+impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
     #[inline]
     pub(super) fn new(call: F) -> Self {
         Self { call: Some(call), running: None }
@@ -27,33 +31,37 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>> + Unpin> Hook<'a, T, F> {
 
     /// Polls the hook. One that decides at once is never stored.
     #[inline]
-    fn decide(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        let running = match self.call.take().map(|call| call().0) {
-            Some(State::Ready(Some(decision))) => return Poll::Ready(decision),
-            Some(State::Boxed(running)) => Some(running),
-            Some(State::Ready(None)) | None => self.running.take(),
-        };
-        let Some(mut running) = running else { return Poll::Pending };
-        let decision = running.as_mut().poll(cx);
-        if decision.is_pending() {
-            self.running = Some(running);
+    fn decide(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let mut this = self.project();
+        match this.call.take().map(|call| call().into_state()) {
+            Some(State::Ready { answer: Some(decision) }) => return Poll::Ready(decision),
+            Some(State::Pending { future }) => this.running.set(Some(future)),
+            Some(State::Ready { answer: None }) | None => {}
         }
-        decision
+        let Some(running) = this.running.as_mut().as_pin_mut() else { return Poll::Pending };
+        let decision = ready!(running.poll(cx));
+        // Here, where a panic is caught.
+        this.running.set(None);
+        Poll::Ready(decision)
+    }
+
+    #[cold]
+    fn panicked(self: Pin<&mut Self>, panic: &str) -> Error {
+        drop(catch(|| self.project().running.set(None)));
+        Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
     }
 }
 
-impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>> + Unpin> Future for Hook<'a, T, F> {
+impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Future for Hook<'a, T, F> {
     type Output = Result<T>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        catch(|| self.decide(cx)).unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic))))
+        match catch(|| self.as_mut().decide(cx)) {
+            Ok(decision) => decision,
+            Err(panic) => Poll::Ready(Err(self.panicked(&panic))),
+        }
     }
-}
-
-#[cold]
-fn panicked(panic: String) -> Error {
-    Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
 }
 
 /// Returns a callback's name, even if asking for it panics.

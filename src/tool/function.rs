@@ -40,7 +40,7 @@ where
     F: Future<Output: IntoToolResponse> + Send + 'static,
 {
     fn into_tool_future(self, _: Seal) -> MaybeFuture<'static, Result<ToolResponse>> {
-        MaybeFuture::boxed(async move { self.await.into_tool_response() })
+        MaybeFuture::pending(async move { self.await.into_tool_response() })
     }
 }
 

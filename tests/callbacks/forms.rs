@@ -1,7 +1,9 @@
 //! Every form that a callback may be written in.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 
 use serde_json::json;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
@@ -426,4 +428,69 @@ async fn a_custom_call_takes_every_form() {
             false => Err(BoxError::from("not yet")),
         });
     assert_eq!(stack.oneshot(Embed::default()).await.unwrap().text, "abdcef");
+}
+
+/// A hook whose future has this size, and waits once.
+struct Waits<const SIZE: usize>;
+
+impl<const SIZE: usize> Callback<ModelRequest> for Waits<SIZE> {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let kept = [b'x'; SIZE];
+        pending_once().await;
+        request.note(&String::from_utf8_lossy(&kept));
+        Ok(Action::Continue)
+    }
+}
+
+#[tokio::test]
+async fn a_hook_may_wait_whatever_the_size_of_its_future() {
+    let hooks = Callbacks::new().with(Waits::<1>).with(Waits::<200>).with(Waits::<2>);
+    assert_eq!(text(hooks, echo()).await, "x".repeat(203));
+}
+
+/// A hook whose future panics when it is polled, when it is dropped, or both.
+struct Breaks {
+    polled: bool,
+    dropped: bool,
+}
+
+struct Breaking {
+    polled: bool,
+    dropped: bool,
+}
+
+impl Future for Breaking {
+    type Output = Result<Action<ModelResponse>>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(!self.polled, "polled");
+        Poll::Ready(Ok(Action::Continue))
+    }
+}
+
+impl Drop for Breaking {
+    fn drop(&mut self) {
+        assert!(!self.dropped, "dropped");
+    }
+}
+
+impl Callback<ModelRequest> for Breaks {
+    fn before(
+        &self,
+        _: &mut ModelRequest,
+    ) -> impl Future<Output = Result<Action<ModelResponse>>> + Send {
+        Breaking { polled: self.polled, dropped: self.dropped }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_a_hooks_future_is_an_error_wherever_it_panics() {
+    for (polled, dropped, message) in
+        [(true, false, "polled"), (false, true, "dropped"), (true, true, "polled")]
+    {
+        let hooks = Callbacks::new().with(Breaks { polled, dropped });
+        let error = answer(hooks, echo()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Callback);
+        assert_eq!(error.message(), format!("panicked: {message}"));
+    }
 }

@@ -84,20 +84,20 @@ impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
 )]
 pub trait IntoHook<T, M> {
     /// Converts the returned value to a future.
-    fn into_hook(self, _: Seal) -> Decision<'static, T>;
+    fn into_hook<'a>(self, _: Seal) -> Decision<'a, T>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
-    fn into_hook(self, _: Seal) -> Decision<'static, T> {
+    fn into_hook<'a>(self, _: Seal) -> Decision<'a, T> {
         MaybeFuture::ready(self.into_action(Seal).map(Action::boxed))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
-    fn into_hook(self, _: Seal) -> Decision<'static, T> {
-        MaybeFuture::boxed(async move { self.await.into_action(Seal).map(Action::boxed) })
+    fn into_hook<'a>(self, _: Seal) -> Decision<'a, T> {
+        MaybeFuture::pending(async move { self.await.into_action(Seal).map(Action::boxed) })
     }
 }
 
@@ -111,19 +111,19 @@ impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> fo
 )]
 pub trait IntoRecoveryHook<T, M> {
     /// Converts the returned value to a future.
-    fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>>;
+    fn into_recovery_hook<'a>(self, _: Seal) -> MaybeFuture<'a, Result<Recovery<T>>>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, O: IntoRecovery<T>> IntoRecoveryHook<T, Now> for O {
-    fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>> {
+    fn into_recovery_hook<'a>(self, _: Seal) -> MaybeFuture<'a, Result<Recovery<T>>> {
         MaybeFuture::ready(self.into_recovery(Seal))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoRecovery<T>> + Send + 'static> IntoRecoveryHook<T, Later> for F {
-    fn into_recovery_hook(self, _: Seal) -> MaybeFuture<'static, Result<Recovery<T>>> {
-        MaybeFuture::boxed(async move { self.await.into_recovery(Seal) })
+    fn into_recovery_hook<'a>(self, _: Seal) -> MaybeFuture<'a, Result<Recovery<T>>> {
+        MaybeFuture::pending(async move { self.await.into_recovery(Seal) })
     }
 }

@@ -183,7 +183,7 @@ function_callback! {
     }
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request, Seal);
-        MaybeFuture::boxed(async move { future.await.into_action(Seal).map(Action::boxed) })
+        MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
 }
 
@@ -200,7 +200,7 @@ function_callback! {
         response: &'a R::Response,
     ) -> Decision<'a, R::Response> {
         let future = self.named.function.run(request, response, Seal);
-        MaybeFuture::boxed(async move { future.await.into_action(Seal).map(Action::boxed) })
+        MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
 }
 
@@ -217,7 +217,7 @@ function_callback! {
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
         let future = self.named.function.run(request, error, Seal);
-        MaybeFuture::boxed(async move { future.await.into_recovery(Seal) })
+        MaybeFuture::pending(async move { future.await.into_recovery(Seal) })
     }
 }
 
