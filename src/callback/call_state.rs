@@ -96,9 +96,10 @@ impl<R: Request> CallState<R> {
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::BEFORE) {
             let Self { request, callbacks, .. } = self;
-            let callback = callbacks[index].get();
+            let callback = &callbacks[index];
+            let holds = R::CALL == CallKind::Tool && callback.guards();
+            let callback = callback.get();
             let answer = Hook::new(|| callback.before(request)).await;
-            let holds = R::CALL == CallKind::Tool && self.at(index).guards();
             if !is_watched && !holds && matches!(answer, Ok(Action::Continue)) {
                 continue;
             }
@@ -149,13 +150,14 @@ impl<R: Request> CallState<R> {
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::AFTER) {
-            let is_guard = self.at(index).guards();
+            let Self { request, callbacks, .. } = self;
+            let callback = &callbacks[index];
+            let is_guard = callback.guards();
             // A guard sees the response in effect, and later callbacks see its replacement.
             if is_guard && let Some(answer) = phase.answer.take() {
                 *response = *answer;
             }
-            let Self { request, callbacks, .. } = self;
-            let callback = callbacks[index].get();
+            let callback = callback.get();
             let answer = Hook::new(|| callback.after(request, response)).await;
             if !is_watched && matches!(answer, Ok(Action::Continue)) {
                 continue;
@@ -216,9 +218,9 @@ impl<R: Request> CallState<R> {
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::ON_ERROR) {
-            let is_guard = self.at(index).guards();
             let Self { request, callbacks, .. } = self;
-            let callback = callbacks[index].get();
+            let callback = &callbacks[index];
+            let (is_guard, callback) = (callback.guards(), callback.get());
             let answer = Hook::new(|| callback.on_error(request, &error)).await;
             if is_watched {
                 self.show(index, "on_error", answer.as_ref().map(Decision::from)).await;

@@ -33,10 +33,12 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
     #[inline]
     fn decide(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let mut this = self.project();
-        match this.call.take().map(|call| call().into_state()) {
-            Some(State::Ready { answer: Some(decision) }) => return Poll::Ready(decision),
-            Some(State::Pending { future }) => this.running.set(Some(future)),
-            Some(State::Ready { answer: None }) | None => {}
+        if let Some(call) = this.call.take() {
+            match call().into_state() {
+                State::Ready { answer: Some(decision) } => return Poll::Ready(decision),
+                State::Ready { answer: None } => {}
+                State::Pending { future } => this.running.set(Some(future)),
+            }
         }
         let Some(running) = this.running.as_mut().as_pin_mut() else { return Poll::Pending };
         let decision = ready!(running.poll(cx));
