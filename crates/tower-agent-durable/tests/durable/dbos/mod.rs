@@ -1,7 +1,10 @@
 //! Durable runs on several machines, with DBOS in a real PostgreSQL.
 
+mod kill;
+mod process;
 mod refusals;
 mod requests;
+mod spread;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};

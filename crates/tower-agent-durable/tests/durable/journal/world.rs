@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use serde_json::{Value, json};
-use tower::{Layer, service_fn};
+use serde_json::{Map, Value, json};
+use tower::layer::layer_fn;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceExt, service_fn};
 use tower_agent::agent::AgentService;
-use tower_agent::message::ToolCall;
+use tower_agent::message::{Messages, ToolCall};
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::middleware::budget::{Budget, Limits};
 use tower_agent::middleware::retry::CallRetryLayer;
@@ -30,14 +32,22 @@ use tower_agent_durable::journal::{
 use tower_agent_durable::{Session, SessionKey, SessionLayer, Sqlite};
 
 pub(crate) const RUN: &str = "run 1";
+pub(crate) const KILL: &str = "-KILL";
 
 /// The file of what was done, and the point at which the process ends.
 #[derive(Clone)]
 pub(crate) struct World(Arc<Inner>);
 
+/// A signal that the process sends itself, the first time that it is at a point.
+pub(crate) struct Fate {
+    pub(crate) at: String,
+    pub(crate) signal: String,
+}
+
 struct Inner {
     folder: PathBuf,
     kill_at: Option<u32>,
+    fate: Mutex<Option<Fate>>,
     point: AtomicU32,
     /// The number of the run's request.
     input: AtomicU32,
@@ -48,7 +58,17 @@ struct Inner {
 impl World {
     pub(crate) fn new(folder: &Path, kill_at: Option<u32>) -> Self {
         let (point, input, tries) = Default::default();
-        Self(Arc::new(Inner { folder: folder.to_owned(), kill_at, point, input, tries }))
+        let fate = Mutex::default();
+        Self(Arc::new(Inner { folder: folder.to_owned(), kill_at, fate, point, input, tries }))
+    }
+
+    pub(crate) fn with_fate(self, fate: Option<Fate>) -> Self {
+        *self.0.fate.lock().unwrap() = fate;
+        self
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0.folder
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -56,21 +76,23 @@ impl World {
     }
 
     /// Writes a line to a file that the journal knows nothing of.
-    fn write(&self, file: &str, line: &str) {
+    pub(crate) fn write(&self, file: &str, line: &str) {
         let mut file = OpenOptions::new().create(true).append(true).open(self.file(file)).unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// A point at which the process may be killed.
-    fn point(&self, what: &str) {
+    pub(crate) fn point(&self, what: &str) {
         let point = self.0.point.fetch_add(1, Ordering::SeqCst) + 1;
         self.write("points", &format!("{point} {what}"));
-        if self.0.kill_at == Some(point) {
-            let me = std::process::id().to_string();
-            std::process::Command::new("kill").args(["-9", &me]).status().unwrap();
-            loop {
-                std::thread::park();
-            }
+        let fate = self.0.fate.lock().unwrap().take_if(|fate| fate.at == what);
+        let signal = fate.map(|fate| fate.signal);
+        let signal = if self.0.kill_at == Some(point) { Some(KILL.to_owned()) } else { signal };
+        let Some(signal) = signal else { return };
+        let me = std::process::id().to_string();
+        std::process::Command::new("kill").args([&signal, &me]).status().unwrap();
+        while signal == KILL {
+            std::thread::park();
         }
     }
 
@@ -170,10 +192,35 @@ impl World {
             .on_tool(Approval::of_tools(["pay"]))
             .global_callbacks(Durable::new(journal))
             .global_callbacks(budget.clone())
+            .agent_layer(layer_fn(self.writing_passes(budget.clone())))
             .model_layer(retry())
             .build()
             .unwrap();
         (agent, budget)
+    }
+
+    /// Writes what each pass from one message to another has spent, for those who do not make it.
+    fn writing_passes<S: AgentService>(
+        &self,
+        budget: Budget,
+    ) -> impl Fn(S) -> BoxCloneSyncService<AgentRequest, AgentResponse, Error> + use<S> {
+        let world = self.clone();
+        move |inner| {
+            let (world, budget) = (world.clone(), budget.clone());
+            let make = move |request: AgentRequest| {
+                let (world, budget, inner) = (world.clone(), budget.clone(), inner.clone());
+                async move {
+                    let (context, start) = (request.context().clone(), request.messages().len());
+                    let response = inner.oneshot(request).await.map_err(|it| it.into())?;
+                    let (used, end) = (budget.account(&context)?.used(), response.messages().len());
+                    let (models, tools) = (used.model_calls, used.tool_calls);
+                    let spent = format!("{start}-{end} {models} {tools} {}", used.tokens);
+                    world.write("passes", &spent);
+                    Ok::<_, Error>(response)
+                }
+            };
+            BoxCloneSyncService::new(service_fn(make))
+        }
     }
 
     /// Returns a journal with points before and after all that it writes.
@@ -254,7 +301,16 @@ impl World {
     }
 
     fn end(&self, response: &AgentResponse) -> Result<(), BoxError> {
-        let end = json!({ "messages": response.messages(), "state": response.state().snapshot() });
+        self.write_end(response.messages(), &response.state().snapshot())
+    }
+
+    /// Writes down how the run has ended.
+    pub(crate) fn write_end(
+        &self,
+        messages: &Messages,
+        state: &Map<String, Value>,
+    ) -> Result<(), BoxError> {
+        let end = json!({ "messages": messages, "state": state });
         Ok(std::fs::write(self.file("end.json"), end.to_string())?)
     }
 

@@ -1,0 +1,94 @@
+//! A worker that is killed, and another that goes on with its run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tower_agent_durable::journal::RunEnd;
+
+use super::process::{Process, Program};
+use super::{Cluster, text};
+use crate::database::Folder;
+use crate::journal::kill::{check_no_step_is_repeated, end, lines};
+use crate::journal::world::{KILL, RUN, World, first_request};
+
+/// Starts the run and answers what it waits for, until it has completed.
+pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
+    let world = World::new(folder, None);
+    let mut run = cluster.engine.start("boss", first_request(RUN)).await.unwrap();
+    loop {
+        match run.end().await.unwrap() {
+            RunEnd::Waiting { checkpoint, .. } => {
+                let answers: Vec<_> =
+                    checkpoint.interrupts.iter().map(|it| world.answer(it)).collect();
+                run = cluster.engine.resume(RUN, answers).await.unwrap();
+            }
+            done => {
+                assert_eq!(text(&done), "Well. All done.");
+                let RunEnd::Completed { checkpoint, state } = done else { return };
+                return world.write_end(&checkpoint.messages, &state).unwrap();
+            }
+        }
+    }
+}
+
+/// Completes the run while a worker is killed at a point, and another takes over.
+async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) {
+    let first = Process::start(cluster, folder, Program::World, "first", Some((KILL, at)));
+    let take_over = async {
+        assert!(!first.ended().await.success(), "it was not killed at `{at}`");
+        let other = Process::start(cluster, folder, Program::World, "other", None);
+        let runs = cluster.engine.take_over("first").await.unwrap();
+        assert_eq!(runs, [RUN], "killed at `{at}`");
+        assert!(cluster.engine.take_over("first").await.unwrap().is_empty());
+        other
+    };
+    let (other, ()) = tokio::join!(take_over, complete(cluster, folder));
+    other.end().await;
+}
+
+/// What each pass from one message to another has spent.
+fn passes(folder: &Path) -> BTreeMap<String, String> {
+    let passes = lines(folder, "passes").into_iter();
+    passes
+        .map(|line| line.split_once(' ').map(|(at, it)| (at.into(), it.into())).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let whole = Folder::new("dbos-killed-never");
+    let worker = Process::start(&cluster, &whole.file(""), Program::World, "first", None);
+    complete(&cluster, &whole.file("")).await;
+    worker.end().await;
+    let (expected, budget) = (end(&whole.file("")), passes(&whole.file("")));
+
+    let points = [
+        // In the first answer, which is streamed.
+        ("a model streams", 0),
+        // Beside a sub-agent and another tool, before and after it has changed something.
+        ("charge is called", 1),
+        ("charge has run", 1),
+        // In the sub-agent, when it was resumed with an approval.
+        ("note has run", 1),
+    ];
+    let kills = points.map(|(at, asked)| {
+        let (expected, budget) = (&expected, &budget);
+        async move {
+            let cluster = Cluster::start().await.unwrap();
+            let folder = Folder::new(&format!("dbos-{}", at.replace(' ', "-")));
+            let root = folder.file("");
+            complete_with_a_kill(&cluster, &root, at).await;
+            assert_eq!(&end(&root), expected, "killed at `{at}`");
+            check_no_step_is_repeated(&root, at);
+            assert_eq!(lines(&root, "asked").len(), asked, "killed at `{at}`");
+            let spent = passes(&root);
+            // A pass in which it had to ask has no counterpart.
+            for (pass, spent) in spent.iter().filter(|(pass, _)| budget.contains_key(*pass)) {
+                assert_eq!(Some(spent), budget.get(pass), "pass {pass}, killed at `{at}`");
+            }
+            assert!(asked > 0 || spent == *budget, "{spent:?}, killed at `{at}`");
+        }
+    });
+    futures::future::join_all(kills).await;
+}

@@ -1,0 +1,94 @@
+//! Workers that are processes of their own.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use tokio::process::{Child, Command};
+
+use tower_agent_durable::Postgres;
+use tower_agent_durable::engine::dbos::{Engine, Worker, WorkerBuilder};
+
+use super::{Cluster, spread};
+use crate::journal::world::{Fate, World};
+
+const PROGRAM: &str = "TOWER_AGENT_TEST_PROGRAM";
+const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
+const DATABASE: &str = "TOWER_AGENT_TEST_DATABASE";
+const WORKER: &str = "TOWER_AGENT_TEST_WORKER";
+const FATE: &str = "TOWER_AGENT_TEST_FATE";
+
+/// What a worker makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Program {
+    /// The run with everything in it.
+    World,
+    /// Many small ones.
+    Clerk,
+}
+
+/// A worker, which is killed at the end.
+pub(super) struct Process(Child);
+
+impl Process {
+    /// Starts one. `fate` is a signal that it sends itself, and the point at which it does.
+    pub(super) fn start(
+        cluster: &Cluster,
+        folder: &Path,
+        program: Program,
+        worker: &str,
+        fate: Option<(&str, &str)>,
+    ) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "dbos::process::a_worker"]);
+        command.env(PROGRAM, format!("{program:?}")).env(FOLDER, folder);
+        command.env(DATABASE, &cluster.url).env(WORKER, worker);
+        if let Some((signal, at)) = fate {
+            command.env(FATE, format!("{signal} {at}"));
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
+        Self(command.spawn().unwrap())
+    }
+
+    /// Waits until it has ended by itself.
+    pub(super) async fn ended(mut self) -> ExitStatus {
+        // Waiting closes its input.
+        let input = self.0.stdin.take();
+        let status = self.0.wait().await.unwrap();
+        drop(input);
+        status
+    }
+
+    /// Ends it in good order.
+    pub(super) async fn end(mut self) {
+        // Waiting closes its input, which it reads to the end.
+        assert!(self.0.wait().await.unwrap().success());
+    }
+}
+
+/// The program: it works until its input ends, if a test asks for it.
+#[test]
+fn a_worker() {
+    let Ok(program) = std::env::var(PROGRAM) else { return };
+    let var = |name: &str| std::env::var(name).unwrap();
+    let folder = var(FOLDER);
+    let fate = std::env::var(FATE).ok().map(|fate| {
+        let (signal, at) = fate.split_once(' ').unwrap();
+        Fate { at: at.to_owned(), signal: signal.to_owned() }
+    });
+    let work = async {
+        let journal = Postgres::connect(&var(DATABASE)).await.unwrap();
+        let engine = Engine::connect(&var(DATABASE), journal.runs()).await.unwrap();
+        let world = World::new(Path::new(&folder), None).with_fate(fate);
+        let worker = Worker::builder(&engine, var(WORKER));
+        let worker: WorkerBuilder = match &*program {
+            "World" => {
+                worker.agent(world.agent(world.watching(journal)).0).on_event(async |_, _| {})
+            }
+            _ => worker.agent(spread::clerk(world, &var(WORKER), journal)).concurrency(3),
+        };
+        let worker = worker.start().await.unwrap();
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.unwrap();
+        worker.stop().await.unwrap();
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+}
