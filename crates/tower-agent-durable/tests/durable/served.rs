@@ -168,7 +168,7 @@ async fn a_client_whose_server_was_killed_gets_the_answer_once() {
         for sends_all in [false, true] {
             let folder = Folder::new(&format!("served-{number}-{sends_all}"));
             let hanging = Process::start(&folder.file(""), true);
-            let body = hanging.post(&input("r1", &[question.clone()])).await;
+            let body = hanging.post(&input("r1", std::slice::from_ref(&question))).await;
             let first = read(body, |event| event["type"] == "TEXT_MESSAGE_CONTENT").await;
             assert_eq!(said(&first), "It is ");
             assert_eq!(of_type(&first, "TOOL_CALL_RESULT").len(), 1);
