@@ -133,7 +133,9 @@ fn kill_at_each_point(name: &str, process: Process) -> (u32, u32, u32) {
     let whole = Folder::new(&format!("{name}-never"));
     assert!(process(&whole.file(""), None).success());
     let (expected, budget) = (end(&whole.file("")), spent(&whole.file("")));
-    let points = lines(&whole.file(""), "points").len();
+    let points = lines(&whole.file(""), "points");
+    assert!(points.iter().any(|point| point.ends_with("a model fails")), "no retry");
+    let points = points.len();
     assert_eq!(expected.effects.values().copied().collect::<Vec<_>>(), [1, 1, 1]);
     assert!(points > 60, "{points} points");
 

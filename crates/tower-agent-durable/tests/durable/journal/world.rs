@@ -91,8 +91,10 @@ impl World {
         let Some(signal) = signal else { return };
         let me = std::process::id().to_string();
         std::process::Command::new("kill").args([&signal, &me]).status().unwrap();
-        while signal == KILL {
-            std::thread::park();
+        if signal == KILL {
+            loop {
+                std::thread::park();
+            }
         }
     }
 
@@ -121,15 +123,18 @@ impl World {
                 world.point("a model is called");
                 let response = answer(&request);
                 let usage = Usage::new(10, u64::from(context.iteration()) + 1);
-                let place = format!("{} {}", context.step_path(), context.iteration());
+                let input = world.0.input.load(Ordering::SeqCst);
+                let place = format!("{} {} {input}", context.step_path(), context.iteration());
                 let is_first = {
                     let mut tries = world.0.tries.lock().unwrap();
                     let is_first = !tries.contains(&place);
                     tries.push(place);
                     is_first
                 };
-                // The second turn of every agent fails at first.
-                if is_first && context.iteration() == 1 {
+                // What follows a result fails at first.
+                let follows =
+                    request.messages().iter().any(|it| it.tool_results().next().is_some());
+                if is_first && follows {
                     world.point("a model fails");
                     return Err(Error::new(ErrorKind::Overloaded, "busy"));
                 }
