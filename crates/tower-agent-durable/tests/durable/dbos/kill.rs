@@ -81,13 +81,15 @@ async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
             complete_with_a_kill(&cluster, &root, at).await;
             assert_eq!(&end(&root), expected, "killed at `{at}`");
             check_no_step_is_repeated(&root, at);
-            assert_eq!(lines(&root, "asked").len(), asked, "killed at `{at}`");
+            // At least once for each call that was running.
+            let questions = lines(&root, "asked").len();
+            assert!(questions >= asked, "killed at `{at}`, asked {questions} times");
             let spent = passes(&root);
             // A pass in which it had to ask has no counterpart.
             for (pass, spent) in spent.iter().filter(|(pass, _)| budget.contains_key(*pass)) {
                 assert_eq!(Some(spent), budget.get(pass), "pass {pass}, killed at `{at}`");
             }
-            assert!(asked > 0 || spent == *budget, "{spent:?}, killed at `{at}`");
+            assert!(questions > 0 || spent == *budget, "{spent:?}, killed at `{at}`");
         }
     });
     futures::future::join_all(kills).await;
