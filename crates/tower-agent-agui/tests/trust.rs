@@ -526,7 +526,7 @@ fn a_run_of_one_id_in_two_threads_has_calls_of_its_own_in_each() {
         noted.lock().unwrap().push(call.idempotency_key());
     });
     let model = tower::service_fn(|request: ModelRequest| async move {
-        let is_asked = request.messages().iter().last().unwrap().role() == Role::User;
+        let is_asked = request.messages().iter().next_back().unwrap().role() == Role::User;
         Ok::<_, BoxError>(match is_asked {
             true => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
             false => ModelResponse::from_text("Paid."),

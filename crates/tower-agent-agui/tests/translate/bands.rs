@@ -8,7 +8,7 @@ use tower::ServiceBuilder;
 use tower_agent::callback::Outcome;
 use tower_agent::stream::{self, EventKind as Told};
 use tower_agent::testing::{ProbeLayer, RecordLayer, Turn};
-use tower_agent::{Action, Agent, Callback, Error, ErrorKind, Recovery, Request, Result};
+use tower_agent::{Action, Agent, Callback, Error, ErrorKind, Recovery, Result};
 use tower_agent_agui::{
     AgUi, Event, EventKind, TranslateRequest, TranslateResponse, after_translate, before_translate,
     on_translate_error, wrap_translate,

@@ -3,6 +3,7 @@ use serde_json::Value;
 use tower_agent::Error;
 use tower_agent::context::Effects;
 
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use crate::StoreError;
 
 /// How a step has ended: its response or error, and its effects on the run.
