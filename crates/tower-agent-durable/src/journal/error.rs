@@ -85,6 +85,12 @@ pub enum JournalError {
 
 impl From<JournalError> for Error {
     fn from(error: JournalError) -> Self {
-        Self::abort(error.to_string()).with_source(error)
+        let message = match &error {
+            JournalError::Store(StoreError::Database(_)) => {
+                format!("{error}; start the run again once it works: it goes on where it stopped")
+            }
+            error => error.to_string(),
+        };
+        Self::abort(message).with_source(error)
     }
 }

@@ -90,8 +90,13 @@
 //! refused with [`TakenOver`](JournalError::TakenOver), and a mutating tool that it was calling is asked
 //! about. So start a run again only when its process has stopped.
 //!
-//! If the journal cannot be written, the run stops with an abort, before the call or after it; nothing
-//! goes on without a journal.
+//! # A database that fails
+//!
+//! If the journal cannot be written, because the disk is full or the server is away, the run stops with
+//! an abort, before the call or after it; nothing goes on without a journal. A mutating tool is not
+//! called unless the journal has its start. Start the run again once the database works: what the
+//! journal has is not made again. A mutating call whose end it does not have is asked about, also if it
+//! was not made, as when only the answer of the database was lost.
 //!
 //! # Old runs
 //!

@@ -1,9 +1,11 @@
 //! What a file keeps, and who may open it.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use tokio::net::TcpSocket;
 use tower_agent::Effect;
-use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
+use tower_agent_durable::{Append, Postgres, SessionKey, SessionStore, Sqlite};
 
 use crate::journal::{Count, calling, counting, durable, request};
 
@@ -57,6 +59,16 @@ async fn a_file_that_cannot_be_opened_is_an_error() {
     let folder = Folder::new("unopened");
     let error = Sqlite::open(folder.file("missing/a.db")).await.unwrap_err();
     assert!(error.to_string().starts_with("the database failed: "), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_reached_is_an_error_that_says_so() {
+    // Bound, so that nobody else has its port, and deaf.
+    let deaf = TcpSocket::new_v4().unwrap();
+    deaf.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let url = format!("postgres://postgres@{}/postgres", deaf.local_addr().unwrap());
+    let error = Postgres::connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains("the server cannot be reached"), "{error}");
 }
 
 #[tokio::test]

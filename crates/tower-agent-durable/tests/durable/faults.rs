@@ -1,6 +1,5 @@
 //! Stores that fail, and come back.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tower_agent_durable::{
     Append, NotStored, Session, SessionKey, SessionLayer, SessionStore, Sqlite,
 };
 
-use crate::database::Folder;
+use crate::disk::SmallDisk;
 use crate::memory::Memory;
 use crate::server::Server;
 
@@ -191,18 +190,9 @@ async fn a_call_that_a_lost_run_may_have_started_is_not_repeated() {
 
 #[tokio::test]
 async fn a_full_disk_is_an_error_loses_nothing_and_goes_on_with_more_space() {
-    let folder = Folder::new("full");
-    let mount = |options: &str| {
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.file(""));
-        mount.output().is_ok_and(|output| output.status.success())
-    };
-    if !mount("size=512k") {
-        eprintln!("skipped: mounting a small disk needs root");
-        return;
-    }
-    let mounted = Mounted(&folder);
-    let store = Sqlite::open(folder.file("a.db")).await.unwrap();
+    let Some(disk) = SmallDisk::mount("full") else { return };
+    disk.fill(512 << 10);
+    let store = Sqlite::open(disk.file("a.db")).await.unwrap();
     let entry = format!("\"{}\"", "x".repeat(10_000));
     let (mut version, mut written) = (0, 0);
     let append = |from: usize| Append::new("{}", from).entries(vec![entry.clone()]);
@@ -217,19 +207,10 @@ async fn a_full_disk_is_an_error_loses_nothing_and_goes_on_with_more_space() {
     let session = store.load(&key()).await.unwrap().unwrap();
     assert_eq!((session.version, session.entries.len()), (version, written));
 
-    assert!(mount("remount,size=16m"));
+    disk.free();
     store.append(&key(), version, append(written)).await.unwrap();
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), written + 1);
     store.close().await;
-    drop(mounted);
-}
-
-struct Mounted<'a>(&'a Folder);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0.file("")).output();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -103,6 +103,36 @@ impl Server {
         let _ = child.wait();
     }
 
+    /// Kills all of its processes at once, as a power cut does.
+    pub(crate) fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let postmaster = child.id().to_string();
+        let signal = |name: &str, process: &str| {
+            // One that has ended meanwhile cannot be killed.
+            let _ = Command::new("kill").args([name, process]).stderr(Stdio::null()).status();
+        };
+        signal("-STOP", &postmaster);
+        let listed =
+            Command::new("ps").args(["-o", "pid=", "--ppid", &postmaster]).output().unwrap();
+        let processes = String::from_utf8(listed.stdout).unwrap();
+        let processes: Vec<_> = processes.split_whitespace().collect();
+        signal("-KILL", &postmaster);
+        processes.iter().for_each(|process| signal("-KILL", process));
+        child.wait().unwrap();
+        let is_there = |process: &&str| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while processes.iter().any(is_there) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Returns the socket on which it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.file(".s.PGSQL.5432")
+    }
+
     pub(crate) async fn connect(&self) -> Postgres {
         self.connect_to("postgres").await
     }

@@ -1,8 +1,11 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
+mod away;
+mod breaking;
 mod compositions;
 pub(crate) mod conformance;
 mod fingerprints;
+mod full_disk;
 pub(crate) mod kill;
 pub(crate) mod place;
 mod races;
