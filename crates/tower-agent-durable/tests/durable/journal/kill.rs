@@ -112,6 +112,40 @@ pub(crate) fn check_no_step_is_repeated(folder: &Path, what: &str) {
     }
 }
 
+/// Fails unless somebody was asked once about each call that was being made when a process was killed and
+/// that changes something, and about no other. `points` are those of that process.
+pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
+    let mut last = BTreeMap::from([("charge", "never"), ("note", "never"), ("pay", "never")]);
+    for point in points {
+        let Some((did, call)) = point.split_once(" 1 tool ") else { continue };
+        let tool = match call.rsplit('/').next() {
+            Some("c2") => "charge",
+            Some("n1") => "note",
+            Some("c4") => "pay",
+            _ => continue,
+        };
+        let last = last.get_mut(tool).unwrap();
+        if *last != "has committed" {
+            *last = did.split_once(' ').unwrap().1;
+        }
+    }
+    let asked = lines(folder, "asked");
+    for (tool, last) in last {
+        let asked = asked.iter().filter(|it| it.split(' ').next() == Some(tool)).count();
+        let expected = match last {
+            // A call that waits for an approval has begun, too, until it is released.
+            "has begun" => 1..=1,
+            // The journal may have written that, or not.
+            "begins" | "commits" | "releases" => 0..=1,
+            _ => 0..=0,
+        };
+        assert!(
+            expected.contains(&asked),
+            "{what}: asked {asked} times about `{tool}`, {points:#?}"
+        );
+    }
+}
+
 type Process = fn(&Path, Option<u32>) -> ExitStatus;
 
 #[test]
@@ -150,7 +184,8 @@ fn kill_at_each_point(name: &str, process: Process) -> (u32, u32, u32) {
             let folder = Folder::new(&format!("{name}-at-{point}"));
             let root = folder.file("");
             let first = process(&root, Some(point));
-            let at = lines(&root, "points").pop().unwrap();
+            let points = lines(&root, "points");
+            let at = points.last().unwrap();
             // The order of parallel steps differs, and with it their number a little.
             if !first.success() {
                 killed.one();
@@ -158,7 +193,10 @@ fn kill_at_each_point(name: &str, process: Process) -> (u32, u32, u32) {
                 assert!(process(&root, None).success(), "killed at `{at}`");
             }
             assert_eq!(end(&root), expected, "killed at `{at}`");
-            check_no_step_is_repeated(&root, &at);
+            check_no_step_is_repeated(&root, at);
+            if !first.success() {
+                check_questions(&root, &points, at);
+            }
             for (pass, spent) in spent(&root) {
                 if let Some(expected) = budget.get(&pass) {
                     assert_eq!(&spent, expected, "pass {pass}, killed at `{at}`");
