@@ -13,12 +13,21 @@ use crate::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
 
-// Whatever the server's defaults are: a statement that has waited for another process sees what that
-// has written, and a process that is stalled, or cut off, does not keep others out for long.
+// Whatever the server's defaults are: a process that is stalled in the middle of a write does not keep
+// others out for hours, and a commit is on the disk when it returns.
+const CONNECTED: &str = "\
+    SET idle_in_transaction_session_timeout = '10s'; \
+    SELECT set_config('synchronous_commit', 'on', false) \
+    WHERE current_setting('synchronous_commit') = 'off'";
+
+// Likewise: a statement that has waited for another process sees what that has written, and a process
+// that is stalled, or cut off, does not keep others out for long.
 const BEGIN: &str = "\
     BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
 /// A PostgreSQL database, which several processes and machines may share.
+///
+/// What it has written is on disk, also if the server's `synchronous_commit` is off.
 ///
 /// Connections that were lost are replaced. Clones share the connections. A process that is stalled, or
 /// cut off, while it writes keeps the others out for 5 seconds at most, and its write fails.
@@ -46,10 +55,8 @@ impl Postgres {
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let options = PgConnectOptions::from_str(url).or_failure()?;
-        // A process that is stalled in the middle of a write would keep others out for hours.
         let pool = PgPoolOptions::new().acquire_timeout(WAIT).after_connect(|connection, _| {
-            let limit = "SET idle_in_transaction_session_timeout = '10s'";
-            Box::pin(async move { connection.execute(limit).await.map(drop) })
+            Box::pin(async move { connection.execute(CONNECTED).await.map(drop) })
         });
         let pool = pool.connect_with(options).await.or_failure()?;
         let migrated = migrator(POSTGRES).run(&pool).await;

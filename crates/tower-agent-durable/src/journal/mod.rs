@@ -98,6 +98,12 @@
 //! journal has is not made again. A mutating call whose end it does not have is asked about, also if it
 //! was not made, as when only the answer of the database was lost.
 //!
+//! What a journal has returned from is on the disk: neither `kill -9` nor a power cut loses it. A disk
+//! that does not keep what it said, or an older copy of the database, has lost the end of the journal.
+//! The run goes on from what is left: the calls after it are made again, mutating ones without a
+//! question, with the same [idempotency key](tower_agent::ToolRequest::idempotency_key). A service that
+//! receives the key does not act twice.
+//!
 //! # Old runs
 //!
 //! Runs stay in the journal until they are deleted. [`delete_ended`](Runs::delete_ended) deletes those

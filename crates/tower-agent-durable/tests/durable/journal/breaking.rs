@@ -35,6 +35,8 @@ struct Seen {
     operations: Vec<String>,
     /// The steps that were made, with the key of the call of a tool.
     made: Vec<(String, Option<String>)>,
+    /// Those that were made for a journal that has lost its end.
+    earlier: Vec<(String, Option<String>)>,
     /// The steps that are kept as begun, and those whose records are.
     begun: BTreeSet<String>,
     kept: BTreeSet<String>,
@@ -69,12 +71,27 @@ impl World {
         let mut seen = self.seen();
         assert!(seen.begun.contains(&step), "`{step}` was made without a journal");
         assert!(!seen.kept.contains(&step), "`{step}` was made again");
+        let before = seen.earlier.iter().find(|(made, _)| *made == step && key.is_some());
+        assert!(before.is_none_or(|(_, before)| *before == key), "`{step}` has another key");
         seen.made.push((step, key));
     }
 
     /// Returns a journal that calls `shake` before each operation, with its number, from 0.
     fn watching<J>(&self, inner: J, shake: impl Fn(usize) + Send + Sync + 'static) -> Watched<J> {
         Watched { world: self.clone(), inner, shake: Arc::new(shake) }
+    }
+
+    /// Returns what goes on with this run and a journal that has nothing after these steps, of which
+    /// some have ended. A tool is called as it was before.
+    pub(super) fn after(&self, steps: &[(String, bool)]) -> Self {
+        let world = Self::default();
+        {
+            let mut seen = world.seen();
+            seen.earlier.clone_from(&self.seen().made);
+            let ended = steps.iter().filter(|(_, has_ended)| *has_ended);
+            seen.kept = ended.map(|(step, _)| step.clone()).collect();
+        }
+        world
     }
 
     /// Fails unless the database has every step that it has said it keeps.
@@ -174,7 +191,8 @@ impl World {
         let key = interrupt.payload["idempotency_key"].as_str();
         let mut seen = self.seen();
         seen.asked += 1;
-        let made = seen.made.iter().find(|(_, made)| made.as_deref() == key);
+        let mut made = seen.made.iter().chain(&seen.earlier);
+        let made = made.find(|(_, made)| made.as_deref() == key);
         let answer = match made {
             Some((tool, _)) => Unfinished::Done(json!(format!("{tool} done"))),
             None => Unfinished::RunAgain,
@@ -255,7 +273,7 @@ impl<J: Journal> Journal for Watched<J> {
     }
 }
 
-fn name(step: &StepId) -> String {
+pub(super) fn name(step: &StepId) -> String {
     match &step.kind {
         StepKind::Tool(tool) => tool.to_string(),
         StepKind::Value(name) => format!("value {name} {}", step.nth),

@@ -7,6 +7,7 @@ pub(crate) mod conformance;
 mod fingerprints;
 mod full_disk;
 pub(crate) mod kill;
+mod lost_end;
 pub(crate) mod place;
 mod races;
 mod remembering;
