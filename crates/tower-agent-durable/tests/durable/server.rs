@@ -145,6 +145,15 @@ impl Server {
         assert!(create.status().unwrap().success(), "the database `{name}` was not created");
     }
 
+    /// Returns what a statement returns.
+    pub(crate) fn query(&self, sql: &str) -> String {
+        let mut psql = self.command("psql");
+        psql.arg("-h").arg(self.folder.file("")).args(["-U", "postgres", "-Atc", sql]);
+        let output = psql.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
     pub(crate) async fn connect_to(&self, name: &str) -> Postgres {
         Postgres::connect(&self.url(name)).await.unwrap()
     }

@@ -8,8 +8,9 @@ use tower_agent_durable::journal::RunEnd;
 use super::process::{Process, Program};
 use super::{Cluster, text};
 use crate::database::Folder;
+use crate::journal::fate::Fate;
 use crate::journal::kill::{check_no_step_is_repeated, check_questions, end, lines};
-use crate::journal::world::{KILL, RUN, World, first_request};
+use crate::journal::world::{RUN, World, first_request};
 
 /// Starts the run and answers what it waits for, until it has completed.
 pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
@@ -34,7 +35,7 @@ pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
 /// Completes the run while a worker is killed at a point, and another takes over. Returns the points of
 /// the first.
 async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) -> Vec<String> {
-    let first = Process::start(cluster, folder, Program::World, "first", Some((KILL, at)));
+    let first = Process::start(cluster, folder, Program::World, "first", Some(Fate::kill(at)));
     let take_over = async {
         assert!(!first.ended().await.success(), "it was not killed at `{at}`");
         let points = lines(folder, "points");

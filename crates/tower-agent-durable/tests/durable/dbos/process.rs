@@ -9,7 +9,8 @@ use tower_agent_durable::Postgres;
 use tower_agent_durable::engine::dbos::{Engine, Worker, WorkerBuilder};
 
 use super::{Cluster, spread};
-use crate::journal::world::{Fate, World};
+use crate::journal::fate::Fate;
+use crate::journal::world::World;
 
 const PROGRAM: &str = "TOWER_AGENT_TEST_PROGRAM";
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
@@ -30,20 +31,20 @@ pub(super) enum Program {
 pub(super) struct Process(Child);
 
 impl Process {
-    /// Starts one. `fate` is a signal that it sends itself, and the point at which it does.
+    /// Starts one.
     pub(super) fn start(
         cluster: &Cluster,
         folder: &Path,
         program: Program,
         worker: &str,
-        fate: Option<(&str, &str)>,
+        fate: Option<Fate>,
     ) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "dbos::process::a_worker"]);
         command.env(PROGRAM, format!("{program:?}")).env(FOLDER, folder);
         command.env(DATABASE, &cluster.url).env(WORKER, worker);
-        if let Some((signal, at)) = fate {
-            command.env(FATE, format!("{signal} {at}"));
+        if let Some(fate) = fate {
+            command.env(FATE, fate.to_string());
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
         Self(command.spawn().unwrap())
@@ -71,14 +72,11 @@ fn a_worker() {
     let Ok(program) = std::env::var(PROGRAM) else { return };
     let var = |name: &str| std::env::var(name).unwrap();
     let folder = var(FOLDER);
-    let fate = std::env::var(FATE).ok().map(|fate| {
-        let (signal, at) = fate.split_once(' ').unwrap();
-        Fate { at: at.to_owned(), signal: signal.to_owned() }
-    });
+    let fate = std::env::var(FATE).ok().map(|fate| fate.parse().unwrap());
     let work = async {
         let journal = Postgres::connect(&var(DATABASE)).await.unwrap();
         let engine = Engine::connect(&var(DATABASE), journal.runs()).await.unwrap();
-        let world = World::new(Path::new(&folder), None).with_fate(fate);
+        let world = World::new(Path::new(&folder), fate);
         let worker = Worker::builder(&engine, var(WORKER));
         let worker: WorkerBuilder = match &*program {
             "World" => {

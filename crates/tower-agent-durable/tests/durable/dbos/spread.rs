@@ -16,8 +16,9 @@ use tower_agent_durable::journal::{Durable, Unfinished};
 use super::process::{Process, Program};
 use super::{Cluster, text};
 use crate::database::Folder;
+use crate::journal::fate::Fate;
 use crate::journal::kill::lines;
-use crate::journal::world::{KILL, World};
+use crate::journal::world::World;
 
 const RUNS: usize = 30;
 
@@ -37,7 +38,7 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
             world.write("paid", &format!("{worker} {}", request.context().run_id()));
             let count =
                 lines(world.folder(), "paid").into_iter().filter(|it| it.starts_with(&*worker));
-            world.point(&format!("paid {}", count.count()));
+            world.point(&format!("paid {}", count.count())).await;
             "paid"
         }
     };
@@ -59,7 +60,8 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
         cluster.engine.start("clerk", AgentRequest::new("Pay.").with_run_id(run.as_str()))
     });
     let started = join_all(starts).await;
-    let first = Process::start(&cluster, &root, Program::Clerk, "first", Some((KILL, "paid 5")));
+    let first =
+        Process::start(&cluster, &root, Program::Clerk, "first", Some(Fate::kill("paid 5")));
     let other = Process::start(&cluster, &root, Program::Clerk, "other", None);
     let take_over = async {
         assert!(!first.ended().await.success());

@@ -2,49 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
 use super::Count;
+use super::fate::Fate;
+use super::program::Program;
 use super::world::World;
-use crate::database::Folder;
-
-const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
-const KILL_AT: &str = "TOWER_AGENT_TEST_KILL_AT";
-
-const IN_SESSION: &str = "TOWER_AGENT_TEST_IN_SESSION";
-
-/// The program: it goes on with the run, if a test asks for it.
-#[test]
-fn a_process_that_goes_on_with_a_run() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let kill_at = std::env::var(KILL_AT).ok().map(|point| point.parse().unwrap());
-    let world = World::new(Path::new(&folder), kill_at);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    match std::env::var_os(IN_SESSION) {
-        Some(_) => runtime.block_on(world.go_on_in_session()).unwrap(),
-        None => runtime.block_on(world.go_on()).unwrap(),
-    }
-}
-
-pub(crate) fn process(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
-    command(folder, kill_at).status().unwrap()
-}
-
-fn command(folder: &Path, kill_at: Option<u32>) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "journal::kill::a_process_that_goes_on_with_a_run"]);
-    command.env(FOLDER, folder).stdout(Stdio::null()).stderr(Stdio::null());
-    if let Some(point) = kill_at {
-        command.env(KILL_AT, point.to_string());
-    }
-    command
-}
-
-fn process_in_session(folder: &Path, kill_at: Option<u32>) -> ExitStatus {
-    command(folder, kill_at).env(IN_SESSION, "1").status().unwrap()
-}
+use crate::server::Server;
 
 /// What is the same whatever happened on the way.
 #[derive(Debug, PartialEq)]
@@ -146,74 +112,96 @@ pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
     }
 }
 
-type Process = fn(&Path, Option<u32>) -> ExitStatus;
-
 #[test]
-fn a_run_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
-    let (points, asked, compared) = kill_at_each_point("killed", process);
+fn a_run_in_a_file_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
+    let (points, asked, compared) = kill_at_each_point(Program::in_file, 1);
     assert!(asked >= 6, "asked {asked} times");
     assert!(compared >= points, "compared {compared} passes");
 }
 
 #[test]
+fn a_run_on_a_server_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
+    let Some(server) = Server::start("journal-kill") else { return };
+    let (points, asked, compared) = kill_at_each_point(|| Program::on_server(&server), apart(4));
+    // One of four is in the middle of each call of a tool.
+    assert!(asked >= 2, "asked {asked} times");
+    assert!(compared >= points, "compared {compared} passes");
+}
+
+#[test]
 fn a_run_in_a_session_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
-    let (_, asked, _) = kill_at_each_point("killed-in-session", process_in_session);
+    let (_, asked, _) = kill_at_each_point(|| Program::in_file().in_session(), 1);
     assert!(asked >= 6, "asked {asked} times");
 }
 
 /// Returns the number of points, of questions about unfinished calls, and of passes whose costs were
 /// compared.
-fn kill_at_each_point(name: &str, process: Process) -> (u32, u32, u32) {
-    let whole = Folder::new(&format!("{name}-never"));
-    assert!(process(&whole.file(""), None).success());
-    let (expected, budget) = (end(&whole.file("")), spent(&whole.file("")));
-    let points = lines(&whole.file(""), "points");
+fn kill_at_each_point(new: impl Fn() -> Program + Sync, apart: usize) -> (u32, u32, u32) {
+    let whole = new();
+    assert!(whole.run(None).success());
+    let (expected, budget) = (end(&whole.folder()), spent(&whole.folder()));
+    let points = lines(&whole.folder(), "points");
     assert!(points.iter().any(|point| point.ends_with("a model fails")), "no retry");
-    let points = points.len();
     assert_eq!(expected.effects.values().copied().collect::<Vec<_>>(), [1, 1, 1]);
-    assert!(points > 60, "{points} points");
+    assert!(points.len() > 60, "{} points", points.len());
 
-    let next = std::sync::atomic::AtomicU32::new(1);
-    let (killed, asked, compared) = <(Count, Count, Count)>::default();
+    let (tried, killed, asked, compared) = <(Count, Count, Count, Count)>::default();
+    at_each(points.len(), apart, |point| {
+        tried.one();
+        let program = new();
+        let root = program.folder();
+        let first = program.run(Some(Fate::kill(point)));
+        let points = lines(&root, "points");
+        let at = points.last().unwrap();
+        // The order of parallel steps differs, and with it their number a little.
+        if !first.success() {
+            killed.one();
+            assert!(!root.join("end.json").exists() || at.ends_with("a run has ended"), "{at}");
+            assert!(program.run(None).success(), "killed at `{at}`");
+        }
+        assert_eq!(end(&root), expected, "killed at `{at}`");
+        check_no_step_is_repeated(&root, at);
+        if !first.success() {
+            check_questions(&root, &points, at);
+        }
+        for (pass, spent) in spent(&root) {
+            if let Some(expected) = budget.get(&pass) {
+                assert_eq!(&spent, expected, "pass {pass}, killed at `{at}`");
+                compared.one();
+            }
+        }
+        lines(&root, "asked").iter().for_each(|_| {
+            asked.one();
+        });
+    });
+    let (tried, killed) = (tried.get(), killed.get());
+    assert!(killed + tried / 10 >= tried, "killed at {killed} of {tried} points");
+    println!("{} points, {tried} tried, {killed} killed, {} asked", points.len(), asked.get());
+    (tried, asked.get(), compared.get())
+}
+
+/// Returns how far apart the points are that are tried: with `EVERY_POINT=1`, each is.
+pub(crate) fn apart(points: usize) -> usize {
+    match std::env::var_os("EVERY_POINT") {
+        Some(_) => 1,
+        None => points,
+    }
+}
+
+/// Does something at points so far apart, two at a time.
+pub(super) fn at_each(points: usize, apart: usize, act: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(1);
     let work = || {
         loop {
-            let point = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            if point > u32::try_from(points).unwrap() {
+            let point = next.fetch_add(apart, Ordering::Relaxed);
+            if point > points {
                 return;
             }
-            let folder = Folder::new(&format!("{name}-at-{point}"));
-            let root = folder.file("");
-            let first = process(&root, Some(point));
-            let points = lines(&root, "points");
-            let at = points.last().unwrap();
-            // The order of parallel steps differs, and with it their number a little.
-            if !first.success() {
-                killed.one();
-                assert!(!root.join("end.json").exists() || at.ends_with("a run has ended"), "{at}");
-                assert!(process(&root, None).success(), "killed at `{at}`");
-            }
-            assert_eq!(end(&root), expected, "killed at `{at}`");
-            check_no_step_is_repeated(&root, at);
-            if !first.success() {
-                check_questions(&root, &points, at);
-            }
-            for (pass, spent) in spent(&root) {
-                if let Some(expected) = budget.get(&pass) {
-                    assert_eq!(&spent, expected, "pass {pass}, killed at `{at}`");
-                    compared.one();
-                }
-            }
-            lines(&root, "asked").iter().for_each(|_| {
-                asked.one();
-            });
+            act(point);
         }
     };
     std::thread::scope(|scope| {
         let workers = [scope.spawn(work), scope.spawn(work)];
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
-    let points = u32::try_from(points).unwrap();
-    assert!(killed.get() + points / 10 >= points, "killed at {} of {points} points", killed.get());
-    println!("{points} points, {} killed", killed.get());
-    (points, asked.get(), compared.get())
 }

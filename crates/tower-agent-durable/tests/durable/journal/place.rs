@@ -49,8 +49,8 @@ impl Database for Postgres {
     }
 }
 
-/// Returns a number that no other place has.
-fn number() -> u32 {
+/// Returns a number that was not given before.
+pub(super) fn number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::kill::{end, process, spent};
-use super::world::World;
-use crate::database::Folder;
+use super::fate::Fate;
+use super::kill::{end, lines, spent};
+use super::program::Program;
 
 fn copy(from: &Path, to: &Path, log: &[u8]) {
     for entry in std::fs::read_dir(from).unwrap() {
@@ -17,22 +17,17 @@ fn copy(from: &Path, to: &Path, log: &[u8]) {
     std::fs::write(to.join("runs.db-wal"), log).unwrap();
 }
 
-#[tokio::test]
-async fn a_torn_last_write_loses_no_more_than_itself() {
-    let whole = Folder::new("torn-never");
-    assert!(process(&whole.file(""), None).success());
-    let expected = end(&whole.file(""));
+#[test]
+fn a_torn_last_write_loses_no_more_than_itself() {
+    let whole = Program::in_file();
+    assert!(whole.run(None).success());
+    let expected = end(&whole.folder());
 
     // Killed after a call that changes something was kept.
-    let (cut, mut at) = (Folder::new("torn"), 0);
-    for line in std::fs::read_to_string(whole.file("points")).unwrap().lines() {
-        let (point, what) = line.split_once(' ').unwrap();
-        if what == "has committed 1 tool boss/c4" {
-            at = point.parse().unwrap();
-        }
-    }
-    assert!(!process(&cut.file(""), Some(at)).success());
-    let log = std::fs::read(cut.file("runs.db-wal")).unwrap();
+    let cut = Program::in_file();
+    assert!(!cut.run(Some(Fate::kill("has committed 1 tool boss/c4"))).success());
+    let cut = cut.folder();
+    let log = std::fs::read(cut.join("runs.db-wal")).unwrap();
     // A frame is a page and its head; the last write may have several.
     let frame = 4096 + 24;
     let last = log.len() - frame;
@@ -45,12 +40,13 @@ async fn a_torn_last_write_loses_no_more_than_itself() {
     });
     let mut lost = 0;
     for (number, log) in torn.chain(flipped).enumerate() {
-        let folder = Folder::new(&format!("torn-{number}"));
-        copy(&cut.file(""), &folder.file(""), &log);
-        World::new(&folder.file(""), None).go_on().await.unwrap();
-        assert_eq!(end(&folder.file("")), expected, "{number}");
-        assert!(!spent(&folder.file("")).is_empty());
-        lost += std::fs::read_to_string(folder.file("asked")).map_or(0, |it| it.lines().count());
+        let program = Program::in_file();
+        let root = program.folder();
+        copy(&cut, &root, &log);
+        assert!(program.run(None).success(), "{number}");
+        assert_eq!(end(&root), expected, "{number}");
+        assert!(!spent(&root).is_empty());
+        lost += lines(&root, "asked").len();
     }
     // Whoever keeps what was done elsewhere was asked, for each but the whole log.
     assert!(lost > 40, "{lost}");

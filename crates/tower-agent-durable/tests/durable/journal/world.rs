@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Map, Value, json};
+use tokio::sync::RwLock;
 use tower::layer::layer_fn;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
@@ -29,42 +30,34 @@ use tower_agent_durable::journal::{
     Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
     RunStatus, StepId, Unfinished,
 };
-use tower_agent_durable::{Session, SessionKey, SessionLayer, Sqlite};
+use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore};
+
+use super::fate::Fate;
+use super::place::Database;
 
 pub(crate) const RUN: &str = "run 1";
-pub(crate) const KILL: &str = "-KILL";
 
-/// The file of what was done, and the point at which the process ends.
+/// The files of what was done, and the points at which something happens to the process.
 #[derive(Clone)]
 pub(crate) struct World(Arc<Inner>);
 
-/// A signal that the process sends itself, the first time that it is at a point.
-pub(crate) struct Fate {
-    pub(crate) at: String,
-    pub(crate) signal: String,
-}
-
 struct Inner {
     folder: PathBuf,
-    kill_at: Option<u32>,
-    fate: Mutex<Option<Fate>>,
+    fates: Mutex<Vec<Fate>>,
     point: AtomicU32,
     /// The number of the run's request.
     input: AtomicU32,
+    /// Shared by the calls that write to the journal.
+    writing: RwLock<()>,
     /// How often each model call was tried in this process.
     tries: Mutex<Vec<String>>,
 }
 
 impl World {
-    pub(crate) fn new(folder: &Path, kill_at: Option<u32>) -> Self {
-        let (point, input, tries) = Default::default();
-        let fate = Mutex::default();
-        Self(Arc::new(Inner { folder: folder.to_owned(), kill_at, fate, point, input, tries }))
-    }
-
-    pub(crate) fn with_fate(self, fate: Option<Fate>) -> Self {
-        *self.0.fate.lock().unwrap() = fate;
-        self
+    pub(crate) fn new(folder: &Path, fates: impl IntoIterator<Item = Fate>) -> Self {
+        let (point, input, writing, tries) = Default::default();
+        let fates = Mutex::new(fates.into_iter().collect());
+        Self(Arc::new(Inner { folder: folder.to_owned(), fates, point, input, writing, tries }))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -81,21 +74,30 @@ impl World {
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// A point at which the process may be killed.
-    pub(crate) fn point(&self, what: &str) {
+    /// A point at which something may happen to the process.
+    pub(crate) async fn point(&self, what: &str) {
         let point = self.0.point.fetch_add(1, Ordering::SeqCst) + 1;
         self.write("points", &format!("{point} {what}"));
-        let fate = self.0.fate.lock().unwrap().take_if(|fate| fate.at == what);
-        let signal = fate.map(|fate| fate.signal);
-        let signal = if self.0.kill_at == Some(point) { Some(KILL.to_owned()) } else { signal };
-        let Some(signal) = signal else { return };
-        let me = std::process::id().to_string();
-        std::process::Command::new("kill").args([&signal, &me]).status().unwrap();
-        if signal == KILL {
-            loop {
-                std::thread::park();
-            }
-        }
+        let fate = self.fate(what).or_else(|| self.fate(&point.to_string()));
+        let Some(fate) = fate else { return };
+        // Not in the middle of what another call writes, which would keep others out.
+        let _quiet = match fate.is_stop() {
+            true => Some(self.0.writing.write().await),
+            false => None,
+        };
+        fate.happen(self.folder());
+    }
+
+    /// Returns what happens at a point, once.
+    fn fate(&self, point: &str) -> Option<Fate> {
+        let mut fates = self.0.fates.lock().unwrap();
+        let at = fates.iter().position(|fate| fate.is_at(point))?;
+        Some(fates.remove(at))
+    }
+
+    async fn writing<T>(&self, write: impl Future<Output = T>) -> T {
+        let _writing = self.0.writing.read().await;
+        write.await
     }
 
     fn made(&self, what: &str, context: &RunContext) {
@@ -120,7 +122,7 @@ impl World {
             async move {
                 let context = request.context();
                 world.made("model", context);
-                world.point("a model is called");
+                world.point("a model is called").await;
                 let response = answer(&request);
                 let usage = Usage::new(10, u64::from(context.iteration()) + 1);
                 let input = world.0.input.load(Ordering::SeqCst);
@@ -135,7 +137,7 @@ impl World {
                 let follows =
                     request.messages().iter().any(|it| it.tool_results().next().is_some());
                 if is_first && follows {
-                    world.point("a model fails");
+                    world.point("a model fails").await;
                     return Err(Error::new(ErrorKind::Overloaded, "busy"));
                 }
                 let Some(sender) = request.delta_sender() else {
@@ -143,12 +145,12 @@ impl World {
                 };
                 let mut attempt = sender.open();
                 attempt.send(Delta::Text("Well. ".into())).await?;
-                world.point("a model streams");
+                world.point("a model streams").await;
                 for part in response.message().parts() {
                     attempt.send(part.clone()).await?;
                 }
                 let streamed = attempt.finish().await?;
-                world.point("a model has streamed");
+                world.point("a model has streamed").await;
                 Ok::<_, Error>(ModelResponse::from(streamed).with_usage(usage))
             }
         })
@@ -160,7 +162,7 @@ impl World {
             let world = world.clone();
             async move {
                 let context = request.context();
-                world.point(&format!("{name} is called"));
+                world.point(&format!("{name} is called")).await;
                 // Others get their turn in between.
                 tokio::task::yield_now().await;
                 world.made(name, context);
@@ -168,7 +170,7 @@ impl World {
                 context
                     .state()
                     .update(name, |count| *count = json!(count.as_u64().unwrap_or(0) + 1));
-                world.point(&format!("{name} has run"));
+                world.point(&format!("{name} has run")).await;
                 format!("{name} done")
             }
         };
@@ -234,21 +236,21 @@ impl World {
     }
 
     /// Starts the run or goes on with it, answers what it waits for, and writes down how it ended.
-    pub(crate) async fn go_on(&self) -> Result<(), BoxError> {
-        let database = Sqlite::open(self.file("runs.db")).await?;
+    pub(super) async fn go_on(&self, database: impl Database, run: &str) -> Result<(), BoxError> {
         let (agent, budget) = self.agent(self.watching(database.clone()));
         loop {
             let runs = database.runs();
-            let request = match runs.get(RUN).await {
-                Err(JournalError::UnknownRun { .. }) => first_request(RUN),
+            let request = match runs.get(run).await {
+                Err(JournalError::UnknownRun { .. }) => first_request(run),
                 Err(error) => Err(error)?,
-                Ok(run) => {
-                    let answers: Vec<_> = run.interrupts.iter().map(|it| self.answer(it)).collect();
-                    runs.request(RUN).await?.with_resolutions(answers)
+                Ok(seen) => {
+                    let answers: Vec<_> =
+                        seen.interrupts.iter().map(|it| self.answer(it)).collect();
+                    runs.request(run).await?.with_resolutions(answers)
                 }
             };
             if self.make(&agent, &budget, request).await?.interrupts().is_empty() {
-                assert_eq!(runs.get(RUN).await?.status, RunStatus::Completed);
+                assert_eq!(runs.get(run).await?.status, RunStatus::Completed);
                 return Ok(());
             }
         }
@@ -275,8 +277,12 @@ impl World {
 
     /// The same in a session: what is asked of it, or answered, is written down before it is sent, and
     /// sent again if a process has died.
-    pub(crate) async fn go_on_in_session(&self) -> Result<(), BoxError> {
-        let (database, key) = (Sqlite::open(self.file("runs.db")).await?, session());
+    pub(super) async fn go_on_in_session(
+        &self,
+        database: impl Journal + SessionStore,
+        run: &str,
+    ) -> Result<(), BoxError> {
+        let key = SessionKey::new("shop", "ada", run);
         let (agent, _) = self.agent(self.watching(database.clone()));
         let layer = SessionLayer::new(database.clone()).lease(Duration::ZERO);
         let (agent, sent) = (layer.layer(agent), self.file("sent.json"));
@@ -291,8 +297,8 @@ impl World {
             };
             std::fs::write(&sent, serde_json::to_string(&answers)?)?;
             let request = match answers.is_empty() {
-                true => first_request(RUN),
-                false => AgentRequest::default().with_resolutions(answers).with_run_id(RUN),
+                true => first_request(run),
+                false => AgentRequest::default().with_resolutions(answers).with_run_id(run),
             };
             let response = stream(agent.clone(), key.request(request)).await?;
             std::fs::remove_file(&sent)?;
@@ -324,6 +330,10 @@ impl World {
         if interrupt.reason != Unfinished::REASON {
             return Resolution::resolved(&interrupt.id, Decision::Approve);
         }
+        // Who looks has to know that nobody is about to do it.
+        if let Some(fate) = self.fate("asks") {
+            fate.happen(self.folder());
+        }
         let tool = interrupt.payload["tool"].as_str().unwrap();
         let key = interrupt.payload["idempotency_key"].as_str().unwrap();
         let keys = std::fs::read_to_string(self.file("keys")).unwrap_or_default();
@@ -340,10 +350,6 @@ impl World {
 pub(crate) fn first_request(run: &str) -> AgentRequest {
     let state = State::from_iter([("units".to_owned(), json!("metric"))]);
     AgentRequest::new("Do it all.").with_state(state).with_run_id(run)
-}
-
-fn session() -> SessionKey {
-    SessionKey::new("shop", "ada", "1")
 }
 
 async fn stream(agent: impl AgentService, request: AgentRequest) -> Result<AgentResponse> {
@@ -393,10 +399,10 @@ struct Watched<J> {
 
 impl<J: Journal> Journal for Watched<J> {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
-        self.world.point("a run starts");
-        let run = self.inner.start(input).await?;
+        self.world.point("a run starts").await;
+        let run = self.world.writing(self.inner.start(input)).await?;
         self.world.0.input.store(run.input, Ordering::SeqCst);
-        self.world.point("a run has started");
+        self.world.point("a run has started").await;
         Ok(run)
     }
 
@@ -406,39 +412,39 @@ impl<J: Journal> Journal for Watched<J> {
         step: &StepId,
         intent: &Intent,
     ) -> Result<Begun, JournalError> {
-        self.world.point(&format!("begins {}", step.key()));
-        let begun = self.inner.begin(run, step, intent).await?;
-        self.world.point(&format!("has begun {}", step.key()));
+        self.world.point(&format!("begins {}", step.key())).await;
+        let begun = self.world.writing(self.inner.begin(run, step, intent)).await?;
+        self.world.point(&format!("has begun {}", step.key())).await;
         Ok(begun)
     }
 
     async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
-        self.world.point("begins again");
-        let lease = self.inner.begin_again(lease).await?;
-        self.world.point("has begun again");
+        self.world.point("begins again").await;
+        let lease = self.world.writing(self.inner.begin_again(lease)).await?;
+        self.world.point("has begun again").await;
         Ok(lease)
     }
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
-        self.world.point(&format!("commits {}", lease.step.key()));
-        self.inner.commit(lease, record).await?;
+        self.world.point(&format!("commits {}", lease.step.key())).await;
+        self.world.writing(self.inner.commit(lease, record)).await?;
         let StepId { kind, path, iteration, input, .. } = &lease.step;
         self.world.write("done", &format!("kept {kind:?} {path} {iteration} {input}"));
-        self.world.point(&format!("has committed {}", lease.step.key()));
+        self.world.point(&format!("has committed {}", lease.step.key())).await;
         Ok(())
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-        self.world.point(&format!("releases {}", lease.step.key()));
-        self.inner.release(lease).await?;
-        self.world.point(&format!("has released {}", lease.step.key()));
+        self.world.point(&format!("releases {}", lease.step.key())).await;
+        self.world.writing(self.inner.release(lease)).await?;
+        self.world.point(&format!("has released {}", lease.step.key())).await;
         Ok(())
     }
 
     async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
-        self.world.point("a run ends");
-        self.inner.end(run, end).await?;
-        self.world.point("a run has ended");
+        self.world.point("a run ends").await;
+        self.world.writing(self.inner.end(run, end)).await?;
+        self.world.point("a run has ended").await;
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use super::balancer::Balancer;
 use super::server::Server;
 use super::worker;
 use crate::database::Folder;
-use crate::journal::kill::{check_no_step_is_repeated, end, lines, spent};
+use crate::journal::kill::{apart, check_no_step_is_repeated, end, lines, spent};
 use crate::journal::world::{World, first_request};
 
 /// Starts a run, answers what it waits for, and returns once it has completed.
@@ -44,14 +44,14 @@ async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
 
     let whole = root.join("whole");
     let (expected, budget) = (end(&whole), spent(&whole));
-    let points = u32::try_from(lines(&whole, "points").len()).unwrap();
-    for point in (1..=points).step_by(7) {
+    let points = lines(&whole, "points").len();
+    for point in (1..=points).step_by(apart(7)) {
         let run = format!("run {point}");
         let victim = worker::start(&root, &server.ingress(), Some((&run, point)));
         balancer.point_to([victim.address, survivor.address]);
         drive(&engine, &root, &run).await;
         let folder = root.join(&run);
-        let at = lines(&folder, "points")[point as usize - 1].clone();
+        let at = lines(&folder, "points").swap_remove(point - 1);
         assert_eq!(end(&folder), expected, "killed at `{at}`");
         check_no_step_is_repeated(&folder, &at);
         for (pass, spent) in spent(&folder) {

@@ -12,6 +12,7 @@ use tower::service_fn;
 use tower_agent::{AgentRequest, Request};
 use tower_agent_durable::engine::restate::{Engine, Worker};
 
+use crate::journal::fate::Fate;
 use crate::journal::world::World;
 
 const PORT: &str = "TOWER_AGENT_TEST_RESTATE_PORT";
@@ -27,7 +28,7 @@ fn a_process_that_makes_runs() {
     let engine = Engine::new(&std::env::var(INGRESS).unwrap()).unwrap();
     let kill_at = std::env::var(KILL_AT).ok().map(|at| {
         let (run, point) = at.rsplit_once(' ').unwrap();
-        (run.to_owned(), point.parse().unwrap())
+        (run.to_owned(), point.to_owned())
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -37,10 +38,11 @@ fn a_process_that_makes_runs() {
         let (journal, worlds) = (engine.clone(), Arc::new(worlds));
         let agent = service_fn(move |request: AgentRequest| {
             let run = request.context().run_id().to_owned();
-            let kill_at = kill_at.as_ref().filter(|(of, _)| *of == run).map(|(_, point)| *point);
+            let kill_at = kill_at.as_ref().filter(|(of, _)| *of == run);
+            let fate = kill_at.map(|(_, point)| Fate::kill(point));
             let mut worlds = worlds.lock().unwrap();
             let world =
-                worlds.entry(run.clone()).or_insert_with(|| World::new(&folder.join(run), kill_at));
+                worlds.entry(run.clone()).or_insert_with(|| World::new(&folder.join(run), fate));
             let (agent, budget) = world.agent(world.watching(journal.clone()));
             let world = world.clone();
             async move { world.make(&agent, &budget, request).await }
@@ -52,7 +54,7 @@ fn a_process_that_makes_runs() {
 }
 
 /// Starts the program.
-pub(crate) fn start(folder: &Path, ingress: &str, kill_at: Option<(&str, u32)>) -> Process {
+pub(crate) fn start(folder: &Path, ingress: &str, kill_at: Option<(&str, usize)>) -> Process {
     Process::start("works", |port| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "restate::worker::a_process_that_makes_runs", "--nocapture"]);
