@@ -308,7 +308,7 @@ async fn answer(
 fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
     match result {
         Ok(response) => {
-            let messages = response.messages().clone();
+            let messages = response.chronological().clone();
             match response.interrupts() {
                 [] => context.record().finish(messages),
                 _ => context.record().set(messages),

@@ -188,7 +188,7 @@ impl<'a> LoopState<'a> {
     }
 
     async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {
-        let messages = self.transcript.messages();
+        let messages = self.transcript.chronological();
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
         take_over(agent, self.request, messages, self.iterations).await
@@ -300,7 +300,7 @@ impl<'a> LoopState<'a> {
         let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
             return Ok(None);
         };
-        let messages = self.transcript.messages();
+        let messages = self.transcript.chronological();
         let progress = Progress::new(self.context(), &messages, self.new_from, self.iterations);
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(ErrorKind::Callback, format!("`stop_when` panicked: {panic}"))
@@ -340,7 +340,7 @@ impl<'a> LoopState<'a> {
     async fn close(&self, why: &str) {
         let Step::Tools(open) = self.transcript.read(step::next) else { return };
         let answers: Vec<_> = open.iter().map(|call| refusal(call, why)).collect();
-        answers.iter().for_each(|answer| self.transcript.push(answer.clone()));
+        self.transcript.answer(&answers);
         if let Some(emitter) = self.context().emitter() {
             emitter.tell_answers(&answers).await;
         }
@@ -349,7 +349,7 @@ impl<'a> LoopState<'a> {
     fn response(&self, end: EndReason) -> AgentResponse {
         let context = self.request.context();
         context.answered(self.request.messages());
-        AgentResponse::new(self.transcript.messages())
+        AgentResponse::new(self.transcript.chronological())
             .since(self.new_from)
             .with_iterations(self.iterations)
             .in_run(context)

@@ -1,5 +1,5 @@
 //! Completes a conversation for providers, which require that each tool call is directly followed
-//! by one result.
+//! by one result. Results stand in the order of their calls, whoever gave them and when.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,6 +20,9 @@ pub(super) struct Repaired {
 
 /// Completes the request's conversation, and returns the results that were added.
 pub(super) fn make_whole(request: &mut AgentRequest) -> Vec<Message> {
+    if let Some(ordered) = request.messages().in_call_order(0) {
+        *request.messages_mut() = ordered;
+    }
     let Some(repaired) = repair(request.messages()) else { return Vec::new() };
     *request.messages_mut() = repaired.messages;
     repaired.added

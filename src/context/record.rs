@@ -23,6 +23,9 @@ struct Kept {
     /// The view of the loop that writes to it, if it differs: the loop's request, and the messages
     /// since.
     told: Option<Messages>,
+    /// That view with the results of a turn in the order of its calls, if they came in another:
+    /// those of a resumed turn come after the ones that it had.
+    ordered: Option<Messages>,
     /// Messages from this index on were added in this run.
     new_from: usize,
     /// The request of the agent that opened it.
@@ -58,9 +61,14 @@ impl Kept {
         messages
     }
 
-    /// Returns the messages as seen by the loop that writes to it.
+    /// Returns the messages of the loop that writes to it, in the order in which they came.
     fn told(&self) -> &Messages {
         self.told.as_ref().unwrap_or(&self.messages)
+    }
+
+    /// Returns the messages as seen by the loop that writes to it.
+    fn seen(&self) -> &Messages {
+        self.ordered.as_ref().unwrap_or(self.told())
     }
 
     fn push(&mut self, message: Message) {
@@ -72,10 +80,17 @@ impl Kept {
             }
             self.are_names = are_names;
         }
-        if let Some(told) = &mut self.told {
-            told.push(message.clone());
+        for seen in [&mut self.told, &mut self.ordered].into_iter().flatten() {
+            seen.push(message.clone());
         }
         self.messages.push(message);
+    }
+
+    /// Puts the results of the last turn in order, after those from index `from` on were added.
+    fn order(&mut self, from: usize) {
+        if let Some(ordered) = self.seen().in_call_order(from) {
+            self.ordered = Some(ordered);
+        }
     }
 
     /// Replaces all messages. The loop that writes to it, if there is one, keeps its own view.
@@ -288,6 +303,7 @@ impl Record {
             return Transcript(own);
         }
         let messages = kept.begin(agent, asked, joined);
+        kept.ordered = messages.in_call_order(asked.len());
         kept.told = joined.map(|_| messages);
         kept.is_written = true;
         drop(kept);
@@ -299,9 +315,14 @@ impl Record {
         self.read(Messages::clone)
     }
 
+    /// Returns the same messages in the order in which they came.
+    pub(crate) fn chronological(&self) -> Messages {
+        lock(&self.0).told().clone()
+    }
+
     /// Reads the messages as seen by the loop that writes to it.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Messages) -> T) -> T {
-        read(lock(&self.0).told())
+        read(lock(&self.0).seen())
     }
 
     /// Returns whether it, or a conversation that it holds, has open calls.
@@ -329,6 +350,14 @@ impl Record {
     /// Adds a message.
     pub(crate) fn push(&self, message: Message) {
         lock(&self.0).push(message);
+    }
+
+    /// Adds results of calls of the last turn.
+    pub(crate) fn answer(&self, answers: &[Message]) {
+        let kept = &mut *lock(&self.0);
+        let from = kept.seen().len();
+        answers.iter().for_each(|answer| kept.push(answer.clone()));
+        kept.order(from);
     }
 
     /// Returns a name for a call of the last turn that is unique in the conversation.
@@ -400,7 +429,9 @@ impl Record {
         let kept = &mut *lock(&self.0);
         let mut calls = std::mem::take(&mut kept.calls);
         let stopped = slot::stop(&mut calls, |id| kept.holds_in(id));
+        let from = kept.seen().len();
         slot::settle(&calls, |message| kept.push(message));
+        kept.order(from);
         // For the next turn.
         calls.clear();
         kept.calls = calls;
@@ -458,6 +489,7 @@ impl Record {
         let kept = lock(&self.0);
         let nested = kept.nested.iter().map(|(key, it)| (key.clone(), it.save())).collect();
         let messages = kept.messages();
+        let messages = messages.in_call_order(kept.new_from).unwrap_or(messages);
         let rest = Rest { length: messages.len(), ..kept.rest.clone() };
         Conversation { messages, suspended: Suspended { rest, nested } }
     }
@@ -482,7 +514,7 @@ impl Deref for Transcript {
 impl Drop for Transcript {
     fn drop(&mut self) {
         let kept = &mut *lock(&self.0.0);
-        (kept.is_written, kept.told) = (false, None);
+        (kept.is_written, kept.told, kept.ordered) = (false, None, None);
     }
 }
 

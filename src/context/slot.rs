@@ -59,7 +59,8 @@ pub(super) fn stopped_answer(call: &ToolCall) -> Message {
 
 /// Passes on the messages of a turn.
 pub(super) fn settle(calls: &[(Arc<str>, Slot)], mut push: impl FnMut(Message)) {
-    let is_answer = |message: &Message| message.role() == Role::Tool;
+    let is_answer =
+        |message: &Message| message.role() == Role::Tool && message.tool_results().next().is_some();
     // Results stay together, directly after their calls.
     let mut others = false;
     for (_, slot) in calls {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod call_ids;
+mod call_order;
 mod media_source;
 mod messages;
 mod open_calls;

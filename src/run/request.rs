@@ -293,6 +293,7 @@ impl AgentRequest {
 
     /// Returns the request for another agent that continues the conversation in this run.
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
+        let messages = messages.in_call_order(self.messages.len()).unwrap_or(messages);
         let (extensions, takes_turn) = (Extensions::new(), true);
         let record = self.context().record().clone();
         let joins_at = Some(record.len());

@@ -23,6 +23,9 @@ use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
 #[derive(Clone, Debug)]
 pub struct AgentResponse {
     messages: Messages,
+    /// The messages in the order in which they came, if results of a turn came in another order
+    /// than its calls.
+    chronological: Option<Messages>,
     new_from: usize,
     usage: Usage,
     iterations: u32,
@@ -85,6 +88,7 @@ impl AgentResponse {
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
             messages: messages.into(),
+            chronological: None,
             new_from: 0,
             usage: Usage::default(),
             iterations: 0,
@@ -125,14 +129,23 @@ impl AgentResponse {
         parsed.map_err(|error| error.with_checkpoint(self.checkpoint()))
     }
 
-    /// Returns the messages added in this run, oldest first, including tool results.
+    /// Returns the messages added in this run, oldest first, including tool results. A run that
+    /// resumes a turn adds only the results that the turn did not have.
     #[must_use]
     pub fn new_messages(&self) -> Iter<'_> {
-        self.messages.range(self.new_from)
+        self.chronological().range(self.new_from)
+    }
+
+    /// Returns the request's messages, then the new ones, in the order in which they came.
+    pub(crate) fn chronological(&self) -> &Messages {
+        self.chronological.as_ref().unwrap_or(&self.messages)
     }
 
     /// Returns the whole conversation: the request's messages, then the new ones. Use it as the
     /// [history](super::AgentRequest::with_history) of the next request.
+    ///
+    /// The results of a turn stand in the order of its calls, whichever came first and whichever run
+    /// added them.
     #[must_use]
     pub fn messages(&self) -> &Messages {
         &self.messages
@@ -228,6 +241,7 @@ impl AgentResponse {
     /// Replaces the final message.
     #[must_use]
     pub fn with_message(mut self, message: Message) -> Self {
+        self.unorder();
         let last = (self.new_from..self.messages.len())
             .rev()
             .find(|&index| self.messages[index].role() == Role::Assistant);
@@ -235,13 +249,29 @@ impl AgentResponse {
             Some(old) => *old = message,
             None => self.messages.push(message),
         }
+        self.order();
         self
     }
 
     /// Marks the messages from index `new_from` on as new.
     pub(crate) fn since(mut self, new_from: usize) -> Self {
         (self.new_from, self.is_bare) = (new_from, false);
+        self.order();
         self
+    }
+
+    /// Puts the results of each turn in the order of its calls.
+    fn order(&mut self) {
+        if let Some(ordered) = self.messages.in_call_order(self.new_from) {
+            self.chronological = Some(std::mem::replace(&mut self.messages, ordered));
+        }
+    }
+
+    /// Puts the messages in the order in which they came, to change them.
+    fn unorder(&mut self) {
+        if let Some(messages) = self.chronological.take() {
+            self.messages = messages;
+        }
     }
 
     /// Appends a callback's response to the conversation of its run.
@@ -250,6 +280,7 @@ impl AgentResponse {
             let said = std::mem::replace(&mut self.messages, asked.clone());
             self.new_from = asked.len();
             self.messages.extend(said.iter().cloned());
+            self.order();
             self.carry(context);
         }
     }
@@ -262,10 +293,13 @@ impl AgentResponse {
             let given = std::mem::take(&mut self.messages);
             let origin = self.origin;
             *self = replaced.clone();
+            self.unorder();
+            let is_tools = |message: &&Message| message.role() == Role::Tool;
             let ends_in_words =
                 self.new_messages().next_back().is_some_and(|last| last.role() == Role::Assistant);
             let kept = match waits {
-                _ if is_all => self.new_from,
+                // The results of a turn of an earlier run stay.
+                _ if is_all => self.new_from + self.new_messages().take_while(is_tools).count(),
                 Some(at) => at.max(self.new_from),
                 None => self.messages.len() - usize::from(ends_in_words),
             };
@@ -276,8 +310,10 @@ impl AgentResponse {
             self.origin = origin;
         }
         if let Some(at) = waits {
+            self.unorder();
             self.keep_waiting(replaced.messages.range(at));
         }
+        self.order();
     }
 
     /// Returns the index of the turn with open calls, if this run waits on it.

@@ -198,7 +198,7 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
     let transcript = model.requests()[1].messages().clone();
     let answered: Vec<_> = transcript.iter().flat_map(Message::tool_results).collect();
     let ids: Vec<_> = answered.iter().map(|result| &*result.call_id).collect();
-    assert_eq!(ids, ["call_2", "call_1", "call_3"]);
+    assert_eq!(ids, ["call_1", "call_2", "call_3"]);
 }
 
 #[tokio::test]

@@ -339,7 +339,8 @@ fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
     }
 }
 
-/// Returns the head with the selected results, each after the message with its call.
+/// Returns the head with the selected results, each after the message with its call. The results of
+/// a message are in the order of its calls.
 fn with_answers(
     thread: &Thread,
     stand: &Answers,
@@ -348,16 +349,22 @@ fn with_answers(
 ) -> Vec<usize> {
     let mut answers = stand.by_asking();
     let mut all = Vec::with_capacity(head.len());
-    let mut late = Vec::new();
+    let mut results = Vec::new();
+    let add = |all: &mut Vec<usize>, results: &mut Vec<usize>| {
+        results.sort_by_key(|index| thread.answered_call(*index));
+        all.append(results);
+    };
     for &index in head {
-        if !is_answer_of(thread, index) {
-            all.append(&mut late);
+        if is_answer_of(thread, index) {
+            results.push(index);
+        } else {
+            add(&mut all, &mut results);
+            all.push(index);
         }
-        all.push(index);
         let wanted = answers.remove(&index).unwrap_or_default();
-        late.extend(wanted.into_iter().filter(|index| is_wanted(*index)));
+        results.extend(wanted.into_iter().filter(|index| is_wanted(*index)));
     }
-    all.append(&mut late);
+    add(&mut all, &mut results);
     all
 }
 

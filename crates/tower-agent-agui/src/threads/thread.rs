@@ -179,6 +179,15 @@ impl Thread {
         messages.collect()
     }
 
+    /// Returns the call that an entry is the result of: the index of the message, and the place in it.
+    pub(super) fn answered_call(&self, index: usize) -> Option<(usize, usize)> {
+        let entry = self.entry(index)?;
+        let asks = entry.answers?;
+        let result = entry.message.as_ref()?.tool_results().next()?;
+        let place = self.entry(asks)?.calls.iter().position(|call| call.id == result.call_id)?;
+        Some((asks, place))
+    }
+
     /// Returns the approximate size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         let rest = size(&(&self.rest, &self.open, &self.answered, &self.runs));
@@ -210,13 +219,12 @@ impl Answers {
         self.0.get(&(asks, call.clone())).copied()
     }
 
-    /// Returns the results that count, by the message with the call, in chronological order.
+    /// Returns the results that count, by the message with the call.
     pub(super) fn by_asking(&self) -> HashMap<usize, Vec<usize>> {
         let mut all: HashMap<usize, Vec<usize>> = HashMap::new();
         for ((asks, _), index) in &self.0 {
             all.entry(*asks).or_default().push(*index);
         }
-        all.values_mut().for_each(|of| of.sort_unstable());
         all
     }
 }
