@@ -224,6 +224,7 @@ mod panic;
 mod run;
 mod state;
 mod type_name;
+mod version;
 
 pub mod agent;
 pub mod call;

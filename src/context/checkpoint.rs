@@ -7,6 +7,7 @@ use super::{CALLS, Conversation, Record, RunContext, Suspended, slot};
 use crate::any_value::AnyValue;
 use crate::error::{Error, Interrupt};
 use crate::message::Messages;
+use crate::version::Version;
 
 /// Everything needed to [resume](crate::AgentRequest::resume) a conversation, in this process or
 /// another, except the session's state, which is stored separately.
@@ -16,9 +17,9 @@ use crate::message::Messages;
 /// not read to its end. It contains the messages, the conversations of agents used as tools, and
 /// the owners of open tool calls, so that a resumed run does not repeat what was done.
 ///
-/// It serialises. Store it where the user can neither read nor change it: it contains the
-/// conversation's [private state](crate::RunContext::private_state), and a resumed run trusts its
-/// contents.
+/// It serialises, with a version: a later one than this crate knows is an error. Store it where the
+/// user can neither read nor change it: it contains the conversation's
+/// [private state](crate::RunContext::private_state), and a resumed run trusts its contents.
 ///
 /// # What runs at most once
 ///
@@ -62,6 +63,7 @@ use crate::message::Messages;
 #[serde(default)]
 #[non_exhaustive]
 pub struct Checkpoint {
+    version: Version<1>,
     /// The whole conversation.
     pub messages: Messages,
     /// The interrupts that the run waits on; empty if it was not interrupted.

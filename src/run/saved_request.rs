@@ -8,13 +8,14 @@ use crate::call::Request;
 use crate::context::State;
 use crate::error::Resolution;
 use crate::model::Settings;
+use crate::version::Version;
 
 /// An [`AgentRequest`] as data, from which another process can make the request again: the
 /// conversation, the settings, the session's state, the resolutions and the run's id.
 ///
 /// It has neither the tools, the callbacks nor the answer format that were added for the run; whoever
-/// makes the request again adds them. Like a [`Checkpoint`], it contains the conversation's private
-/// state.
+/// makes the request again adds them. Like a [`Checkpoint`], it has a version, and contains the
+/// conversation's private state.
 ///
 /// ```
 /// use serde_json::json;
@@ -32,6 +33,8 @@ use crate::model::Settings;
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedRequest {
+    #[serde(default)]
+    version: Version<1>,
     run_id: Arc<str>,
     checkpoint: Checkpoint,
     #[serde(default)]
@@ -66,6 +69,7 @@ impl From<&AgentRequest> for SavedRequest {
     fn from(request: &AgentRequest) -> Self {
         let context = request.context();
         Self {
+            version: Version,
             run_id: context.run_id().into(),
             checkpoint: Checkpoint::before(request.record(), request.messages(), context),
             settings: Arc::new(request.settings().clone()),
@@ -77,7 +81,7 @@ impl From<&AgentRequest> for SavedRequest {
 
 impl From<SavedRequest> for AgentRequest {
     fn from(saved: SavedRequest) -> Self {
-        let SavedRequest { run_id, checkpoint, settings, state, resolutions } = saved;
+        let SavedRequest { run_id, checkpoint, settings, state, resolutions, .. } = saved;
         Self::resume(checkpoint)
             .with_settings(settings)
             .with_state(State::from(state))

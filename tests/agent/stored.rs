@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tower_agent::agent::SavedRequest;
 use tower_agent::call::{CallKind, Origin};
 use tower_agent::error::CallSite;
 use tower_agent::message::{Metadata, ProviderData, ToolCall};
@@ -15,8 +16,8 @@ use tower_agent::model::{
 use tower_agent::stream::Delta;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Effect, Error, ErrorKind, Interrupt, Message, ModelResponse, Part, Request, Settings,
-    ToolResponse, Usage,
+    AgentRequest, Checkpoint, Effect, Error, ErrorKind, Interrupt, Message, ModelResponse, Part,
+    Request, Settings, ToolResponse, Usage,
 };
 
 #[track_caller]
@@ -61,6 +62,21 @@ fn a_model_response_is_kept() {
     let bare: ModelResponse =
         read(json!({ "message": { "role": "assistant", "parts": [] }, "later": 1 }));
     assert_eq!(bare, ModelResponse::new(Message::new(tower_agent::Role::Assistant, [])));
+}
+
+#[track_caller]
+fn assert_no_later_version_is_read<T: Serialize + DeserializeOwned>(stored: &T) {
+    let mut stored = serde_json::to_value(stored).unwrap();
+    assert_eq!(stored["version"], 1);
+    stored["version"] = json!(2);
+    let error = serde_json::from_value::<T>(stored).err().unwrap().to_string();
+    assert!(error.contains("format 2, but this version of tower-agent reads up to 1"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_and_a_request_of_a_later_version_are_errors() {
+    assert_no_later_version_is_read(&Checkpoint::new([Message::user("Hi.")]));
+    assert_no_later_version_is_read(&SavedRequest::from(&AgentRequest::new("Hi.")));
 }
 
 #[test]

@@ -24,6 +24,7 @@ const FLOORS: &[&[&str]] = &[
         "panic",
         "state",
         "type_name",
+        "version",
     ],
     &["error", "message"],
     &["stream"],

@@ -1,11 +1,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tower_agent::agent::SavedRequest;
-use tower_agent::{Checkpoint, Error, Interrupt};
 
-use super::{Fingerprint, Intent, JournalError, Record, StepId};
+use super::{Fingerprint, Intent, JournalError, Record, RunEnd, StepId};
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
@@ -140,49 +138,4 @@ pub enum Begun {
     Done(Intent, Record),
     /// It was begun, and whether it has ended is not known.
     Unfinished(Lease, Intent),
-}
-
-/// How a run has ended, for now.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RunEnd {
-    /// It has responded.
-    Completed {
-        /// Its conversation.
-        checkpoint: Checkpoint,
-        /// The session's state.
-        state: serde_json::Map<String, serde_json::Value>,
-    },
-    /// It waits for the resolutions of the checkpoint's interrupts.
-    Waiting {
-        /// Where it goes on.
-        checkpoint: Checkpoint,
-        /// The session's state.
-        state: serde_json::Map<String, serde_json::Value>,
-    },
-    /// It has failed, and goes on with the failed step when it is made again.
-    Failed(Error),
-}
-
-impl RunEnd {
-    /// Returns the end of a run that has not failed.
-    pub(crate) fn new(
-        checkpoint: Checkpoint,
-        state: serde_json::Map<String, serde_json::Value>,
-    ) -> Self {
-        match checkpoint.interrupts[..] {
-            [] => Self::Completed { checkpoint, state },
-            _ => Self::Waiting { checkpoint, state },
-        }
-    }
-
-    /// Returns what the run waits for.
-    #[must_use]
-    pub fn interrupts(&self) -> &[Interrupt] {
-        match self {
-            Self::Waiting { checkpoint, .. } => &checkpoint.interrupts,
-            _ => &[],
-        }
-    }
 }

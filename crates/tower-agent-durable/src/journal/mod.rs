@@ -139,6 +139,7 @@ mod next_request;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod record;
+mod run_end;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod run_info;
 mod run_service;
@@ -156,17 +157,19 @@ mod steps;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tables;
 mod unfinished;
+mod version;
 
 pub use self::durable::Durable;
 pub use self::error::JournalError;
 pub use self::fingerprint::Fingerprint;
 pub use self::intent::Intent;
-pub use self::journal::{Begun, Input, Journal, Lease, OpenRun, RunEnd};
+pub use self::journal::{Begun, Input, Journal, Lease, OpenRun};
 #[cfg(feature = "restate")]
 pub(crate) use self::known_run::KnownRun;
 #[cfg(feature = "restate")]
 pub(crate) use self::next_request::next_request;
 pub use self::record::{Outcome, Record};
+pub use self::run_end::RunEnd;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 pub use self::run_info::RunInfo;
 #[cfg(feature = "dbos")]

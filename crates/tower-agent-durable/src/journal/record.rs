@@ -3,6 +3,7 @@ use serde_json::Value;
 use tower_agent::Error;
 use tower_agent::context::Effects;
 
+use super::version;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use crate::StoreError;
 
@@ -11,6 +12,7 @@ use crate::StoreError;
 #[non_exhaustive]
 pub struct Record {
     /// The version of the form.
+    #[serde(deserialize_with = "version::known::<1, _>")]
     pub version: u32,
     /// What it has returned.
     pub outcome: Outcome,
@@ -40,15 +42,7 @@ impl Record {
     /// Reads one from JSON, unless it is of a later version.
     #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
     pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
-        #[derive(Deserialize)]
-        struct Head {
-            version: u32,
-        }
-        let Head { version: found } = serde_json::from_str(text).map_err(StoreError::data)?;
-        if found > Self::VERSION {
-            return Err(StoreError::NewerFormat { found, newest: Self::VERSION });
-        }
-        serde_json::from_str(text).map_err(StoreError::data)
+        version::read(text, Self::VERSION)
     }
 
     pub(super) fn new(outcome: Outcome, effects: Effects, ending: Option<Error>) -> Self {

@@ -85,15 +85,20 @@ pub(crate) fn input(request: &AgentRequest) -> Result<Input, JournalError> {
     let saved = SavedRequest::from(request);
     let mut fingerprint = Fingerprint::default();
     let data = serde_json::to_value(&saved).map_err(StoreError::data)?;
-    for (part, value) in data.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(parts) if part == "checkpoint" => {
-                for (part, value) in parts {
+    for (part, value) in parts(&data) {
+        match &**part {
+            "checkpoint" => {
+                for (part, value) in parts(value) {
                     fingerprint.add(part, value)?;
                 }
             }
-            value => fingerprint.add(part, value)?,
+            part => fingerprint.add(part, value)?,
         }
     }
     Ok(Input { agent: request.context().agent().into(), request: saved, fingerprint })
+}
+
+/// Returns the parts of what is stored. Of another version it is still the same.
+fn parts(stored: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    stored.as_object().into_iter().flatten().filter(|(part, _)| *part != "version")
 }

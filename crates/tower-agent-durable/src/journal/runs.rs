@@ -211,5 +211,5 @@ impl StepInfo {
 }
 
 fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
-    row.optional_text("ended")?.map(from_json).transpose()
+    Ok(row.optional_text("ended")?.map(RunEnd::read).transpose()?)
 }

@@ -256,6 +256,6 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) fn end(&self) -> Result<Option<RunEnd>, StoreError> {
-        self.end.as_deref().map(serde_json::from_str).transpose().map_err(StoreError::data)
+        self.end.as_deref().map(RunEnd::read).transpose()
     }
 }

@@ -19,6 +19,7 @@ mod runs;
 mod secrets;
 mod takeover;
 mod torn;
+mod versions;
 pub(crate) mod world;
 
 use std::sync::Arc;

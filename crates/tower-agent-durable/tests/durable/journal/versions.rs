@@ -1,0 +1,81 @@
+//! What a later version of this crate has written.
+
+use serde_json::json;
+use tower_agent::Effect;
+use tower_agent::middleware::approval::Approval;
+use tower_agent_durable::journal::{Begun, Journal, JournalError, Record, RunEnd, RunStatus};
+use tower_agent_durable::{Sqlite, StoreError};
+
+use super::conformance::{input, intent, record, step};
+use super::{Count, calling, counting, durable, request};
+use crate::database::Folder;
+
+fn is_newer<T>(read: Result<T, JournalError>) -> bool {
+    let newer = StoreError::NewerFormat { found: 2, newest: 1 }.to_string();
+    read.is_err_and(|error| matches!(error, JournalError::Store(it) if it.to_string() == newer))
+}
+
+#[tokio::test]
+async fn a_record_of_a_later_version_is_an_error() {
+    let journal = Sqlite::in_memory().await.unwrap();
+    let run = journal.start(&input("Do it.", "run 1").await).await.unwrap();
+    let (step, intent) = (step("run 1", "agent/c0"), intent());
+    let Begun::Fresh(lease) = journal.begin(&run, &step, &intent).await.unwrap() else { panic!() };
+    let mut record = record(json!("Done."));
+    record.version = Record::VERSION + 1;
+    journal.commit(&lease, &record).await.unwrap();
+    assert!(is_newer(journal.begin(&run, &step, &intent).await));
+    // For a journal of somebody else's.
+    let kept = serde_json::to_value(&record).unwrap();
+    let error = serde_json::from_value::<Record>(kept).unwrap_err();
+    assert!(error.to_string().contains("format 2, but this version reads up to 1"), "{error}");
+}
+
+#[tokio::test]
+async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone() {
+    let folder = Folder::new("later");
+    let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
+    let pay = Count::default();
+    let agent = durable(calling(&["pay"], &Count::default()), database.clone())
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    agent.run(request()).await.unwrap();
+    let runs = database.runs();
+    let file = format!("sqlite:{}", folder.file("runs.db").display());
+    let other = sqlx::SqlitePool::connect(&file).await.unwrap();
+    let write = async |statement: &'static str| {
+        let written = sqlx::query(statement).execute(&other).await.unwrap();
+        assert_eq!(written.rows_affected(), 1);
+    };
+
+    write(
+        r#"UPDATE tower_agent_run_inputs SET request = replace(request, '"version":1', '"version":2')"#,
+    )
+    .await;
+    let error = runs.request("run 1").await.unwrap_err().to_string();
+    assert!(error.contains("format 2, but this version of tower-agent reads up to 1"), "{error}");
+    write(
+        r#"UPDATE tower_agent_run_inputs SET request = replace(request, '"version":2', '"version":1')"#,
+    )
+    .await;
+    runs.request("run 1").await.unwrap();
+
+    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":1,"end"', '{"version":2,"end"')"#)
+        .await;
+    assert!(is_newer(runs.get("run 1").await));
+    assert!(is_newer(runs.list().await));
+    assert!(is_newer(runs.request("run 1").await));
+    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":2,"end"', '{"version":1,"end"')"#)
+        .await;
+    assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Waiting);
+    other.close().await;
+}
+
+#[test]
+fn an_end_that_another_journal_keeps_is_not_read_if_it_is_of_a_later_version() {
+    let kept = r#"{ "version": 2, "end": { "something": "else" } }"#;
+    let error = serde_json::from_str::<RunEnd>(kept).unwrap_err().to_string();
+    assert!(error.contains("format 2, but this version reads up to 1"), "{error}");
+}
