@@ -11,7 +11,7 @@ use crate::call::Request;
 use crate::context::{Record, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
-use crate::stream::{Event, EventKind, EventStream};
+use crate::stream::{Event, EventKind, EventStream, Invocation};
 
 /// The maximum number of events that wait for the consumer.
 const CAPACITY: usize = 16;
@@ -124,6 +124,45 @@ impl RunStream {
         ended.unwrap_or_else(|| Checkpoint::of(&self.record, &self.context))
     }
 
+    /// Waits until an event is [ready](Self::ready). Returns `false` at the end.
+    ///
+    /// For a translator, which looks at many events and keeps none: the [`Stream`] clones the
+    /// invocation for each.
+    #[inline]
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.events.resume();
+        if self.events.is_ready() { Poll::Ready(true) } else { self.poll_run(cx) }
+    }
+
+    #[inline(never)]
+    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(run) = &mut self.run
+            && let Poll::Ready(result) = run.as_mut().poll(cx)
+        {
+            self.run = None;
+            self.result = Some(result);
+        }
+        match self.events.is_ready() {
+            // Another task may add events, too.
+            false if self.run.is_some() => self.events.poll_ready(cx),
+            is_ready => Poll::Ready(is_ready),
+        }
+    }
+
+    /// Returns the invocation and the kind of the event that is ready.
+    #[must_use]
+    #[inline]
+    pub fn ready(&self) -> Option<(&Arc<Invocation>, &EventKind)> {
+        self.events.ready()
+    }
+
+    /// Takes the event that is ready, without its invocation.
+    #[inline]
+    pub fn take_ready(&mut self) -> Option<EventKind> {
+        self.events.leave();
+        self.events.take_ready()
+    }
+
     /// Reads the stream to its end, and returns the response of the run.
     ///
     /// # Errors
@@ -164,28 +203,13 @@ fn lift(error: impl Into<crate::error::BoxError>) -> Error {
 impl Stream for RunStream {
     type Item = Event;
 
+    #[inline]
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let this = &mut *self;
-        this.events.resume();
-        if let Some(event) = this.events.waiting() {
-            this.events.leave();
-            return Poll::Ready(Some(event));
+        if !ready!(self.poll_ready(cx)) {
+            return Poll::Ready(None);
         }
-        if let Some(run) = &mut this.run
-            && let Poll::Ready(result) = run.as_mut().poll(cx)
-        {
-            this.run = None;
-            this.result = Some(result);
-        }
-        let event = match this.events.waiting() {
-            // Another task may add events, too.
-            None if this.run.is_some() => ready!(this.events.poll(cx)),
-            waiting => waiting,
-        };
-        if event.is_some() {
-            this.events.leave();
-        }
-        Poll::Ready(event)
+        self.events.leave();
+        Poll::Ready(self.events.take_event())
     }
 }
 

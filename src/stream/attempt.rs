@@ -1,5 +1,5 @@
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::iter;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -85,39 +85,45 @@ impl Attempt {
     }
 
     /// Adds a delta, a complete [`Part`], or the [end of a part](Piece::ReasoningEnd), and passes on
-    /// what it shows. Waits while the queue is full or a [mapper](super::Mapper) is not
+    /// what it shows. Then waits while the queue is full or a [mapper](super::Mapper) is not
     /// ready. Deltas of an attempt parallel to the visible one are kept, and emitted if that one
     /// fails.
     ///
-    /// If the call is dropped while it waits, the delta is still passed on: to the consumer, or to
-    /// the mappers, which continue with it at the next `send` or at the end.
+    /// The delta is added at once. If the future is dropped, it is still passed on: to the consumer,
+    /// or to the mappers, which continue with it at the next `send` or at the end.
     ///
     /// # Errors
     ///
     /// Fails with [`Cancelled`](crate::ErrorKind::Cancelled) if the consumer has disconnected or
     /// the call has a response from another attempt, with [`Protocol`](crate::ErrorKind::Protocol)
     /// for arguments of a call that has not started, and with the error of a mapper.
-    pub async fn send(&mut self, piece: impl Into<Piece>) -> Result<()> {
+    //
+    // Not an async fn, which would store the piece.
+    #[inline]
+    pub fn send(&mut self, piece: impl Into<Piece>) -> impl Future<Output = Result<()>> {
         let shown = match piece.into() {
-            Piece::Delta(delta) => self.add_delta(delta)?,
-            Piece::Part(part) => self.add_part(part)?,
+            Piece::Delta(delta) => self.add_delta(delta),
+            Piece::Part(part) => self.add_part(part),
             Piece::ReasoningEnd(provider) => {
                 self.said.end_reasoning(provider);
-                return Ok(());
+                Ok(Shown::Told { has_room: true })
             }
             Piece::TextEnd(provider) => {
                 self.said.end_text(provider);
-                return Ok(());
+                Ok(Shown::Told { has_room: true })
             }
         };
-        let Some(reader) = &mut self.reader else { return Ok(()) };
-        let has_room = match shown {
-            Shown::Told { has_room } => has_room,
-            Shown::ToMappers => poll_fn(|cx| reader.poll_map(cx, false)).await?,
-        };
-        match has_room {
-            true => Ok(()),
-            false => reader.emitter.room().await,
+        async move {
+            let shown = shown?;
+            let Some(reader) = &mut self.reader else { return Ok(()) };
+            let has_room = match shown {
+                Shown::Told { has_room } => has_room,
+                Shown::ToMappers => poll_fn(|cx| reader.poll_map(cx, false)).await?,
+            };
+            match has_room {
+                true => Ok(()),
+                false => reader.emitter.room().await,
+            }
         }
     }
 

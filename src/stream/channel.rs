@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-use super::{Event, EventKind, Invocation};
+use super::{EventKind, Invocation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
+use crate::on_drop::OnDrop;
 
 /// The events between a run and its consumer, and the data under the same lock.
 ///
@@ -25,11 +26,24 @@ pub(super) struct EventChannel<T> {
     room: Notify,
 }
 
+/// An event in the queue.
+#[derive(Debug)]
+pub(super) struct QueuedEvent {
+    /// `None` if it is that of the event before: most events share it, and counting the references
+    /// of each would cost as much as the lock.
+    pub(super) invocation: Option<Arc<Invocation>>,
+    pub(super) kind: EventKind,
+}
+
 #[derive(Debug, Default)]
 struct State<T> {
-    events: VecDeque<Event>,
+    events: VecDeque<QueuedEvent>,
+    /// The invocation of the last event that was added.
+    last: Option<Arc<Invocation>>,
     /// Number of events that the consumer has taken, and may not have read yet.
     taken: usize,
+    /// Number of senders that wait for capacity.
+    waiting: usize,
     beside: T,
     /// A separate waker beside the lock would cost every event another atomic operation.
     reader: Option<Waker>,
@@ -43,6 +57,11 @@ impl<T> State<T> {
     fn has_room(&self, capacity: usize) -> bool {
         self.events.len() + self.taken <= capacity
     }
+
+    /// Returns whether a sender waits for capacity that there is.
+    fn wakes(&self, capacity: usize) -> bool {
+        self.waiting > 0 && self.has_room(capacity)
+    }
 }
 
 fn gone() -> Error {
@@ -52,14 +71,22 @@ fn gone() -> Error {
 /// The events that one agent adds at a time.
 pub(super) struct EventBatch<'a> {
     invocation: &'a Arc<Invocation>,
-    events: &'a mut VecDeque<Event>,
+    last: &'a mut Option<Arc<Invocation>>,
+    events: &'a mut VecDeque<QueuedEvent>,
     is_over: &'a mut bool,
 }
 
 impl EventBatch<'_> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, kind: EventKind) {
-        self.events.push_back(Event { invocation: self.invocation.clone(), kind });
+        let goes_on = self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, self.invocation));
+        let invocation = if goes_on { None } else { Some(self.change()) };
+        self.events.push_back(QueuedEvent { invocation, kind });
+    }
+
+    #[cold]
+    fn change(&mut self) -> Arc<Invocation> {
+        self.last.insert(self.invocation.clone()).clone()
     }
 
     /// Adds the last event: nothing follows it.
@@ -89,8 +116,8 @@ impl<T: Default> EventChannel<T> {
         if state.is_over {
             return Err(Error::new(ErrorKind::Cancelled, "the run has ended"));
         }
-        let State { beside, events, is_over, .. } = state;
-        let told = tell(beside, &mut EventBatch { invocation, events, is_over });
+        let State { beside, events, last, is_over, .. } = state;
+        let told = tell(beside, &mut EventBatch { invocation, last, events, is_over });
         let has_room = state.has_room(self.capacity);
         let reader = if state.events.is_empty() { None } else { state.reader.take() };
         drop(guard);
@@ -107,41 +134,60 @@ impl<T: Default> EventChannel<T> {
 
     /// Waits for capacity.
     pub(super) async fn room(&self) -> Result<()> {
+        let mut turn = None;
         loop {
             let mut room = pin!(self.room.notified());
             // Registered before the check, so that no wake-up is missed in between.
-            let is_notified = room.as_mut().enable();
-            if !is_notified && !self.has_room()? {
-                room.await;
+            room.as_mut().enable();
+            if self.has_room(&mut turn)? {
+                return Ok(());
             }
-            if self.has_room()? {
-                break;
-            }
+            room.await;
         }
-        self.room.notify_one();
-        Ok(())
     }
 
-    fn has_room(&self) -> Result<bool> {
-        let state = lock(&self.state);
-        if state.is_closed { Err(gone()) } else { Ok(state.has_room(self.capacity)) }
+    /// Returns whether there is capacity; if not, the sender waits until its turn is dropped.
+    fn has_room<'a>(&'a self, turn: &mut Option<OnDrop<&'a Self>>) -> Result<bool> {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return Err(gone());
+        }
+        if state.has_room(self.capacity) {
+            return Ok(true);
+        }
+        if turn.is_none() {
+            state.waiting += 1;
+            *turn = Some(OnDrop::new(self, |channel| channel.end_turn()));
+        }
+        Ok(false)
+    }
+
+    /// Ends the wait of a sender, and wakes the next one.
+    fn end_turn(&self) {
+        let mut state = lock(&self.state);
+        state.waiting -= 1;
+        let wakes = state.wakes(self.capacity);
+        drop(state);
+        if wakes {
+            self.room.notify_one();
+        }
     }
 
     /// Takes all events; the consumer has read those it took before. This frees capacity when it
     /// returns.
-    pub(super) fn take(&self, into: &mut VecDeque<Event>) {
+    pub(super) fn take(&self, into: &mut VecDeque<QueuedEvent>) {
         let mut state = lock(&self.state);
         std::mem::swap(&mut state.events, into);
         state.taken = into.len();
-        let has_room = state.has_room(self.capacity);
+        let wakes = state.wakes(self.capacity);
         drop(state);
-        if has_room {
+        if wakes {
             self.room.notify_one();
         }
     }
 
     /// Returns the next event once there is one, or `None` at the end.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<QueuedEvent>> {
         let mut state = lock(&self.state);
         state.taken = 0;
         let mut before = None;
@@ -152,11 +198,11 @@ impl<T: Default> EventChannel<T> {
             }
             next => Poll::Ready(next),
         };
-        let has_room = state.has_room(self.capacity);
+        let wakes = state.wakes(self.capacity);
         drop(state);
         // Dropping a waker may drop its task, which may own a sink of this stream.
         drop(before);
-        if has_room {
+        if wakes {
             self.room.notify_one();
         }
         poll

@@ -54,10 +54,11 @@ impl EventEmitter {
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, EventStream) {
         let channel = Arc::new(CallChannel::new(capacity));
         let clock = Arc::<Clock>::default();
-        let events = EventStream::new(channel.clone(), clock.clone());
+        let invocation = Arc::<Invocation>::default();
+        let events = EventStream::new(channel.clone(), clock.clone(), invocation.clone());
         let (untold, invocations, calls) = Default::default();
         let run = Arc::new(Run { name, channel, state, untold, clock, invocations, calls });
-        let (invocation, shown) = Default::default();
+        let shown = Mutex::default();
         (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
     }
 

@@ -18,6 +18,14 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+impl Event {
+    /// Creates an event.
+    #[must_use]
+    pub fn new(invocation: Arc<Invocation>, kind: EventKind) -> Self {
+        Self { invocation, kind }
+    }
+}
+
 /// One call of one agent within a run. An agent that is called twice has two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,13 +1,14 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::Stream;
 
-use super::Event;
 use super::call::CallChannel;
+use super::channel::QueuedEvent;
 use super::consumer_wait::{Clock, Pause};
+use super::{Event, EventKind, Invocation};
 
 /// The events of a run, in order, as they happen.
 ///
@@ -15,42 +16,76 @@ use super::consumer_wait::{Clock, Pause};
 #[derive(Debug)]
 pub struct EventStream {
     channel: Arc<CallChannel>,
-    taken: VecDeque<Event>,
+    taken: VecDeque<QueuedEvent>,
+    /// The invocation of the last event that was taken.
+    invocation: Arc<Invocation>,
     clock: Arc<Clock>,
     /// Set while the consumer processes an event.
     away: Option<Pause>,
 }
 
 impl EventStream {
-    pub(super) fn new(channel: Arc<CallChannel>, clock: Arc<Clock>) -> Self {
-        Self { channel, taken: VecDeque::new(), clock, away: None }
+    pub(super) fn new(
+        channel: Arc<CallChannel>,
+        clock: Arc<Clock>,
+        invocation: Arc<Invocation>,
+    ) -> Self {
+        Self { channel, taken: VecDeque::new(), invocation, clock, away: None }
     }
 
     /// Marks that the consumer asks for more.
+    #[inline]
     pub(crate) fn resume(&mut self) {
         self.away = None;
     }
 
     /// Marks that the next event goes to the consumer, who is busy until [`resume`](Self::resume).
+    #[inline]
     pub(crate) fn leave(&mut self) {
         self.away = self.clock.pause();
     }
 
-    /// Returns an event that is already queued. All queued events are taken at once: the run that
+    /// Returns whether an event is already queued. All queued events are taken at once: the run that
     /// adds more is polled by the consumer itself.
     #[inline]
-    pub(crate) fn waiting(&mut self) -> Option<Event> {
+    pub(crate) fn is_ready(&mut self) -> bool {
         if self.taken.is_empty() {
             self.channel.take(&mut self.taken);
         }
-        self.taken.pop_front()
+        !self.taken.is_empty()
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        match self.taken.pop_front() {
-            Some(event) => Poll::Ready(Some(event)),
-            None => self.channel.poll(cx),
+    /// Waits for an event; returns `false` at the end.
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.taken.is_empty() {
+            let event = ready!(self.channel.poll(cx));
+            self.taken.extend(event);
         }
+        Poll::Ready(!self.taken.is_empty())
+    }
+
+    /// Returns the next event that is ready.
+    #[inline]
+    pub(crate) fn ready(&self) -> Option<(&Arc<Invocation>, &EventKind)> {
+        let QueuedEvent { invocation, kind } = self.taken.front()?;
+        Some((invocation.as_ref().unwrap_or(&self.invocation), kind))
+    }
+
+    /// Takes the next event that is ready; its invocation is kept for those that follow.
+    #[inline]
+    pub(crate) fn take_ready(&mut self) -> Option<EventKind> {
+        let QueuedEvent { invocation, kind } = self.taken.pop_front()?;
+        if let Some(invocation) = invocation {
+            self.invocation = invocation;
+        }
+        Some(kind)
+    }
+
+    /// Takes the next event that is ready, with its invocation.
+    #[inline]
+    pub(crate) fn take_event(&mut self) -> Option<Event> {
+        let kind = self.take_ready()?;
+        Some(Event::new(self.invocation.clone(), kind))
     }
 }
 
@@ -58,7 +93,8 @@ impl Stream for EventStream {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.poll(cx)
+        ready!(self.poll_ready(cx));
+        Poll::Ready(self.take_event())
     }
 }
 

@@ -124,7 +124,7 @@ impl<F> fmt::Debug for MapFn<F> {
     }
 }
 
-type Factory = Arc<dyn Fn() -> Box<dyn Mapper> + Send + Sync>;
+type Factory = Arc<dyn Fn() -> Box<dyn Stage> + Send + Sync>;
 
 /// The mappers of one band, inside those of the bands around it.
 #[derive(Clone, Default)]
@@ -153,7 +153,7 @@ impl Frame {
 /// The mappers of one attempt, in the order in which they act.
 #[derive(Default)]
 pub(super) struct Mappers {
-    chain: Vec<Box<dyn Mapper>>,
+    chain: Vec<Box<dyn Stage>>,
     /// The deltas that arrived since they started to act.
     waiting: Vec<Delta>,
     round: Option<Round>,
@@ -234,13 +234,12 @@ impl Mappers {
         let Self { chain, round, deltas, mapped, .. } = self;
         let Some(Round { stage, is_end }) = round else { return Ok(true) };
         while let Some(mapper) = chain.get_mut(*stage) {
-            if !act(&mut **mapper, cx, deltas, mapped, *is_end)? {
+            if !mapper.act(cx, deltas, mapped, *is_end)? {
                 return Ok(false);
             }
-            std::mem::swap(deltas, mapped);
             *stage += 1;
             // Last first, for the next mapper.
-            if *stage < chain.len() {
+            if deltas.len() > 1 && *stage < chain.len() {
                 deltas.reverse();
             }
         }
@@ -248,28 +247,50 @@ impl Mappers {
     }
 }
 
-/// Maps the deltas, last first, and flushes at the end. Returns `false` if it must wait.
-fn act(
-    mapper: &mut dyn Mapper,
-    cx: &mut Context<'_>,
-    deltas: &mut Vec<Delta>,
-    mapped: &mut Vec<Delta>,
-    is_end: bool,
-) -> Result<bool> {
-    while !deltas.is_empty() || is_end {
-        match mapper.poll_ready(cx) {
-            Poll::Pending => return Ok(false),
-            Poll::Ready(ready) => ready?,
+/// A mapper of any type, which is called once for all deltas of a pass.
+trait Stage: Send {
+    /// Puts what the mapper lets through in the place of the deltas, which are last first; at the
+    /// end also what it held back. Returns `false` if it must wait: `mapped` then has the first.
+    fn act(
+        &mut self,
+        cx: &mut Context<'_>,
+        deltas: &mut Vec<Delta>,
+        mapped: &mut Vec<Delta>,
+        is_end: bool,
+    ) -> Result<bool>;
+}
+
+impl<M: Mapper> Stage for M {
+    fn act(
+        &mut self,
+        cx: &mut Context<'_>,
+        deltas: &mut Vec<Delta>,
+        mapped: &mut Vec<Delta>,
+        is_end: bool,
+    ) -> Result<bool> {
+        // A single delta, as nearly always, stays in its list: a second one would cost two moves.
+        if deltas.len() == 1 && mapped.is_empty() && !is_end {
+            let Poll::Ready(ready) = self.poll_ready(cx) else { return Ok(false) };
+            ready?;
+            if let Some(delta) = deltas.pop() {
+                self.map(delta, deltas)?;
+            }
+            return Ok(true);
         }
-        match deltas.pop() {
-            Some(delta) => mapper.map(delta, mapped)?,
-            None => {
-                mapper.flush(mapped)?;
-                break;
+        while !deltas.is_empty() || is_end {
+            let Poll::Ready(ready) = self.poll_ready(cx) else { return Ok(false) };
+            ready?;
+            match deltas.pop() {
+                Some(delta) => self.map(delta, mapped)?,
+                None => {
+                    self.flush(mapped)?;
+                    break;
+                }
             }
         }
+        std::mem::swap(deltas, mapped);
+        Ok(true)
     }
-    Ok(true)
 }
 
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tower_agent::stream::{self, EventKind, Invocation};
 
 use super::Event;
+use super::translate::subagent;
 
 /// How many bytes may wait to be noted.
 const LONG: usize = 4 << 10;
@@ -15,8 +16,10 @@ const LONG: usize = 4 << 10;
 pub(crate) struct Flow {
     pub(crate) invocation: Arc<Invocation>,
     /// The id of the message or of the reasoning.
-    pub(crate) id: Arc<str>,
-    pub(crate) is_thought: bool,
+    id: Arc<str>,
+    is_thought: bool,
+    /// The id of the subagent that it comes from.
+    pub(crate) subagent: Option<Arc<str>>,
     /// The text that was sent and is not yet noted.
     said: String,
 }
@@ -30,26 +33,28 @@ impl Flow {
             _ => return None,
         };
         let (invocation, id) = (event.invocation.clone(), id.clone());
-        Some(Self { invocation, id, is_thought, said: String::new() })
+        let subagent = subagent(&invocation).cloned();
+        Some(Self { invocation, id, is_thought, subagent, said: String::new() })
     }
 
     /// Takes the text of the event, if it is the next piece.
     #[inline]
-    pub(crate) fn takes(&mut self, event: &stream::Event) -> bool {
-        let (id, said, is_thought) = match &event.kind {
+    pub(crate) fn takes(&mut self, invocation: &Arc<Invocation>, kind: &EventKind) -> bool {
+        let (id, said, is_thought) = match kind {
             EventKind::TextDelta { message, text } => (message, text, false),
             EventKind::ReasoningDelta { id, text } => (id, text, true),
             _ => return false,
         };
         let goes_on = Arc::ptr_eq(id, &self.id)
             && is_thought == self.is_thought
-            && Arc::ptr_eq(&event.invocation, &self.invocation);
+            && Arc::ptr_eq(invocation, &self.invocation);
         if goes_on {
             self.said.push_str(said);
         }
         goes_on
     }
 
+    #[inline]
     pub(crate) fn is_long(&self) -> bool {
         self.said.len() > LONG
     }

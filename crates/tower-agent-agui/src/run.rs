@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::{FutureExt, Stream};
 use tower::ServiceExt;
 
 use super::flow::Flow;
@@ -83,19 +83,33 @@ impl AgUiRun {
         }
     }
 
-    /// Takes an event of the agent, which is saved first if necessary.
+    /// Notes the agent's next event if it is the next piece of a text, for which nothing else is to
+    /// do.
     #[inline]
-    fn hear(&mut self, event: stream::Event) -> Option<Event> {
-        if let Some(flow) = &mut self.flow {
-            if flow.takes(&event) {
-                if flow.is_long() {
-                    self.catch_up();
-                }
-                return translate_piece(event);
-            }
+    fn is_piece(&mut self) -> bool {
+        let Some(flow) = &mut self.flow else { return false };
+        let ready = self.agent.as_ref().and_then(RunStream::ready);
+        let is_piece = ready.is_some_and(|(invocation, kind)| flow.takes(invocation, kind));
+        if flow.is_long() {
             self.catch_up();
-            self.flow = None;
         }
+        is_piece
+    }
+
+    #[inline]
+    fn take_piece(&mut self) -> Option<Event> {
+        let subagent = self.flow.as_ref()?.subagent.clone();
+        translate_piece(self.agent.as_mut()?.take_ready()?, subagent)
+    }
+
+    /// Takes the agent's next event, which is saved first if necessary.
+    #[inline(never)]
+    fn hear(&mut self) -> Option<Event> {
+        let agent = self.agent.as_mut()?;
+        let invocation = agent.ready()?.0.clone();
+        let event = stream::Event::new(invocation, agent.take_ready()?);
+        self.catch_up();
+        self.flow = None;
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
             EventKind::RunFailed { .. } => Progress::Cut,
@@ -166,7 +180,7 @@ impl AgUiRun {
             self.translate(event);
             return None;
         };
-        let piece = translate_piece(event)?;
+        let piece = translate_piece(event.kind, flow.subagent.clone())?;
         if self.order.goes_on(&piece) {
             lock(&self.run.shown).apply(&piece);
             self.flow = Some(flow);
@@ -296,14 +310,17 @@ impl Stream for AgUiRun {
                 continue;
             }
             let Some(agent) = &mut this.agent else { return Poll::Ready(None) };
-            match catch_unwind(AssertUnwindSafe(|| agent.poll_next_unpin(cx))) {
+            match catch_unwind(AssertUnwindSafe(|| agent.poll_ready(cx))) {
                 Ok(Poll::Pending) => return Poll::Pending,
-                Ok(Poll::Ready(Some(event))) => {
-                    if let Some(event) = this.hear(event) {
+                Ok(Poll::Ready(true)) => {
+                    if this.is_piece() {
+                        return Poll::Ready(this.take_piece());
+                    }
+                    if let Some(event) = this.hear() {
                         return Poll::Ready(Some(event));
                     }
                 }
-                Ok(Poll::Ready(None)) => this.finish(),
+                Ok(Poll::Ready(false)) => this.finish(),
                 Err(panic) => {
                     let message = panic_message(&*panic);
                     let message = format!("a layer around the agent panicked: {message}");

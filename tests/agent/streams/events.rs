@@ -1,16 +1,18 @@
 //! Which events a run emits, and when.
 
+use std::future::poll_fn;
+
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
 use tower_agent::callback::{after_model, before_agent, before_tool, on_model_error};
-use tower_agent::stream::{EventKind, Invocation};
+use tower_agent::stream::{Event, EventKind, Invocation};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, Request, RunStream, State, Tool,
     ToolRequest, ToolResponse, Usage,
 };
 
-use super::{read, thinks, words};
+use super::{read, thinks, word, words};
 
 fn echo() -> Tool {
     Tool::function("echo", "Says it again.", |value: Value| value)
@@ -106,8 +108,8 @@ async fn an_interrupted_run_says_what_it_waits_for() {
     assert!(!words(&events).iter().any(|word| word.contains("->")), "the call has no result");
 }
 
-#[tokio::test]
-async fn agents_nest() {
+/// A desk that asks a clerk, and one who says goodbye.
+fn team() -> Agent {
     let inner = |name: &str, model| Agent::builder(model).name(name).build().unwrap();
     let clerk = inner("clerk", ScriptedModel::new([Turn::from_text("17")]));
     let model = ScriptedModel::new([
@@ -116,9 +118,32 @@ async fn agents_nest() {
     ]);
     let desk = Agent::builder(model).name("desk").tool(clerk.into_tool("Knows.")).build().unwrap();
     let last = inner("last", ScriptedModel::new([Turn::from_text("Bye.")]));
-    let team = Agent::sequential("team").agents([desk, last]).build().unwrap();
+    Agent::sequential("team").agents([desk, last]).build().unwrap()
+}
 
-    let (events, _) = read(team.stream("?")).await;
+#[tokio::test]
+async fn what_is_ready_is_what_the_stream_returns() {
+    let seen = |event: &Event| (event.invocation.path.clone(), word(event));
+    let (events, _) = read(team().stream("?")).await;
+    let mut run = team().stream("?");
+
+    let mut ready = Vec::new();
+    while poll_fn(|cx| run.poll_ready(cx)).await {
+        let (invocation, kind) = run.ready().unwrap();
+        let event = Event::new(invocation.clone(), kind.clone());
+        let taken = run.take_ready().unwrap();
+        assert_eq!(format!("{taken:?}"), format!("{:?}", event.kind));
+        ready.push(seen(&event));
+    }
+
+    assert!(run.ready().is_none() && run.take_ready().is_none());
+    assert_eq!(ready, events.iter().map(seen).collect::<Vec<_>>());
+    assert!(run.response().await.is_ok());
+}
+
+#[tokio::test]
+async fn agents_nest() {
+    let (events, _) = read(team().stream("?")).await;
 
     let agents: Vec<_> = words(&events)
         .into_iter()

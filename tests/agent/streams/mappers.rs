@@ -49,6 +49,31 @@ async fn mappers_act_from_the_inside_out_and_in_a_band_in_order() {
     assert_eq!(first_text(&agent).await, "_cdab");
 }
 
+#[tokio::test]
+async fn what_one_mapper_makes_of_a_delta_reaches_the_next_ones_in_order() {
+    let letters = before_model(|request| {
+        request.map_deltas(|| {
+            map_fn(|delta| match delta {
+                Delta::Text(text) => text.chars().map(|it| Delta::Text(it.into())).collect(),
+                other => vec![other],
+            })
+        });
+    });
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("abc")]))
+        .on_model(mark('1'))
+        .on_model(letters)
+        .on_model(mark('2'))
+        .on_model(mark('3'))
+        .build()
+        .unwrap();
+
+    let (events, _) = read(agent.stream("?")).await;
+
+    let texts: Vec<_> = words(&events).into_iter().filter(|word| word.starts_with('+')).collect();
+    // At the end, what the model said replaces it.
+    assert_eq!(texts, ["+a23", "+b23", "+c23", "+123", "+abc"]);
+}
+
 /// Drops what is secret, says the rest twice, and holds the last word back.
 #[derive(Default)]
 struct Odd {

@@ -101,7 +101,7 @@ pub use self::request::TranslateRequest;
 pub(super) use self::request::TranslateRun;
 pub use self::response::TranslateResponse;
 pub use self::service::Translate;
-pub(super) use self::service::{translate, translate_piece};
+pub(super) use self::service::{subagent, translate, translate_piece};
 
 use tower_agent::callback::{self, After, Before, IntoHook, IntoRecoveryHook, Next, OnError, Wrap};
 use tower_agent::error::{Error, Result};

@@ -38,29 +38,30 @@ impl Service<TranslateRequest> for Translate {
 }
 
 /// Translates a piece of text or reasoning, as [`translate`] does; returns `None` for other events.
-#[inline]
-pub(crate) fn translate_piece(event: stream::Event) -> Option<Event> {
-    let mut piece = match event.kind {
-        EventKind::TextDelta { message, text } => Event::text_content(message, text),
-        EventKind::ReasoningDelta { id, text } => Event::reasoning_message_content(id, text),
+#[inline(always)]
+pub(crate) fn translate_piece(kind: EventKind, subagent: Option<Arc<str>>) -> Option<Event> {
+    let kind = match kind {
+        EventKind::TextDelta { message: message_id, text: delta } => {
+            Sent::TextMessageContent { message_id, delta }
+        }
+        EventKind::ReasoningDelta { id: message_id, text: delta } => {
+            Sent::ReasoningMessageContent { message_id, delta }
+        }
         _ => return None,
     };
-    name_owner(event.invocation.conversation(), std::slice::from_mut(&mut piece));
-    Some(piece)
+    Some(Event::piece(kind, subagent))
 }
 
-/// Sets the subagent's id on its events.
-fn name_owner(owner: &Invocation, events: &mut [Event]) {
-    if owner.number > 1 {
-        events.iter_mut().for_each(|event| event.set_subagent_run_id(&owner.id));
-    }
+/// Returns the id of the subagent whose events these are; `None` for the agent itself.
+pub(crate) fn subagent(invocation: &Invocation) -> Option<&Arc<str>> {
+    let owner = invocation.conversation();
+    (owner.number > 1).then_some(&owner.id)
 }
 
 /// Appends the translation of an event.
 pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<Event>) {
     let stream::Event { invocation, kind, .. } = event;
     let from = out.len();
-    let owner = invocation.conversation();
     let call = |id| run.names.call(&invocation, id);
     match kind {
         EventKind::RunStarted { .. } => out.push(started(run)),
@@ -125,7 +126,9 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         // Usage, callback notes and other events are not sent.
         _ => {}
     }
-    name_owner(owner, &mut out[from..]);
+    if let Some(subagent) = subagent(&invocation) {
+        out[from..].iter_mut().for_each(|event| event.set_subagent_run_id(subagent));
+    }
 }
 
 fn started(run: &TranslateRun) -> Event {

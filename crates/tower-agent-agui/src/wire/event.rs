@@ -109,6 +109,12 @@ impl Event {
         }
     }
 
+    /// Creates a piece of a text of this subagent.
+    #[inline]
+    pub(crate) fn piece(kind: EventKind, subagent: Option<Arc<str>>) -> Self {
+        Self { kind, subagent_run_id: subagent, extra: None }
+    }
+
     /// Returns whether the event has only its kind's own data.
     pub(crate) fn is_plain(&self) -> bool {
         self.subagent_run_id.is_none() && self.extra.is_none()
