@@ -150,6 +150,11 @@ impl Messages {
         }
     }
 
+    /// Returns the messages in slices, oldest first.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &[Message]> {
+        self.full().iter().map(|chunk| &***chunk).chain([self.tail()])
+    }
+
     fn full(&self) -> &[Chunk] {
         self.full.as_ref().map_or(&[], |full| full)
     }

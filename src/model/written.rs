@@ -43,6 +43,22 @@ impl fmt::Debug for Earlier {
     }
 }
 
+impl Form {
+    /// Returns how many messages are written and have not changed since.
+    fn known(&self, messages: &Messages) -> usize {
+        let mut known = 0;
+        for chunk in messages.chunks() {
+            let kept = self.messages[known..].iter();
+            let same = kept.zip(chunk).take_while(|((kept, _), it)| kept.is_clone_of(it)).count();
+            known += same;
+            if same < chunk.len() {
+                break;
+            }
+        }
+        known
+    }
+}
+
 impl Earlier {
     pub(super) fn write_messages(
         &self,
@@ -55,9 +71,7 @@ impl Earlier {
             let Some(form) = form else {
                 return (0..messages.len()).try_for_each(|index| write(index, body));
             };
-            let same =
-                |((kept, _), message): &(&(Message, usize), &Message)| kept.is_clone_of(message);
-            let known = form.messages.iter().zip(messages).take_while(same).count();
+            let known = form.known(messages);
             form.messages.truncate(known);
             form.bytes.truncate(form.messages.last().map_or(0, |(_, end)| *end));
             for (index, message) in (known..).zip(messages.range(known)) {

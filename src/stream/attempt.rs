@@ -61,6 +61,29 @@ pub struct Streamed {
     pub attempt: Option<u32>,
 }
 
+impl Streamed {
+    /// Creates the response that consists of these pieces, none of which was streamed.
+    ///
+    /// ```
+    /// use tower_agent::Message;
+    /// use tower_agent::stream::{Delta, Streamed};
+    ///
+    /// let pieces = ["Four", "."].map(|text| Delta::Text(text.to_owned()).into());
+    /// assert_eq!(Streamed::from_pieces(pieces)?.message, Message::assistant("Four."));
+    /// # Ok::<_, tower_agent::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Protocol`](crate::ErrorKind::Protocol) for arguments of a call that has not
+    /// started.
+    pub fn from_pieces(pieces: impl IntoIterator<Item = Piece>) -> Result<Self> {
+        let mut said = MessageBuilder::default();
+        pieces.into_iter().try_for_each(|piece| said.add(piece))?;
+        Ok(Self { message: said.into_message(), attempt: None })
+    }
+}
+
 impl Attempt {
     pub(super) fn new(
         emitter: EventEmitter,

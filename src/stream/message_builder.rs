@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Delta;
@@ -10,7 +10,7 @@ use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Te
 pub(super) struct MessageBuilder {
     pieces: Vec<Piece>,
     /// The position of the last tool call with each index.
-    places: HashMap<usize, usize>,
+    places: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug)]
@@ -47,6 +47,27 @@ impl MessageBuilder {
                 self.pieces.push(Piece::ToolCall { index, id, name, arguments });
             }
             Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
+        }
+        Ok(())
+    }
+
+    /// Adds a piece that nobody else needs.
+    pub(super) fn add(&mut self, piece: super::Piece) -> Result<()> {
+        use super::Piece as Added;
+        match piece {
+            Added::Delta(Delta::Text(text))
+                if !matches!(self.pieces.last(), Some(Piece::Text(_))) =>
+            {
+                self.pieces.push(Piece::Text(text));
+            }
+            Added::Delta(Delta::Arguments { index, json }) => match self.arguments(index)? {
+                none if none.is_empty() => *none = json,
+                arguments => arguments.push_str(&json),
+            },
+            Added::Delta(delta) => self.push(&delta)?,
+            Added::Part(part) => self.push_part(part),
+            Added::ReasoningEnd(provider) => self.end_reasoning(provider),
+            Added::TextEnd(provider) => self.end_text(provider),
         }
         Ok(())
     }

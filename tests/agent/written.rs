@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tower::service_fn;
 use tower_agent::callback::before_model;
-use tower_agent::message::ToolCall;
+use tower_agent::message::{Messages, ToolCall};
 use tower_agent::model::ModelService;
 use tower_agent::{
-    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Request, Result, Tool,
+    Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Request,
+    Result, Tool,
 };
 
 /// What a call had to write, by protocol, and the body that it came to.
@@ -126,6 +127,30 @@ async fn what_is_changed_is_written_anew() {
     }
     assert!(log[1].1.body.starts_with("a:Listen!0;"));
     assert_eq!(log[3].1.body, "a:Look!0;a:1;look");
+}
+
+#[tokio::test]
+async fn a_change_in_a_long_conversation_is_found() {
+    let log = Log::default();
+    let edit = before_model(|request| {
+        if request.context().iteration() == 1 {
+            let changed = request.messages_mut().get_mut(40).unwrap();
+            *changed.parts_mut() = vec![Part::from_text("Listen!")];
+        }
+    });
+    let agent = Agent::builder(model(&log, &["a"])).tool(look()).on_model(edit).build().unwrap();
+    let messages: Messages = (0..70).map(|number| Message::user(number.to_string())).collect();
+    agent.run(AgentRequest::conversation(messages)).await.unwrap();
+
+    let log = log.lock().unwrap();
+    let new: Vec<Vec<usize>> = log.iter().map(|(_, call)| indices(call)).collect();
+    let expected: [Vec<usize>; 4] =
+        [(0..70).collect(), (40..72).collect(), (40..74).collect(), vec![74, 75]];
+    assert_eq!(new, expected);
+    for (request, call) in log.iter() {
+        assert_eq!(write(request, &["a"]).unwrap().body, call.body);
+    }
+    assert!(log[1].1.body.contains("a:390;a:Listen!0;a:410;"), "{}", log[1].1.body);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::OnceLock;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
@@ -9,9 +10,12 @@ use super::secrets::{is_number, port, without_secrets};
 pub(super) struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
+    host: String,
     /// Without a `/` at its end.
     path: String,
     query: Option<String>,
+    /// The URL of the first path that was called: most clients call no other.
+    first: OnceLock<(String, Uri)>,
 }
 
 impl BaseUrl {
@@ -35,11 +39,12 @@ impl BaseUrl {
         let old = parts.path_and_query.as_ref();
         let path = old.map_or("", PathAndQuery::path).trim_end_matches('/').to_owned();
         let query = old.and_then(PathAndQuery::query).map(str::to_owned);
-        Ok(Self { scheme, authority, path, query })
+        let host = authority.host().to_owned();
+        Ok(Self { scheme, authority, host, path, query, first: OnceLock::new() })
     }
 
     pub(super) fn host(&self) -> &str {
-        self.authority.host()
+        &self.host
     }
 
     pub(super) fn query(&self) -> &str {
@@ -48,6 +53,18 @@ impl BaseUrl {
 
     /// Returns the URL of a call, with the queries of both.
     pub(super) fn join(&self, path: &str) -> Result<Uri, http::Error> {
+        if let Some((first, url)) = self.first.get()
+            && first == path
+        {
+            return Ok(url.clone());
+        }
+        let url = self.build(path)?;
+        // Clients that call many paths keep only the first.
+        let _ = self.first.set((path.to_owned(), url.clone()));
+        Ok(url)
+    }
+
+    fn build(&self, path: &str) -> Result<Uri, http::Error> {
         let mut whole = format!("{}{path}", self.path);
         if let Some(query) = &self.query {
             whole.push(if path.contains('?') { '&' } else { '?' });

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub struct TlsError(String);
 /// It supports HTTP/1.1 and HTTP/2, reuses connections, and follows no redirects. Clones share
 /// connections.
 #[derive(Clone)]
-pub struct HttpClient(Inner);
+pub struct HttpClient(Arc<Inner>);
 
 /// See [`HttpClient::shared`].
 static SHARED: OnceLock<HttpClient> = OnceLock::new();
@@ -71,7 +71,7 @@ impl HttpClient {
             .wrap_connector(tcp);
         let client =
             Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Ok(Self(client))
+        Ok(Self(Arc::new(client)))
     }
 }
 
@@ -81,11 +81,11 @@ impl Service<http::Request<RequestBody>> for HttpClient {
     type Future = HttpFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(cx).map_err(Into::into)
+        (&*self.0).poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
-        HttpFuture { inner: self.0.call(request) }
+        HttpFuture { inner: (&*self.0).call(request) }
     }
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::config::Config;
 use super::connection;
@@ -11,7 +11,7 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 use tower_agent::message::Metadata;
 
 /// Data from the head of a response, used in the response and in errors.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Head {
     metadata: Metadata,
     status: StatusCode,
@@ -20,9 +20,13 @@ pub(super) struct Head {
     config: Arc<Config>,
 }
 
-/// The headers that contain the id of the request, and the prefixes of those that contain rate
-/// limits.
-const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
+/// The headers that contain the id of the request.
+static REQUEST_IDS: [HeaderName; 2] =
+    [HeaderName::from_static("x-request-id"), HeaderName::from_static("request-id")];
+static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+/// The prefixes of the headers that contain rate limits.
 const RATE_LIMITS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 
 /// Maximum length of the part of a non-JSON body that goes into an error's message.
@@ -42,7 +46,7 @@ impl Head {
                 metadata = metadata.with_rate_limit(name.as_str(), secrets.hide(value));
             }
         }
-        let should_retry = match text(headers, "x-should-retry") {
+        let should_retry = match text(headers, &SHOULD_RETRY) {
             Some("true") => Some(true),
             Some("false") => Some(false),
             _ => None,
@@ -52,13 +56,13 @@ impl Head {
 
     /// Returns the metadata with what the decoder knows; a request id in the headers takes
     /// precedence.
-    pub(super) fn metadata(&self, decoder: &impl Decoder) -> Metadata {
-        let mut metadata = self.metadata.clone();
+    pub(super) fn into_metadata(self, decoder: &impl Decoder) -> Metadata {
+        let Self { mut metadata, config, .. } = self;
         if let (None, Some(id)) = (metadata.request_id(), decoder.id()) {
-            metadata = metadata.with_request_id(self.config.secrets.hide(id));
+            metadata = metadata.with_request_id(config.secrets.hide(id));
         }
         if let Some(model) = decoder.model() {
-            metadata = metadata.with_model(self.config.secrets.hide(model));
+            metadata = metadata.with_model(config.secrets.hide(model));
         }
         metadata
     }
@@ -72,7 +76,7 @@ impl Head {
 
     /// Returns the error for a fault in a response with a successful status.
     pub(super) fn fault(&self, fault: &Fault, decoder: &impl Decoder) -> Error {
-        self.error(fault, None).with_metadata(self.metadata(decoder))
+        self.error(fault, None).with_metadata(self.clone().into_metadata(decoder))
     }
 
     /// Returns the error for a body that broke off.
@@ -133,16 +137,16 @@ impl Head {
     }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
 }
 
 /// Returns the wait that the server asks for: in milliseconds, in seconds, or until a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    if let Some(Ok(millis)) = text(headers, "retry-after-ms").map(|t| t.trim().parse::<f64>()) {
+    if let Some(Ok(millis)) = text(headers, &RETRY_AFTER_MS).map(|t| t.trim().parse::<f64>()) {
         return Duration::try_from_secs_f64(millis / 1000.0).ok();
     }
-    let text = text(headers, RETRY_AFTER.as_str())?.trim();
+    let text = text(headers, &RETRY_AFTER)?.trim();
     match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => {

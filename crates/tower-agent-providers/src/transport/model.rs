@@ -132,7 +132,7 @@ async fn answer<P: Protocol, B>(
     response: Response<B>,
 ) -> Result<ModelResponse>
 where
-    B: Body<Error: Into<BoxError>>,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send,
 {
     let (parts, body) = response.into_parts();
     let head = Head::new(parts.status, &parts.headers, config.clone());
@@ -143,7 +143,8 @@ where
     }
     let (decoder, sink) = (protocol.decoder(call), call.request().delta_sender().cloned());
     match is_stream(P::FRAMING, &parts.headers, call.is_streamed()) {
-        true => read::streamed(head, decoder, P::FRAMING, body, sink).await,
+        // Apart, so that there is no room for it where nothing is streamed.
+        true => read::streamed(head, decoder, P::FRAMING, body, sink).boxed().await,
         false => read::plain(head, decoder, body, sink).await,
     }
 }

@@ -9,7 +9,7 @@ use super::head::Head;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::ModelResponse;
-use tower_agent::stream::{Attempt, DeltaSender, Piece};
+use tower_agent::stream::{Attempt, DeltaSender, Piece, Streamed};
 
 /// Reads a plain response. One that is an error starts no attempt.
 pub(super) async fn plain<D: Decoder, B>(
@@ -25,9 +25,18 @@ where
     let mut pieces = Vec::new();
     let read = decoder.response(&body, &mut pieces);
     read.map_err(|fault| head.fault(&fault, &decoder))?;
-    let mut attempt = open(sink);
+    let streamed = match sink {
+        None => Streamed::from_pieces(pieces.into_iter().filter(|piece| !is_empty(piece)))?,
+        // Apart, so that there is no room for it where nobody watches.
+        Some(sink) => Box::pin(stream_whole(sink, pieces)).await?,
+    };
+    Ok(finish(head, decoder, streamed))
+}
+
+async fn stream_whole(sink: DeltaSender, mut pieces: Vec<Piece>) -> Result<Streamed> {
+    let mut attempt = sink.open();
     send(&mut attempt, &mut pieces).await?;
-    finish(head, decoder, attempt).await
+    attempt.finish().await
 }
 
 /// Reads a streamed response, with backpressure from the sink.
@@ -41,13 +50,13 @@ pub(super) async fn streamed<D: Decoder, B>(
 where
     B: Body<Error: Into<BoxError>>,
 {
-    let mut attempt = open(sink);
+    let mut attempt = sink.as_ref().map_or_else(Attempt::unseen, DeltaSender::open);
     let read = events(&head, &mut decoder, framing, body, &mut attempt).await;
     read.map_err(|unread| match unread {
         Unread::Fault(fault) => head.fault(&fault, &decoder),
         Unread::Error(error) => error,
     })?;
-    finish(head, decoder, attempt).await
+    Ok(finish(head, decoder, attempt.finish().await?))
 }
 
 /// Why a streamed response was not read to its end.
@@ -101,22 +110,19 @@ where
     Ok(send(attempt, &mut pieces).await?)
 }
 
-fn open(sink: Option<DeltaSender>) -> Attempt {
-    sink.as_ref().map_or_else(Attempt::unseen, DeltaSender::open)
-}
-
 async fn send(attempt: &mut Attempt, pieces: &mut Vec<Piece>) -> Result<()> {
-    for piece in pieces.drain(..) {
-        // Some servers begin with an empty text, which would be a part of its own.
-        let is_empty = matches!(&piece, Piece::Delta(delta) if delta.is_empty());
-        if !is_empty {
-            attempt.send(piece).await?;
-        }
+    for piece in pieces.drain(..).filter(|piece| !is_empty(piece)) {
+        attempt.send(piece).await?;
     }
     Ok(())
 }
 
-async fn finish(head: Head, decoder: impl Decoder, attempt: Attempt) -> Result<ModelResponse> {
-    let metadata = head.metadata(&decoder);
-    Ok(decoder.finish(attempt.finish().await?).with_metadata(metadata))
+/// Some servers begin with an empty text, which would be a part of its own.
+fn is_empty(piece: &Piece) -> bool {
+    matches!(piece, Piece::Delta(delta) if delta.is_empty())
+}
+
+fn finish(head: Head, decoder: impl Decoder, streamed: Streamed) -> ModelResponse {
+    let metadata = head.into_metadata(&decoder);
+    decoder.finish(streamed).with_metadata(metadata)
 }

@@ -55,21 +55,21 @@ impl Secrets {
     ///
     /// Cut a text only after this call: a part of a secret is not found.
     pub(crate) fn hide(&self, text: &str) -> String {
-        let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
-        while let Some(next) = text[at..].chars().next() {
+        let (mut shown, mut kept, mut at) = (String::with_capacity(text.len()), 0, 0);
+        while at < text.len() {
             let rest = &text.as_bytes()[at..];
-            // A secret consists of whole characters, so what follows it starts with one.
+            // A secret consists of whole characters.
             match self.0.iter().find_map(|secret| begins_with(rest, secret)) {
-                Some(length) if text.is_char_boundary(at + length) => {
+                Some(length) if [at, at + length].iter().all(|at| text.is_char_boundary(*at)) => {
+                    shown.push_str(&text[kept..at]);
                     shown.push_str(HIDDEN);
                     at += length;
+                    kept = at;
                 }
-                _ => {
-                    shown.push(next);
-                    at += next.len_utf8();
-                }
+                _ => at += 1,
             }
         }
+        shown.push_str(&text[kept..]);
         shown
     }
 }

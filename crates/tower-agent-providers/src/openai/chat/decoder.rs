@@ -53,11 +53,10 @@ impl Decoder for ChatDecoder {
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         let mut said = self.answer(body, "the response")?;
-        for (at, call) in said.tool_calls.iter_mut().enumerate() {
-            // Each call is complete, whatever its number.
-            call.index = Some(at as u64);
-        }
+        // Each is complete, whatever its number.
+        let calls = std::mem::take(&mut said.tool_calls);
         self.said(said, out);
+        calls.into_iter().for_each(|call| self.calls.push_whole(call, out));
         self.complete(out)
     }
 
@@ -127,7 +126,7 @@ impl ChatDecoder {
         if let Some(usage) = usage {
             self.usage = usage;
         }
-        let Some(choice) = answer.choice() else { return Ok(Said::default()) };
+        let Some(choice) = answer.choice.as_mut() else { return Ok(Said::default()) };
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
             return Err(Fault::of(error, &Value::Null));
         }

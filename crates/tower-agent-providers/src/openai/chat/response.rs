@@ -1,4 +1,7 @@
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::json::lenient::{json_text, null_default, object, or_default, text};
@@ -14,8 +17,8 @@ pub(super) struct Answer {
     pub(super) id: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) model: Option<String>,
-    #[serde(deserialize_with = "null_default")]
-    pub(super) choices: Vec<Choice>,
+    #[serde(rename = "choices", deserialize_with = "first_choice")]
+    pub(super) choice: Option<Choice>,
     #[serde(deserialize_with = "object")]
     usage: Option<Usage>,
     #[serde(deserialize_with = "object")]
@@ -115,6 +118,35 @@ struct CompletionDetails {
     reasoning_tokens: u64,
 }
 
+/// Reads the first choice of a list; `null` is a list without any.
+fn first_choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice>, D::Error> {
+    deserializer.deserialize_any(FirstChoice)
+}
+
+struct FirstChoice;
+
+impl<'de> Visitor<'de> for FirstChoice {
+    type Value = Option<Choice>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<Choice>, A::Error> {
+        let mut first = None;
+        while let Some(choice) = seq.next_element::<Choice>()? {
+            if choice.index == 0 && first.is_none() {
+                first = Some(choice);
+            }
+        }
+        Ok(first)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<Choice>, E> {
+        Ok(None)
+    }
+}
+
 impl Answer {
     /// Returns the token usage, if it is included.
     pub(super) fn usage(&self) -> Option<message::Usage> {
@@ -126,11 +158,6 @@ impl Answer {
         ours.cache_write_tokens = input.cache_write_tokens;
         ours.reasoning_tokens = output.reasoning_tokens;
         Some(ours)
-    }
-
-    /// Returns the first choice.
-    pub(super) fn choice(&mut self) -> Option<&mut Choice> {
-        self.choices.iter_mut().find(|choice| choice.index == 0)
     }
 }
 

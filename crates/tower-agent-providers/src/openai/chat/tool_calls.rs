@@ -1,10 +1,10 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::response::ToolCallPiece;
+use super::response::{Function, ToolCallPiece};
 use tower_agent::message::CallIds;
 use tower_agent::stream::{Delta, Piece};
 
@@ -16,8 +16,8 @@ use tower_agent::stream::{Delta, Piece};
 pub(super) struct ToolCalls {
     calls: Vec<Open>,
     /// The last call with each number, and with each id.
-    by_index: HashMap<u64, usize>,
-    by_id: HashMap<String, usize>,
+    by_index: BTreeMap<u64, usize>,
+    by_id: BTreeMap<String, usize>,
     /// Calls that have not been announced, and the ids of those that have.
     waiting: BTreeSet<usize>,
     ids: CallIds,
@@ -70,6 +70,20 @@ impl ToolCalls {
         }
     }
 
+    /// Adds a call that is complete and appends its deltas to `out`.
+    pub(super) fn push_whole(&mut self, piece: ToolCallPiece, out: &mut Vec<Piece>) {
+        let ToolCallPiece { id, function: Function { name, arguments }, extra_content, .. } = piece;
+        let extra_content = extra_content.unwrap_or_default();
+        let mut call = Open { id, name, extra_content, ..Open::default() };
+        if call.name.is_empty() {
+            call.arguments.text = arguments;
+        } else {
+            call.announce(self.calls.len(), &mut self.ids, self.asked, out);
+            send_arguments(self.calls.len(), arguments, out);
+        }
+        self.calls.push(call);
+    }
+
     /// Announces the calls that are still waiting for an id. Fails if a call has no name.
     pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), &'static str> {
         self.announce_all(out);
@@ -116,16 +130,19 @@ impl ToolCalls {
 
     fn announce(&mut self, at: usize, out: &mut Vec<Piece>) {
         let call = &mut self.calls[at];
-        let id = call.id.as_str().into();
-        let id = self.ids.claim(&id, || format!("call_{}_{at}", self.asked));
-        call.announced = Some(id.clone());
+        call.announce(at, &mut self.ids, self.asked, out);
         self.waiting.remove(&at);
-        out.push(Delta::ToolCall { index: at, id, name: call.name.as_str().into() }.into());
         send_arguments(at, call.arguments.text.clone(), out);
     }
 }
 
 impl Open {
+    fn announce(&mut self, at: usize, ids: &mut CallIds, asked: usize, out: &mut Vec<Piece>) {
+        let id = ids.claim(&self.id.as_str().into(), || format!("call_{asked}_{at}"));
+        self.announced = Some(id.clone());
+        out.push(Delta::ToolCall { index: at, id, name: self.name.as_str().into() }.into());
+    }
+
     /// Returns whether a piece with the same number starts another call.
     fn is_another(&self, id: &str, name: &str) -> bool {
         !id.is_empty() && !name.is_empty() && !self.id.is_empty() && self.id != id

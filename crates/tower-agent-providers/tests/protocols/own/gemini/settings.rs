@@ -233,6 +233,20 @@ async fn a_model_is_part_of_the_path() {
 }
 
 #[tokio::test]
+async fn every_call_of_one_client_goes_to_its_own_path() {
+    let names = ["one", "two", "one"];
+    let server = Server::start(names.map(|_| says("ok"))).await;
+    let client = model(&server);
+    for name in names {
+        let mut request = request(Settings::default());
+        request.settings_mut().model = Some(name.to_owned());
+        call(client.clone(), request).await.unwrap();
+    }
+    let lines: Vec<_> = server.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    assert_eq!(lines, names.map(|name| format!("POST /v1/models/{name}:generateContent")));
+}
+
+#[tokio::test]
 async fn a_model_in_the_extra_fields_is_called_and_not_sent() {
     let settings = extra(json!({ "model": "gemini-2.5-pro" }));
     let seen = sent_as("gemini-3-flash", request(settings)).await;
