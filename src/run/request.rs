@@ -77,8 +77,8 @@ impl AgentRequest {
     ///
     /// The model receives a complete conversation, in which every tool call is directly followed by
     /// one result. Open calls get a result that says they did not run, which the stream reports
-    /// like any other; late results are moved to their calls; results without a call, and second
-    /// results, become user messages.
+    /// like any other; late results are moved to their calls, and the results of a turn are put in
+    /// the order of its calls; results without a call, and second results, become user messages.
     #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }

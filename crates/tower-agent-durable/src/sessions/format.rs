@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tower_agent::call::Request;
-use tower_agent::message::{Message, Messages};
+use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, Checkpoint};
 
 use super::StoredSession;
@@ -31,7 +31,7 @@ struct Label {
 pub(super) struct Head {
     kind: String,
     format: u32,
-    /// Its messages are those after the entries: from the first call without a result on.
+    /// Its messages are those after the entries, which may still change.
     pub(super) checkpoint: Checkpoint,
     #[serde(default)]
     pub(super) state: Map<String, Value>,
@@ -110,9 +110,10 @@ pub(super) fn write_entries(
     messages.map(|message| serde_json::to_string(message).map_err(StoreError::data)).collect()
 }
 
-/// Returns how many messages, from the first on, have no call without a result, given that the
-/// first `known` have none.
-pub(super) fn paired(messages: &Messages, known: usize) -> usize {
+/// Returns how many messages, from the first on, stay as they are, given that the first `known` do:
+/// those before a call without a result, and before the last calls until something follows their
+/// results, which a run may still put in order.
+pub(super) fn settled(messages: &Messages, known: usize) -> usize {
     let mut open: Vec<(Arc<str>, usize)> = Vec::new();
     for (index, message) in messages.range(known).enumerate() {
         for result in message.tool_results() {
@@ -120,7 +121,9 @@ pub(super) fn paired(messages: &Messages, known: usize) -> usize {
         }
         open.extend(message.tool_calls().map(|call| (call.id.clone(), known + index)));
     }
-    open.iter().map(|(_, index)| *index).min().unwrap_or(messages.len())
+    let results = messages.iter().rev().take_while(|message| message.role() == Role::Tool).count();
+    let last = messages.len() - results - usize::from(results > 0);
+    open.iter().map(|(_, index)| *index).fold(last, usize::min).max(known)
 }
 
 /// Returns how many messages two conversations have in common.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use tower_agent::Checkpoint;
 use tower_agent::message::Messages;
 
-use super::format::{Claim, Head, common, paired, read_entries, write_entries};
+use super::format::{Claim, Head, common, read_entries, settled, write_entries};
 use super::{Append, SessionKey, SessionStore};
 use crate::StoreError;
 use crate::time::now;
@@ -92,7 +92,7 @@ impl<S: SessionStore> Writer<S> {
         let Progress { checkpoint, state } = progress;
         let messages = &checkpoint.messages;
         let same = common(&self.entries, messages);
-        let stays = paired(messages, same);
+        let stays = settled(messages, same);
         let entries = write_entries(messages, same..stays)?;
         let mut head = checkpoint.clone();
         head.messages = messages.range(stays).cloned().collect();

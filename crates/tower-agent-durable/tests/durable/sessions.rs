@@ -8,12 +8,13 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_agent;
+use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Message, Request, Resolution,
-    RunStream, State, Tool,
+    Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Interrupt, Message,
+    ModelResponse, Part, Request, Resolution, RunStream, State, Tool,
 };
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
 
@@ -195,6 +196,76 @@ async fn an_interrupt_is_answered_once() {
     let session = load(&*store).await;
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
     assert!(session.checkpoint.interrupts.is_empty());
+}
+
+/// Two calls that are approved, among others.
+fn several(asks: bool) -> (Agent, ScriptedModel) {
+    let calls = [("c1", "look"), ("c2", "pay"), ("c3", "look"), ("c4", "send"), ("c5", "look")];
+    let calls = calls.map(|(id, tool)| ToolCall::new(id, tool, json!({})));
+    let calls = Turn::response(ModelResponse::from_tool_calls(calls));
+    let model = ScriptedModel::new([calls, Turn::from_text("Done.")]);
+    let tool = |name: &'static str| Tool::function(name, "Does it.", move |_: Value| name);
+    let agent = Agent::builder(model.clone()).tools(["look", "pay", "send"].map(tool));
+    let agent = match asks {
+        true => agent.on_tool(Approval::of_tools(["pay", "send"])),
+        false => agent,
+    };
+    (agent.build().unwrap(), model)
+}
+
+/// Returns the conversation as it is stored, after checking that no write has changed what was there.
+fn appended(store: &Memory) -> Vec<String> {
+    let mut entries = Vec::new();
+    for append in &store.inner().appends {
+        assert_eq!(append.from, entries.len(), "entries are rewritten");
+        entries.extend(append.entries.clone());
+    }
+    entries
+}
+
+#[tokio::test]
+async fn results_are_stored_in_the_order_of_their_calls_and_once() {
+    let (agent, undisturbed) = several(false);
+    let whole = Memory::default();
+    SessionLayer::new(whole.clone()).layer(agent).oneshot(key().request("Go.")).await.unwrap();
+
+    for order in [["c2", "c4"], ["c4", "c2"]] {
+        let ((agent, model), store) = (several(true), Memory::default());
+        let agent = SessionLayer::new(store.clone()).layer(agent);
+        agent.clone().oneshot(key().request("Go.")).await.unwrap();
+        for call in order {
+            let session = load(&store).await;
+            let is_of = |it: &&Interrupt| it.tool_call_id.as_deref() == Some(call);
+            let open = session.checkpoint.interrupts.iter().find(is_of).unwrap();
+            let yes = [Resolution::resolved(&open.id, Decision::Approve)];
+            let request = key().request(AgentRequest::default().with_resolutions(yes));
+            agent.clone().oneshot(request).await.unwrap();
+        }
+        let (seen, asked) = (model.requests(), undisturbed.requests());
+        let bytes = |messages| serde_json::to_string(messages).unwrap();
+        assert_eq!(bytes(seen[1].messages()), bytes(asked[1].messages()), "{order:?}");
+        assert_eq!(appended(&store), appended(&whole), "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_of_the_caller_is_stored_in_its_place() {
+    let ((agent, _), store) = (several(true), Memory::default());
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    let first = agent.clone().oneshot(key().request("Go.")).await.unwrap();
+    let results = first.open_calls().map(|call| ToolResult::new(call, [Part::from_text("done")]));
+    let mut request = AgentRequest::default();
+    for result in results {
+        request = request.with_message(Message::tool(result));
+    }
+    let response = agent.oneshot(key().request(request)).await.unwrap();
+    assert_eq!(response.text(), "Done.");
+    let stored = load(&store).await.checkpoint.messages;
+    assert_eq!(stored, *response.messages());
+    let results = stored.iter().flat_map(Message::tool_results);
+    let ids: Vec<_> = results.map(|result| &*result.call_id).collect();
+    assert_eq!(ids, ["c1", "c2", "c3", "c4", "c5"]);
+    assert_eq!(appended(&store).len(), stored.len());
 }
 
 #[tokio::test]
