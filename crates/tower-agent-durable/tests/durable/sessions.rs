@@ -321,7 +321,8 @@ async fn a_dropped_stream_is_kept_with_what_it_has_shown() {
     let session = load(&*store).await;
     assert!(!session.is_running);
     assert_eq!(session.checkpoint.messages.len(), 3);
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 3);
+    // The turn is in the head until something follows it.
+    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 1);
     let response = agent.oneshot(key().request("And?")).await.unwrap();
     assert_eq!(response.messages().len(), 5);
     assert_eq!(paid.load(Ordering::SeqCst), 1);

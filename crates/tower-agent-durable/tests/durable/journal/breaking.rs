@@ -201,15 +201,9 @@ impl World {
     }
 }
 
-/// Returns the messages of a response. A result that was waited for comes after those that were there.
+/// Returns the messages of a response.
 fn transcript(response: &AgentResponse) -> Vec<String> {
-    let mut messages: Vec<_> =
-        response.messages().iter().map(|it| serde_json::to_string(it).unwrap()).collect();
-    let is_result = |message: &String| message.contains(r#""role":"tool""#);
-    messages
-        .chunk_by_mut(|one, other| is_result(one) && is_result(other))
-        .for_each(<[String]>::sort);
-    messages
+    response.messages().iter().map(|it| serde_json::to_string(it).unwrap()).collect()
 }
 
 #[derive(Clone)]

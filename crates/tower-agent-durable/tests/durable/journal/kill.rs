@@ -30,15 +30,7 @@ pub(crate) fn end(folder: &Path) -> End {
         }
     }
     let mut run: Value = serde_json::from_str(&run).unwrap();
-    if !lines(folder, "asked").is_empty() {
-        // A result that was waited for comes after those that were there.
-        let messages = run["messages"].as_array_mut().unwrap();
-        let is_result = |message: &Value| message["role"] == "tool";
-        messages.chunk_by_mut(|one, other| is_result(one) && is_result(other)).for_each(|turn| {
-            turn.sort_by_key(|message| message["parts"][0]["call_id"].to_string());
-        });
-    }
-    // What such a call has changed in the state died with its process.
+    // What a call that was asked about has changed in the state died with its process.
     for tool in lines(folder, "asked").iter().filter_map(|it| it.strip_suffix(" true")) {
         run["state"][tool] = 1.into();
     }
