@@ -5,6 +5,7 @@ mod process;
 mod refusals;
 mod requests;
 mod spread;
+mod zombie;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};

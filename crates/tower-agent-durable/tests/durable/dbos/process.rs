@@ -1,15 +1,16 @@
 //! Workers that are processes of their own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-use tokio::process::{Child, Command};
-
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tower_agent::stream::EventKind;
 use tower_agent_durable::Postgres;
 use tower_agent_durable::engine::dbos::{Engine, Worker, WorkerBuilder};
 
 use super::{Cluster, spread};
-use crate::journal::fate::Fate;
+use crate::journal::fate::{self, Fate, report};
 use crate::journal::world::World;
 
 const PROGRAM: &str = "TOWER_AGENT_TEST_PROGRAM";
@@ -28,7 +29,11 @@ pub(super) enum Program {
 }
 
 /// A worker, which is killed at the end.
-pub(super) struct Process(Child);
+pub(super) struct Process {
+    folder: PathBuf,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
 
 impl Process {
     /// Starts one.
@@ -46,23 +51,40 @@ impl Process {
         if let Some(fate) = fate {
             command.env(FATE, fate.to_string());
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
-        Self(command.spawn().unwrap())
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { folder: folder.to_owned(), child, lines }
     }
 
     /// Waits until it has ended by itself.
     pub(super) async fn ended(mut self) -> ExitStatus {
         // Waiting closes its input.
-        let input = self.0.stdin.take();
-        let status = self.0.wait().await.unwrap();
+        let input = self.child.stdin.take();
+        let status = self.child.wait().await.unwrap();
         drop(input);
         status
+    }
+
+    /// Returns what it reports next.
+    pub(super) async fn report(&mut self) -> String {
+        loop {
+            let line = self.lines.next_line().await.unwrap().expect("it has ended");
+            if let Some(report) = line.strip_prefix('#') {
+                return report.to_owned();
+            }
+        }
+    }
+
+    /// Lets it go on that has reported that it stops.
+    pub(super) fn go_on(&self) {
+        fate::go_on(&self.folder, self.child.id().unwrap());
     }
 
     /// Ends it in good order.
     pub(super) async fn end(mut self) {
         // Waiting closes its input, which it reads to the end.
-        assert!(self.0.wait().await.unwrap().success());
+        assert!(self.child.wait().await.unwrap().success());
     }
 }
 
@@ -80,7 +102,13 @@ fn a_worker() {
         let worker = Worker::builder(&engine, var(WORKER));
         let worker: WorkerBuilder = match &*program {
             "World" => {
-                worker.agent(world.agent(world.watching(journal)).0).on_event(async |_, _| {})
+                let agent = world.agent(world.watching(journal)).0;
+                // The last event of a run that stops here.
+                worker.agent(agent).on_event(async |_, event| {
+                    if let EventKind::RunFailed { error } = event.kind {
+                        report(&error.to_string());
+                    }
+                })
             }
             _ => worker.agent(spread::clerk(world, &var(WORKER), journal)).concurrency(3),
         };
