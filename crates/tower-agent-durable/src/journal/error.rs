@@ -51,11 +51,11 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
-    /// The run has had this request, and has gone on with a later one. Answering it would make the calls
-    /// after it once more.
+    /// The run has had this request, or another answer to what this one answers, and has gone on. It would
+    /// make the calls after it once more.
     #[error(
-        "run `{run}` has had this request and has gone on with a later one; take the request that the \
-         journal has for the run, or use another run id"
+        "run `{run}` has had this request, or another answer, and has gone on; take the request that \
+         the journal has for the run, or use another run id"
     )]
     EarlierRequest {
         /// The run.

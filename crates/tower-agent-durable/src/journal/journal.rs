@@ -20,8 +20,8 @@ pub trait Journal: Clone + Send + Sync + 'static {
     ///
     /// Fails with [`OtherRequest`](JournalError::OtherRequest) for another request while the run has
     /// not ended, with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
-    /// conversation was begun or resumed before the latest, and with
-    /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    /// conversation was begun or resumed before the latest, or that answers what it has asked once it
+    /// has completed, and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
     /// Begins a step, or says how it went.

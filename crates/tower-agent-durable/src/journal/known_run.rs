@@ -31,9 +31,14 @@ impl KnownRun {
         if status == RunStatus::Running {
             return Err(JournalError::OtherRequest { run: run() });
         }
+        let has_completed = status == RunStatus::Completed;
+        let goes_on = input.request.checkpoint().turn > 0;
+        if has_completed && goes_on && !input.request.resolutions().is_empty() {
+            // What it answers was answered before, or the run would not have completed.
+            return Err(JournalError::EarlierRequest { run: run() });
+        }
         let number = latest.saturating_add(1);
-        let continues = status != RunStatus::Completed && input.request.checkpoint().turn > 0;
-        let conversation = if continues { conversation } else { number };
+        let conversation = if goes_on && !has_completed { conversation } else { number };
         Ok(OpenRun::new(run(), epoch, number, conversation))
     }
 }

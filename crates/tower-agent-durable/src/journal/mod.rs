@@ -82,13 +82,15 @@
 //!
 //! The same request may be delivered twice: it has the same outcome. Once a later one has resumed the
 //! run, an earlier one is refused with [`EarlierRequest`](JournalError::EarlierRequest), also when the
-//! run has ended, since it would make the calls again.
+//! run has ended, since it would make the calls again. So is a second answer once the run has completed.
 //!
 //! # Two processes
 //!
 //! Whoever starts a run that is not at its end takes it over: what another process still writes is
-//! refused with [`TakenOver`](JournalError::TakenOver), and a mutating tool that it was calling is asked
-//! about. So start a run again only when its process has stopped.
+//! refused with [`TakenOver`](JournalError::TakenOver), and it begins no other call. A mutating tool that
+//! it was calling is asked about; nothing keeps a process that goes on from making that one call, whose
+//! start the journal has. So start a run again only when its process has stopped, or answer
+//! [`RunAgain`](Unfinished::RunAgain) only then.
 //!
 //! # A database that fails
 //!

@@ -34,7 +34,8 @@ pub enum Unfinished {
     /// It has failed; the model reads why.
     Failed(String),
     /// It was not done: make it, under the same
-    /// [key](tower_agent::ToolRequest::idempotency_key).
+    /// [key](tower_agent::ToolRequest::idempotency_key). Only for a process that has stopped: one that
+    /// goes on may be about to make it.
     RunAgain,
 }
 

@@ -31,6 +31,7 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_run_that_was_cancelled_or_deleted_stops_before_its_next_step(new()).await;
     runs::a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(new()).await;
     runs::a_request_that_comes_late_does_not_begin_the_run_again(new()).await;
+    runs::a_second_answer_does_not_begin_the_run_again(new()).await;
     runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
     runs::runs_are_listed_the_latest_first(new()).await;
 }

@@ -185,6 +185,34 @@ pub(super) async fn a_request_that_comes_late_does_not_begin_the_run_again(
     assert_eq!((after.status, pay.get(), bill.get()), (RunStatus::Completed, 1, 1));
 }
 
+pub(super) async fn a_second_answer_does_not_begin_the_run_again(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let (runs, models, pay) = (database.runs(), Count::default(), Count::default());
+    let agent = durable(calling(&["pay"], &models), database.clone())
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    agent.run(request()).await.unwrap();
+    let asked = runs.get("run 1").await.unwrap().interrupts;
+    // Two persons see the question, and each answers in their own way.
+    let seen = SavedRequest::from(&runs.request("run 1").await.unwrap());
+    let answer = |decision: Decision| {
+        let answer = Resolution::resolved(&asked[0].id, decision);
+        AgentRequest::from(seen.clone()).with_resolutions([answer])
+    };
+    agent.run(answer(Decision::Approve)).await.unwrap();
+    for late in [Decision::Edit(json!({ "request": "y" })), Decision::Reject { reason: None }] {
+        let error = agent.run(answer(late)).await.unwrap_err();
+        let error = journal_error(&error);
+        assert!(matches!(error, JournalError::EarlierRequest { .. }), "{error}");
+    }
+    let after = runs.get("run 1").await.unwrap();
+    assert_eq!((after.status, models.get(), pay.get()), (RunStatus::Completed, 2, 1));
+}
+
 pub(super) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     place: impl Place<Journal: Database>,
 ) {
