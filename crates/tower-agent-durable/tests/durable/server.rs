@@ -147,11 +147,30 @@ impl Server {
 
     /// Returns what a statement returns.
     pub(crate) fn query(&self, sql: &str) -> String {
-        let mut psql = self.command("psql");
-        psql.arg("-h").arg(self.folder.file("")).args(["-U", "postgres", "-Atc", sql]);
-        let output = psql.output().unwrap();
+        let output = self.psql().args(["-c", sql]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Locks a table until the session's input ends.
+    pub(crate) fn lock(&self, table: &str) -> Child {
+        let mut session = self.psql().stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let lock = format!("BEGIN; LOCK TABLE {table};\n");
+        session.stdin.as_mut().unwrap().write_all(lock.as_bytes()).unwrap();
+        let is_locked = format!(
+            "SELECT count(*) FROM pg_locks \
+             WHERE relation = '{table}'::regclass AND mode = 'AccessExclusiveLock' AND granted"
+        );
+        while self.query(&is_locked) != "1" {
+            std::thread::yield_now();
+        }
+        session
+    }
+
+    fn psql(&self) -> Command {
+        let mut psql = self.command("psql");
+        psql.arg("-h").arg(self.folder.file("")).args(["-U", "postgres", "-At"]);
+        psql
     }
 
     pub(crate) async fn connect_to(&self, name: &str) -> Postgres {

@@ -130,14 +130,17 @@ fn a_process_that_is_stopped_in_a_transaction_does_not_keep_others_out() {
     let run = slow.block_on(one.start(&input)).unwrap();
     let (step, intent) = (step("run 1", "agent/c1"), intent());
     let mut begins = Box::pin(one.begin(&run, &step, &intent));
-    let locked = "SELECT count(*) FROM pg_stat_activity \
-                  WHERE state = 'idle in transaction' AND backend_xid IS NOT NULL";
-    while server.query(locked) != "1" {
+    // It has written to the run, and waits for the table.
+    let table = server.lock("tower_agent_run_steps");
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE wait_event_type = 'Lock' AND backend_type = 'client backend'";
+    while server.query(waiting) != "1" {
         slow.block_on(async {
             assert!(futures::poll!(&mut begins).is_pending());
             tokio::task::yield_now().await;
         });
     }
+    assert!(table.wait_with_output().unwrap().status.success());
     let taken = quick.block_on(async {
         let taken = tokio::time::timeout(Duration::from_secs(60), other.start(&input)).await;
         taken.expect("the stopped process keeps it out").unwrap()
