@@ -13,7 +13,12 @@ use pin_project_lite::pin_project;
 /// Unwind safety is asserted: after a panic, what `f` borrows is only dropped or read.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| panic_message(&*payload))
+    catch_unwind(AssertUnwindSafe(f)).map_err(caught)
+}
+
+#[cold]
+fn caught(payload: Box<dyn Any + Send>) -> String {
+    panic_message(&*payload)
 }
 
 pin_project! {

@@ -367,7 +367,7 @@ fn ended(
     }
     let response = result.unwrap_or_else(|_| {
         let asked = asked.messages();
-        AgentResponse::new(context.begin(asked)).since(asked.len())
+        AgentResponse::of_run(context.begin(asked), asked.len(), context)
     });
     Ok(response.with_end_reason(EndReason::in_run(context)).in_run(context))
 }

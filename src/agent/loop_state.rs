@@ -65,6 +65,7 @@ fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRe
 pub(super) struct LoopState<'a> {
     pub(super) config: &'a Config,
     request: &'a AgentRequest,
+    context: &'a RunContext,
     pub(super) semantics: LoopSemantics,
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
@@ -85,6 +86,7 @@ pub(super) struct LoopState<'a> {
 
 impl<'a> LoopState<'a> {
     fn new(config: &'a Config, request: &'a AgentRequest) -> Result<Self> {
+        let context = request.context();
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
             more => config.tool_set.union(more).map_err(|invalid| {
@@ -108,30 +110,31 @@ impl<'a> LoopState<'a> {
         };
         Ok(Self {
             config,
-            semantics: Tree::of(request.context()).map(|tree| tree.run).unwrap_or_default(),
+            request,
+            context,
+            semantics: Tree::of(context).map(|tree| tree.run).unwrap_or_default(),
             settings,
             tools,
             declarations,
             answering,
-            transcript: request.context().write(request.messages()),
+            transcript: context.write(request.messages()),
             new_from: request.messages().len(),
             iterations: 0,
             written: Written::default(),
-            turn: request.context().begun(),
+            turn: context.begun(),
             step: None,
-            request,
         })
     }
 
     /// `added` are the results that were added to complete the conversation.
     async fn run(&mut self, added: &[Message]) -> Result<AgentResponse> {
-        if let Some(emitter) = self.context().emitter() {
+        if let Some(emitter) = self.context.emitter() {
             emitter.begin(&self.transcript.messages(), self.new_from).await;
             emitter.tell_answers(added).await;
         }
         let config = self.config;
         let agents = &config.sub_agents;
-        match whose_turn(self.context(), agents, &self.transcript.messages()) {
+        match whose_turn(self.context, agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
             Ok(None) => {}
             // Another agent made these calls in this run, and was stopped; this agent replaces it.
@@ -140,11 +143,11 @@ impl<'a> LoopState<'a> {
             }
             Err(error) => return Err(error),
         }
-        self.context().take_turn();
+        self.context.take_turn();
         let mut done = Ok(None);
         loop {
             // Whatever callbacks and layers made of it.
-            if let Some(ending) = self.context().ending::<AgentRequest>() {
+            if let Some(ending) = self.context.ending::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
             if let Some(end) = done? {
@@ -155,7 +158,7 @@ impl<'a> LoopState<'a> {
                 && let Some(agent) = self.transcript.read(successor)
             {
                 self.step = None;
-                self.context().give_turn(agent.name());
+                self.context.give_turn(agent.name());
                 return boxed(|| self.take_over(agent)).await;
             }
             let step = match self.transcript.read(step::next) {
@@ -176,10 +179,6 @@ impl<'a> LoopState<'a> {
                 self.step = None;
             }
         }
-    }
-
-    fn context(&self) -> &RunContext {
-        self.request.context()
     }
 
     /// Ends the current turn.
@@ -223,10 +222,14 @@ impl<'a> LoopState<'a> {
 
     /// Returns the request for the model in this turn.
     fn model_request(&self) -> ModelRequest {
-        let (context, messages) = (self.turn.clone(), self.transcript.messages());
-        let (tools, settings) = (self.declarations.clone(), self.settings.clone());
-        let mut request = ModelRequest::in_run(context, messages, tools, settings, &self.written);
-        request.set_instructions(self.config.instructions.clone());
+        let mut request = ModelRequest::in_run(
+            &self.turn,
+            self.config.instructions.as_ref(),
+            self.transcript.messages(),
+            &self.declarations,
+            &self.settings,
+            &self.written,
+        );
         let respond = self.semantics.after_model_respond;
         request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);
         request.set_answered_by_tool(self.is_answered_by_tool());
@@ -293,7 +296,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn waits(&self) -> bool {
-        !self.context().interrupts().is_empty()
+        !self.context.interrupts().is_empty()
     }
 
     fn stopped(&self) -> Result<Option<EndReason>> {
@@ -301,7 +304,7 @@ impl<'a> LoopState<'a> {
             return Ok(None);
         };
         let messages = self.transcript.chronological();
-        let progress = Progress::new(self.context(), &messages, self.new_from, self.iterations);
+        let progress = Progress::new(self.context, &messages, self.new_from, self.iterations);
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(ErrorKind::Callback, format!("`stop_when` panicked: {panic}"))
         })?;
@@ -309,7 +312,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn is_beyond_limit(&self) -> bool {
-        self.iterations >= self.context().max_iterations()
+        self.iterations >= self.context.max_iterations()
     }
 
     fn asks_beyond_limit(&self) -> bool {
@@ -319,7 +322,7 @@ impl<'a> LoopState<'a> {
     fn limit(&self) -> Result<Option<EndReason>> {
         match self.semantics.at_limit {
             AtLimit::End => Ok(Some(EndReason::IterationLimit)),
-            AtLimit::Fail => Err(self.context().limit_reached(self.iterations)),
+            AtLimit::Fail => Err(self.context.limit_reached(self.iterations)),
         }
     }
 
@@ -332,7 +335,7 @@ impl<'a> LoopState<'a> {
         if !self.waits() {
             self.close("not run: the agent has ended").await;
         }
-        let end = EndReason::in_run(self.context());
+        let end = EndReason::in_run(self.context);
         Ok(self.response(end))
     }
 
@@ -341,18 +344,15 @@ impl<'a> LoopState<'a> {
         let Step::Tools(open) = self.transcript.read(step::next) else { return };
         let answers: Vec<_> = open.iter().map(|call| refusal(call, why)).collect();
         self.transcript.answer(&answers);
-        if let Some(emitter) = self.context().emitter() {
+        if let Some(emitter) = self.context.emitter() {
             emitter.tell_answers(&answers).await;
         }
     }
 
     fn response(&self, end: EndReason) -> AgentResponse {
-        let context = self.request.context();
-        context.answered(self.request.messages());
-        AgentResponse::new(self.transcript.chronological())
-            .since(self.new_from)
+        self.context.answered(self.request.messages());
+        AgentResponse::of_run(self.transcript.chronological(), self.new_from, self.context)
             .with_iterations(self.iterations)
-            .in_run(context)
             .with_end_reason(end)
     }
 }

@@ -53,10 +53,8 @@ impl TeamResponse {
                 EndReason::Interrupted(interrupt.interrupts().into())
             }
         };
-        AgentResponse::new(self.messages)
-            .since(self.new_from)
+        AgentResponse::of_run(self.messages, self.new_from, context)
             .with_iterations(self.iterations)
-            .in_run(context)
             .with_end_reason(end)
     }
 }

@@ -30,7 +30,7 @@ struct Call<'a> {
 impl Call<'_> {
     fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
         let Self { call, declaration, context, .. } = self;
-        ToolRequest::in_run(context.clone(), (*call).clone(), declaration.cloned(), tool.cloned())
+        ToolRequest::in_run(context, call, *declaration, tool)
     }
 }
 
@@ -65,11 +65,13 @@ impl LoopState<'_> {
     /// Records a call's result, and then emits it.
     async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
         let slot = self.call_tool(index, call).await?;
-        self.transcript.keep(index, slot.clone());
-        if !slot.answers().is_empty() {
+        let is_answered = !slot.answers().is_empty();
+        let shown = self.turn.emitter().map(|emitter| (emitter, slot.clone()));
+        self.transcript.keep(index, slot);
+        if is_answered {
             self.turn.forget_call(&call.id);
         }
-        if let Some(emitter) = self.turn.emitter() {
+        if let Some((emitter, slot)) = shown {
             emitter.tell_answers(slot.answers()).await;
         }
         Ok(())

@@ -105,7 +105,7 @@ impl<R: Request> BoxCallService<R> {
     /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
-        let next = Call::new(service, Role::Handle { catches: false }, None);
+        let next = Call::new(service, Side::new(Role::Handle { catches: false }), None);
         Self { next: Some(Box::pin(next)), ..unready }
     }
 
@@ -244,12 +244,15 @@ enum Role {
 
 impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
-        Some(Box::pin(Call::new(self.service.clone(), self.role.clone(), None)))
+        Some(Box::pin(Call::new(self.service.clone(), Side::new(self.role.clone()), None)))
     }
 
     fn start(&self, request: R) -> BoxCallFuture<R> {
-        let call = Call::new(self.service.clone(), self.role.clone(), Some(request));
-        BoxCallFuture(Box::pin(call))
+        let (service, mut side) = (self.service.clone(), Side::new(self.role.clone()));
+        side.belong(&request);
+        // The box comes first, so that the call is written into it.
+        let call = Box::write(Box::new_uninit(), Call::new(service, side, Some(request)));
+        BoxCallFuture(Box::into_pin(call))
     }
 }
 
@@ -287,11 +290,7 @@ where
     S: Service<R>,
 {
     #[inline]
-    fn new(service: S, role: Role, request: Option<R>) -> Self {
-        let mut side = Side { role, context: None };
-        if let Some(request) = &request {
-            side.belong(request);
-        }
+    fn new(service: S, side: Side, request: Option<R>) -> Self {
         let state = State::Waiting { service, is_ready: false, request };
         Self { state: SyncWrapper::new(state), side }
     }
@@ -358,8 +357,10 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     }
                 }
                 Projected::Made { mut future } => {
-                    match this.side.watch::<R, _>(|| future.as_mut().poll(cx)) {
-                        Ok(poll) => break ready!(poll).map_err(|error| Error::from(error.into())),
+                    let poll =
+                        || future.as_mut().poll(cx).map_err(|error| Error::from(error.into()));
+                    match this.side.watch::<R, _>(poll) {
+                        Ok(poll) => break ready!(poll),
                         Err(panic) => break Err(panic),
                     }
                 }
@@ -392,6 +393,10 @@ struct Side {
 }
 
 impl Side {
+    fn new(role: Role) -> Self {
+        Self { role, context: None }
+    }
+
     /// Sets the request of the call.
     fn belong<R: Request>(&mut self, request: &R) {
         match &mut self.role {
@@ -413,43 +418,43 @@ impl Side {
 
     /// Runs user code; a panic becomes an error.
     fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
-        let what = match self.role {
-            Role::Handle { catches: false } => return Ok(code()),
-            Role::Handle { catches: true } | Role::Leaf(_) => "",
-            Role::Layer(_) => "a layer around ",
+        match self.role {
+            Role::Handle { catches: false } => Ok(code()),
+            _ => catch(code).map_err(|panic| self.panicked::<R>(&panic)),
+        }
+    }
+
+    #[cold]
+    fn panicked<R: Request>(&self, panic: &str) -> Error {
+        let (kind, what) = match (&self.role, R::CALL) {
+            (Role::Layer(_), _) => (ErrorKind::Callback, "a layer around "),
+            (_, CallKind::Tool) => (ErrorKind::Tool, ""),
+            (_, CallKind::Model) => (ErrorKind::Provider, ""),
+            _ => (ErrorKind::Other, ""),
         };
-        catch(code).map_err(|panic| {
-            let kind = match R::CALL {
-                _ if !what.is_empty() => ErrorKind::Callback,
-                CallKind::Tool => ErrorKind::Tool,
-                CallKind::Model => ErrorKind::Provider,
-                _ => ErrorKind::Other,
-            };
-            Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
-        })
+        Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
     }
 
     /// Returns the result of the call for the crate.
     fn leave<R: Request>(&self, result: Result<R::Response>) -> Result<R::Response> {
         let Some(context) = &self.context else { return result };
-        match (&self.role, result) {
-            (Role::Handle { .. }, result) => result,
-            (Role::Leaf(_), Ok(response)) => {
-                let usage = R::usage(&response);
-                if usage != Usage::default() {
-                    context.add_usage(usage);
-                }
-                Ok(response)
+        let (is_leaf, name) = match &self.role {
+            Role::Handle { .. } => return result,
+            Role::Leaf(name) => (true, name),
+            Role::Layer(name) => (false, name),
+        };
+        if let Ok(response) = &result
+            && is_leaf
+        {
+            let usage = R::usage(response);
+            if usage != Usage::default() {
+                context.add_usage(usage);
             }
-            (Role::Layer(_), Ok(response)) => Ok(response),
-            (Role::Leaf(name), Err(error)) => {
-                let error = match R::CALL {
-                    CallKind::Tool => error.or_kind(ErrorKind::Tool),
-                    _ => error,
-                };
-                context.settle::<R, _>(name.as_deref(), Err(error))
-            }
-            (Role::Layer(name), Err(error)) => context.settle::<R, _>(name.as_deref(), Err(error)),
         }
+        result.or_else(|error| {
+            let is_tool = is_leaf && R::CALL == CallKind::Tool;
+            let error = if is_tool { error.or_kind(ErrorKind::Tool) } else { error };
+            context.settle::<R, _>(name.as_deref(), Err(error))
+        })
     }
 }

@@ -99,10 +99,10 @@ impl<R: Request> LayerInner<R> {
     }
 
     fn make_inside(&self, request: R) -> BoxCallFuture<R> {
-        let Bands { first, rest } = match self.bands(request.context()) {
-            Ok(bands) => bands,
-            Err(error) => return BoxCallFuture::failed(error),
-        };
+        if self.is_outside_run(request.context()) {
+            return BoxCallFuture::failed(no_part_of_the_run::<R>());
+        }
+        let Bands { first, rest } = self.bands(request.context());
         match first {
             None => self.inner.make(request),
             Some(band) => {
@@ -112,8 +112,13 @@ impl<R: Request> LayerInner<R> {
         }
     }
 
+    /// Returns whether the call does not belong to the run of an agent, although the stack does.
+    fn is_outside_run(&self, context: &RunContext) -> bool {
+        self.place.inmost.is_some() && context.path().is_empty()
+    }
+
     /// Returns the bands around a call of this run.
-    fn bands(&self, context: &RunContext) -> Result<Bands<R>> {
+    fn bands(&self, context: &RunContext) -> Bands<R> {
         let Self { own, place: Place { is_first, inmost, bundles }, .. } = self;
         let mut bands = Bands { first: None, rest: Vec::new() };
         let tree = bundles.and_then(|of| Some((of, Tree::of(context)?)));
@@ -129,16 +134,13 @@ impl<R: Request> LayerInner<R> {
             None => bands.push(own),
         }
         if let Some(inmost) = inmost {
-            if context.path().is_empty() {
-                return Err(no_part_of_the_run::<R>());
-            }
             if let Some((of, tree)) = tree {
                 bands.push((of.around)(&tree.of_run));
                 (of.inmost)(&tree.inmost).into_iter().for_each(|callbacks| bands.push(callbacks));
             }
             bands.push(inmost);
         }
-        Ok(bands)
+        bands
     }
 }
 
@@ -152,13 +154,12 @@ impl<R: Request> Service<R> for LayerInner<R> {
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
-        match self.bands(request.context()) {
-            Ok(Bands { first, rest }) => {
-                let inside = Inside { bands: rest.into_iter(), inner: self.inner.take() };
-                inside.enter(first, request)
-            }
-            Err(error) => BoxCallFuture::failed(error),
+        if self.is_outside_run(request.context()) {
+            return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
+        let Bands { first, rest } = self.bands(request.context());
+        let inside = Inside { bands: rest.into_iter(), inner: self.inner.take() };
+        inside.enter(first, request)
     }
 }
 
@@ -169,6 +170,7 @@ struct Bands<R: Request> {
 }
 
 impl<R: Request> Bands<R> {
+    #[inline]
     fn push(&mut self, callbacks: &Callbacks<R>) {
         if callbacks.is_empty() {
             return;

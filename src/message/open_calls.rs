@@ -39,15 +39,9 @@ impl Messages {
 
     /// Returns the last turn, unless a message of the user follows it.
     pub(crate) fn last_turn(&self) -> Option<LastTurn<'_>> {
-        let mut at = self.len();
-        let said = loop {
-            at = at.checked_sub(1)?;
-            match self.get(at)? {
-                result if result.role() == Role::Tool => {}
-                said => break said,
-            }
-        };
-        let results = self.range(at + 1);
+        let mut earlier = self.iter();
+        let said = earlier.rfind(|message| message.role() != Role::Tool)?;
+        let results = self.range(earlier.len() + 1);
         (said.role() == Role::Assistant).then_some(LastTurn { said, results })
     }
 
@@ -91,8 +85,8 @@ impl<'a> LastTurn<'a> {
             let results = results.clone().flat_map(Message::tool_results);
             results.map(|result| &*result.call_id)
         };
-        // A few are searched linearly; with many, that would take too long for each call.
-        let many = answered().nth(FEW).map(|_| answered().collect::<HashSet<_>>());
+        // For a few calls the results are searched; for many, that would take too long.
+        let many = (said.parts().len() > FEW).then(|| answered().collect::<HashSet<_>>());
         let is_answered = move |id: &str| match &many {
             Some(many) => many.contains(id),
             None => answered().any(|answered| answered == id),

@@ -47,20 +47,21 @@ impl ModelRequest {
     /// Creates a request of a run without defaults that would be replaced anyway. `written` is the
     /// cache of the loop that the request belongs to.
     pub(crate) fn in_run(
-        context: RunContext,
+        context: &RunContext,
+        instructions: Option<&Arc<str>>,
         messages: Messages,
-        tools: Arc<Vec<Arc<ToolDeclaration>>>,
-        settings: Arc<Settings>,
+        tools: &Arc<Vec<Arc<ToolDeclaration>>>,
+        settings: &Arc<Settings>,
         written: &Written,
     ) -> Self {
         Self {
-            instructions: None,
+            instructions: instructions.cloned(),
             messages,
-            tools,
-            settings,
+            tools: tools.clone(),
+            settings: settings.clone(),
             sink: None,
             extensions: Extensions::new(),
-            context,
+            context: context.clone(),
             after_replaces_all: false,
             answered_by_tool: false,
             earlier: written.into(),

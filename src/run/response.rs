@@ -44,6 +44,17 @@ struct Kept {
     turn: u64,
 }
 
+impl Kept {
+    fn of(context: &RunContext) -> Arc<Self> {
+        let private_state = match context.is_outermost() {
+            true => context.private_state().clone(),
+            false => State::default(),
+        };
+        let (suspended, turn) = (context.record().save().suspended, context.record().turn());
+        Arc::new(Self { suspended, private_state, turn })
+    }
+}
+
 impl fmt::Debug for Kept {
     /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,6 +109,24 @@ impl AgentResponse {
             origin: Origin::default(),
             is_bare: true,
         }
+    }
+
+    /// Creates the response of a run, of whose messages those from index `new_from` on are new.
+    pub(crate) fn of_run(messages: Messages, new_from: usize, context: &RunContext) -> Self {
+        let mut response = Self {
+            messages,
+            chronological: None,
+            new_from,
+            usage: context.agent_usage(),
+            iterations: 0,
+            end_reason: EndReason::Completed,
+            state: context.state().clone(),
+            kept: Some(Kept::of(context)),
+            origin: Origin::default(),
+            is_bare: false,
+        };
+        response.order();
+        response
     }
 
     /// Returns the final assistant message, if any.
@@ -253,13 +282,6 @@ impl AgentResponse {
         self
     }
 
-    /// Marks the messages from index `new_from` on as new.
-    pub(crate) fn since(mut self, new_from: usize) -> Self {
-        (self.new_from, self.is_bare) = (new_from, false);
-        self.order();
-        self
-    }
-
     /// Puts the results of each turn in the order of its calls.
     fn order(&mut self) {
         if let Some(ordered) = self.messages.in_call_order(self.new_from) {
@@ -372,15 +394,7 @@ impl AgentResponse {
     }
 
     fn keep(&mut self, context: &RunContext) {
-        let private_state = match context.is_outermost() {
-            true => context.private_state().clone(),
-            false => State::default(),
-        };
-        self.kept = Some(Arc::new(Kept {
-            suspended: context.record().save().suspended,
-            private_state,
-            turn: context.record().turn(),
-        }));
+        self.kept = Some(Kept::of(context));
     }
 
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {

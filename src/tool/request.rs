@@ -37,20 +37,24 @@ impl ToolRequest {
     /// Creates a request in a new run of its own.
     #[must_use]
     pub fn new(call: ToolCall) -> Self {
-        Self::in_run(RunContext::default(), call, None, None)
+        Self::in_run(&RunContext::default(), &call, None, None)
     }
 
     /// Creates the request of a call of a run, to be answered by this tool.
     pub(crate) fn in_run(
-        context: RunContext,
-        call: ToolCall,
-        declaration: Option<Arc<ToolDeclaration>>,
-        tool: Option<BoxCallService<Self>>,
+        context: &RunContext,
+        call: &ToolCall,
+        declaration: Option<&Arc<ToolDeclaration>>,
+        tool: Option<&BoxCallService<Self>>,
     ) -> Self {
-        let (arguments, extensions) = (None, Extensions::new());
-        let mut request = Self { call, arguments, declaration, tool, extensions, context };
-        request.wrap_arguments();
-        request
+        Self {
+            arguments: declaration.and_then(|tool| wrapped_for(tool, call, None)),
+            call: call.clone(),
+            declaration: declaration.cloned(),
+            tool: tool.cloned(),
+            extensions: Extensions::new(),
+            context: context.clone(),
+        }
     }
 
     /// Sets the run that the request belongs to.
@@ -67,19 +71,11 @@ impl ToolRequest {
     /// [parameters](ToolDeclaration::parameters) say.
     #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
+        let changed = self.arguments.as_deref();
+        let wrapped = declaration.as_ref().and_then(|it| wrapped_for(it, &self.call, changed));
+        self.arguments = wrapped.or(self.arguments);
         self.declaration = declaration;
-        self.wrap_arguments();
         self
-    }
-
-    /// Wraps bare arguments, if the tool expects an object.
-    fn wrap_arguments(&mut self) {
-        if let Some(tool) = &self.declaration
-            && (self.arguments.is_some() || !looks_like_object(self.call.arguments.as_str()))
-            && let Some(object) = wrapped(self.arguments(), tool.parameters())
-        {
-            self.arguments = Some(Arc::new(object));
-        }
     }
 
     /// Takes the tool that executes the call, if it is already known.
@@ -160,6 +156,20 @@ impl ToolRequest {
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
+}
+
+/// Returns bare arguments in the object that the tool expects.
+fn wrapped_for(
+    tool: &ToolDeclaration,
+    call: &ToolCall,
+    changed: Option<&Value>,
+) -> Option<Arc<Value>> {
+    // An object, as nearly all are, is not parsed for this.
+    if changed.is_none() && looks_like_object(call.arguments.as_str()) {
+        return None;
+    }
+    let arguments = changed.unwrap_or_else(|| call.arguments.value());
+    wrapped(arguments, tool.parameters()).map(Arc::new)
 }
 
 impl Request for ToolRequest {
