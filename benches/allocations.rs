@@ -7,7 +7,9 @@ mod allocations;
 #[allow(dead_code, unreachable_pub, reason = "shared with the benches")]
 mod counted;
 
+use std::hint::black_box;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use futures::StreamExt;
 use serde_json::json;
@@ -92,7 +94,7 @@ fn an_async_hook_allocates_only_where_its_future_is_large() {
         async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
             let kept = [0_u8; SIZE];
             std::future::ready(()).await;
-            drop((request.messages().clone(), std::hint::black_box(&kept)));
+            drop((request.messages().clone(), black_box(&kept)));
             Ok(Action::Continue)
         }
 
@@ -111,6 +113,71 @@ fn an_async_hook_allocates_only_where_its_future_is_large() {
         let large: Callbacks<_> = (0..count).map(|_| Hooks::<512>).collect();
         assert_eq!(a_call(large).count, 1 + count, "the band and {count} large hooks");
     }
+}
+
+/// The largest future of a hook that is kept in place, and the next size of one that holds pointers.
+const IN_PLACE: usize = 64;
+const BOXED: usize = IN_PLACE + size_of::<usize>();
+
+/// Waits once with this many bytes, and tells how many they are.
+struct Holds<const SIZE: usize>(Arc<()>);
+
+impl<const SIZE: usize> Callback<ModelRequest> for Holds<SIZE> {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let (held, bytes) = (self.0.clone(), black_box([1_u8; SIZE]));
+        futures::pending!();
+        request.add_instructions("seen");
+        drop((held, black_box(&bytes)));
+        Ok(Action::Continue)
+    }
+}
+
+#[test]
+fn a_hook_is_boxed_if_it_does_not_fit_and_behaves_like_one_that_does() {
+    let hooks = [hook::<0>(), hook::<8>(), hook::<16>(), hook::<24>(), hook::<32>(), hook::<40>()];
+    let sizes = hooks.map(|hook| hook.size);
+    assert!(sizes.contains(&IN_PLACE) && sizes.contains(&BOXED), "{sizes:?}");
+    for Hook { size, allocations } in hooks {
+        let boxed = allocations - hooks[0].allocations;
+        assert_eq!(boxed, usize::from(size > IN_PLACE), "a hook of {size} bytes");
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Hook {
+    /// Of its future.
+    size: usize,
+    /// Of a call with it.
+    allocations: usize,
+}
+
+/// Calls a service with a hook of this size, to the end and until the hook waits.
+fn hook<const SIZE: usize>() -> Hook {
+    let held = Arc::new(());
+    let hook = Holds::<SIZE>(held.clone());
+    let size = size_of_val(&hook.before(&mut ModelRequest::default()));
+    let service = Callbacks::from_iter([hook]).layer(service_fn(async |request: ModelRequest| {
+        Ok::<_, BoxError>(ModelResponse::from_text(request.instructions().unwrap_or_default()))
+    }));
+    let cx = &mut Context::from_waker(Waker::noop());
+    let start = || Box::pin(service.clone().oneshot(ModelRequest::default()));
+
+    let mut whole = || {
+        let mut call = start();
+        assert!(call.as_mut().poll(cx).is_pending(), "the hook waits");
+        let Poll::Ready(response) = call.as_mut().poll(cx) else { panic!("it waits again") };
+        response.unwrap().text()
+    };
+    assert_eq!(whole(), "seen");
+    let allocations = allocations::of(&mut whole).count;
+
+    let idle = Arc::strong_count(&held);
+    let mut call = start();
+    assert!(call.as_mut().poll(cx).is_pending(), "the hook waits");
+    assert_eq!(Arc::strong_count(&held), idle + 1, "the hook runs");
+    drop(call);
+    assert_eq!(Arc::strong_count(&held), idle, "a dropped hook drops what it holds");
+    Hook { size, allocations }
 }
 
 #[test]
