@@ -367,7 +367,9 @@ fn ended(
     }
     let response = result.unwrap_or_else(|_| {
         let asked = asked.messages();
-        AgentResponse::of_run(context.begin(asked), asked.len(), context)
+        let messages = context.begin(asked);
+        let ordered = messages.in_call_order(asked.len());
+        AgentResponse::of_run(messages, ordered, asked.len(), context)
     });
     Ok(response.with_end_reason(EndReason::in_run(context)).in_run(context))
 }

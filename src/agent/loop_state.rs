@@ -351,7 +351,8 @@ impl<'a> LoopState<'a> {
 
     fn response(&self, end: EndReason) -> AgentResponse {
         self.context.answered(self.request.messages());
-        AgentResponse::of_run(self.transcript.chronological(), self.new_from, self.context)
+        let (messages, ordered) = (self.transcript.chronological(), self.transcript.ordered());
+        AgentResponse::of_run(messages, ordered, self.new_from, self.context)
             .with_iterations(self.iterations)
             .with_end_reason(end)
     }

@@ -53,7 +53,8 @@ impl TeamResponse {
                 EndReason::Interrupted(interrupt.interrupts().into())
             }
         };
-        AgentResponse::of_run(self.messages, self.new_from, context)
+        let ordered = self.messages.in_call_order(self.new_from);
+        AgentResponse::of_run(self.messages, ordered, self.new_from, context)
             .with_iterations(self.iterations)
             .with_end_reason(end)
     }

@@ -97,7 +97,7 @@ impl Checkpoint {
     pub(crate) fn before(record: &Record, messages: &Messages, context: &RunContext) -> Self {
         Self {
             messages: messages.clone(),
-            suspended: record.save().suspended.for_length(messages.len()),
+            suspended: record.suspended().for_length(messages.len()),
             turn: record.turn().saturating_sub(1),
             private_state: context.private_state().snapshot(),
             ..Self::default()

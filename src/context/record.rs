@@ -71,6 +71,12 @@ impl Kept {
         self.ordered.as_ref().unwrap_or(self.told())
     }
 
+    /// Returns what is saved beside this many messages.
+    fn suspended(&self, length: usize) -> Suspended {
+        let nested = self.nested.iter().map(|(key, it)| (key.clone(), it.save())).collect();
+        Suspended { rest: Rest { length, ..self.rest.clone() }, nested }
+    }
+
     fn push(&mut self, message: Message) {
         if message.tool_calls().next().is_some() {
             let ids = self.ids();
@@ -80,8 +86,11 @@ impl Kept {
             }
             self.are_names = are_names;
         }
-        for seen in [&mut self.told, &mut self.ordered].into_iter().flatten() {
-            seen.push(message.clone());
+        if let Some(told) = &mut self.told {
+            told.push(message.clone());
+        }
+        if let Some(ordered) = &mut self.ordered {
+            ordered.push(message.clone());
         }
         self.messages.push(message);
     }
@@ -320,6 +329,11 @@ impl Record {
         lock(&self.0).told().clone()
     }
 
+    /// Returns the messages as seen by the loop that writes to it, if they came in another order.
+    pub(crate) fn ordered(&self) -> Option<Messages> {
+        lock(&self.0).ordered.clone()
+    }
+
     /// Reads the messages as seen by the loop that writes to it.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Messages) -> T) -> T {
         read(lock(&self.0).seen())
@@ -487,11 +501,16 @@ impl Record {
     /// Returns the saved form.
     pub(crate) fn save(&self) -> Conversation {
         let kept = lock(&self.0);
-        let nested = kept.nested.iter().map(|(key, it)| (key.clone(), it.save())).collect();
         let messages = kept.messages();
+        let suspended = kept.suspended(messages.len());
         let messages = messages.in_call_order(kept.new_from).unwrap_or(messages);
-        let rest = Rest { length: messages.len(), ..kept.rest.clone() };
-        Conversation { messages, suspended: Suspended { rest, nested } }
+        Conversation { messages, suspended }
+    }
+
+    /// Returns the saved form without the messages.
+    pub(crate) fn suspended(&self) -> Suspended {
+        let kept = lock(&self.0);
+        kept.suspended(kept.messages().len())
     }
 }
 

@@ -50,7 +50,7 @@ impl Kept {
             true => context.private_state().clone(),
             false => State::default(),
         };
-        let (suspended, turn) = (context.record().save().suspended, context.record().turn());
+        let (suspended, turn) = (context.record().suspended(), context.record().turn());
         Arc::new(Self { suspended, private_state, turn })
     }
 }
@@ -112,10 +112,20 @@ impl AgentResponse {
     }
 
     /// Creates the response of a run, of whose messages those from index `new_from` on are new.
-    pub(crate) fn of_run(messages: Messages, new_from: usize, context: &RunContext) -> Self {
-        let mut response = Self {
+    /// `ordered` has them in the order of the calls, if they came in another.
+    pub(crate) fn of_run(
+        messages: Messages,
+        ordered: Option<Messages>,
+        new_from: usize,
+        context: &RunContext,
+    ) -> Self {
+        let (messages, chronological) = match ordered {
+            Some(ordered) => (ordered, Some(messages)),
+            None => (messages, None),
+        };
+        Self {
             messages,
-            chronological: None,
+            chronological,
             new_from,
             usage: context.agent_usage(),
             iterations: 0,
@@ -124,9 +134,7 @@ impl AgentResponse {
             kept: Some(Kept::of(context)),
             origin: Origin::default(),
             is_bare: false,
-        };
-        response.order();
-        response
+        }
     }
 
     /// Returns the final assistant message, if any.
