@@ -1013,6 +1013,61 @@ fn a_pages_answer_counts_once_also_where_it_is_sent_twice() {
     }
 }
 
+#[test]
+fn results_are_in_the_order_of_their_calls_whoever_gives_them_and_when() {
+    type Step = fn(&mut FrontEnd) -> RunAgentInput;
+    let picks: Step = |page| {
+        let mut input = page.input();
+        input.messages.push(Message::tool("x", "c2", "red"));
+        input
+    };
+    let approves: Step = FrontEnd::yes;
+    for (how, keep) in keepers() {
+        for steps in [[picks, approves], [approves, picks]] {
+            let look = |id| ToolCall::new(id, "look", json!(id));
+            let calls = [
+                look("c1"),
+                ToolCall::new("c2", "pick", json!({})),
+                look("c3"),
+                ToolCall::new("c4", "pay", json!({})),
+                look("c5"),
+            ];
+            let calls = Turn::response(ModelResponse::from_tool_calls(calls));
+            let model = ScriptedModel::new([
+                calls,
+                Turn::from_text("Done."),
+                Turn::from_text("Well."),
+                Turn::from_text("Again."),
+            ]);
+            let agent = Agent::builder(model.clone()).tool(Bank::default().tool());
+            let agent = agent.tool(Tool::function("look", "Looks.", |id: String| id));
+            let agent = agent.on_tool(Approval::of_tools(["pay"])).build().unwrap();
+            let server = keep(AgUi::builder(agent)).build();
+            let mut page = FrontEnd::default();
+            let tools = json!([{ "name": "pick", "description": "Picks." }]);
+            let mut first = page.asks("Do it all.");
+            first.tools = serde_json::from_value(tools.clone()).unwrap();
+            page.runs(&server, first);
+            for step in steps {
+                let mut input = step(&mut page);
+                input.tools = serde_json::from_value(tools.clone()).unwrap();
+                page.runs(&server, input);
+            }
+            let expected = ["c1", "red", "c3", "paid", "c5"];
+            assert_eq!(results(&model), expected, "{how}");
+            // The thread has each once, and in this order.
+            for text in ["And?", "And again?"] {
+                let asks = page.asks(text);
+                page.runs(&server, asks);
+                assert_eq!(results(&model), expected, "{how}");
+            }
+            model.assert_done();
+            let thought = model.requests().last().unwrap().messages().len();
+            assert_eq!(thought, 2 + expected.len() + 4, "{how}");
+        }
+    }
+}
+
 /// Two servers with the same key and no names of their own.
 #[test]
 fn what_an_agents_guard_asks_about_is_not_run_by_another_agent() {
