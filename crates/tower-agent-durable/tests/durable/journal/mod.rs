@@ -1,5 +1,6 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
+mod aborted;
 mod away;
 mod breaking;
 mod compositions;
