@@ -103,11 +103,11 @@ fn a_worker() {
         let worker: WorkerBuilder = match &*program {
             "World" => {
                 let agent = world.agent(world.watching(journal)).0;
-                // The last event of a run that stops here.
-                worker.agent(agent).on_event(async |_, event| {
-                    if let EventKind::RunFailed { error } = event.kind {
-                        report(&error.to_string());
-                    }
+                worker.agent(agent).on_event(async |_, event| match event.kind {
+                    EventKind::RunFailed { error } => report(&error.to_string()),
+                    EventKind::RunInterrupted { .. } => report("interrupted"),
+                    EventKind::RunFinished => report("finished"),
+                    _ => {}
                 })
             }
             _ => worker.agent(spread::clerk(world, &var(WORKER), journal)).concurrency(3),
