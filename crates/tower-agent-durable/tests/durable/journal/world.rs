@@ -374,8 +374,8 @@ fn call(id: &str, tool: &str) -> ToolCall {
 fn answer_of_boss(request: &ModelRequest) -> ModelResponse {
     match results(request) {
         0 => ModelResponse::from_tool_calls([
-            call("c1", "look"),
             call("c2", "charge"),
+            call("c1", "look"),
             call("c3", "worker"),
         ]),
         3 => ModelResponse::from_tool_calls([call("c4", "pay")]),
