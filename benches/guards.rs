@@ -72,12 +72,12 @@ async fn passes(_: ModelRequest) -> Result<Verdict> {
 fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
     let mut race = Race::default();
     enter(&mut race, "no guard", model.clone(), is_streamed);
-    enter(&mut race, "`Retry`", CallRetryLayer::new().layer(model.clone()), is_streamed);
+    enter(&mut race, "`CallRetry`", CallRetryLayer::new().layer(model.clone()), is_streamed);
     enter(&mut race, "`Fallback`", Fallback::new(model.clone()).or(model.clone()), is_streamed);
     let whole = CallTimeoutLayer::new(MINUTE);
-    enter(&mut race, "`Timeout`, the whole call", whole.layer(model.clone()), is_streamed);
+    enter(&mut race, "`CallTimeout`, the whole call", whole.layer(model.clone()), is_streamed);
     let all = CallTimeoutLayer::new(MINUTE).first_delta(MINUTE).idle(MINUTE);
-    enter(&mut race, "`Timeout`, all limits", all.layer(model.clone()), is_streamed);
+    enter(&mut race, "`CallTimeout`, all limits", all.layer(model.clone()), is_streamed);
     let budget = Callbacks::new().with(budget());
     enter(&mut race, "`Budget`", budget.layer(model.clone()), is_streamed);
     let redact = Callbacks::new().with(redact());
@@ -97,8 +97,8 @@ fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
 fn of_tool<T: ToolService>(tool: T) -> Vec<Measured> {
     let mut race = Race::default();
     enter_tool(&mut race, "no guard", tool.clone());
-    enter_tool(&mut race, "`Retry`", CallRetryLayer::new().layer(tool.clone()));
-    enter_tool(&mut race, "`Timeout`", CallTimeoutLayer::new(MINUTE).layer(tool.clone()));
+    enter_tool(&mut race, "`CallRetry`", CallRetryLayer::new().layer(tool.clone()));
+    enter_tool(&mut race, "`CallTimeout`", CallTimeoutLayer::new(MINUTE).layer(tool.clone()));
     enter_tool(&mut race, "`Budget`", Callbacks::new().with(budget()).layer(tool.clone()));
     enter_tool(&mut race, "`Redact`", Callbacks::new().with(redact()).layer(tool.clone()));
     let approval = Callbacks::new().with(Approval::of_tools(["pay"]));

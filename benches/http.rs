@@ -3,7 +3,7 @@
 //! Both use the chat-completions protocol with a server of the bench over loopback, and the same
 //! tool. The handwritten loop uses reqwest and serialises the whole conversation from typed structs
 //! at each step. Only the CPU of the client's thread is counted, including kernel time; the server
-//! has its own thread and responds at once.
+//! has its own thread and responds at once. Both threads are pinned to one CPU.
 
 mod support;
 
@@ -32,6 +32,7 @@ const RUNS: [(usize, usize, f64); 3] = [(20, 151, 1.1), (100, 61, 0.75), (300, 3
 const QUESTION: &str = "Count, please.";
 
 fn main() -> Result<(), BoxError> {
+    support::pin();
     let server = serve()?;
     let client = runtime()?;
     println!(

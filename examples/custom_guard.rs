@@ -16,7 +16,7 @@ use tower::{Layer, Service};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Message, Tool, ToolRequest, ToolResponse};
 
-/// Blocks calls whose `path` leads out of the folder.
+/// Blocks calls whose `path` leads out of the folder, or is no text.
 #[derive(Clone, Copy, Debug)]
 struct ConfineLayer;
 
@@ -44,14 +44,15 @@ impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for 
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        match request.arguments()["path"].as_str() {
-            Some(path) if !leads_down(path) => {
-                let refusal = ToolResponse::error(format!("`{path}` is out of bounds"));
-                ResponseFuture::Refused { refusal: ready(refusal) }
+        let refusal = match request.arguments()["path"].as_str() {
+            Some(path) if leads_down(path) => {
+                return ResponseFuture::Called { future: self.inner.call(request) };
             }
-            // The tool reports a missing path itself.
-            _ => ResponseFuture::Called { future: self.inner.call(request) },
-        }
+            Some(path) => ToolResponse::error(format!("`{path}` is out of bounds")),
+            // What the guard cannot read does not reach the tool.
+            None => ToolResponse::error("`path` must be a text"),
+        };
+        ResponseFuture::Refused { refusal: ready(refusal) }
     }
 }
 
@@ -95,7 +96,8 @@ async fn main() -> Result<(), BoxError> {
     let model = ScriptedModel::new([
         Turn::tool("read_file", json!({ "path": "today.txt" }))
             .and_tool("read_file", json!({ "path": "../secrets.txt" }))
-            .and_tool("read_file", json!({ "path": "/etc/passwd" })),
+            .and_tool("read_file", json!({ "path": "/etc/passwd" }))
+            .and_tool("read_file", json!(["/etc/passwd"])),
         Turn::from_text("You need milk."),
     ]);
     let agent = Agent::builder(model).tool(read_file.layer(ConfineLayer)).build()?;

@@ -287,7 +287,9 @@ impl State {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether nothing is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         lock(&self.inner).now.is_empty()
     }
 

@@ -18,6 +18,32 @@ pub use self::work::finish;
 
 const TURN: Duration = Duration::from_millis(1);
 
+/// Keeps this thread and those that it starts on one CPU, and says so where it cannot.
+///
+/// What it takes to wake an idle virtual CPU is charged to the thread that waits. It is no work of
+/// any contestant and differs between machines: on one it took longer than the rest of the call.
+pub fn pin() {
+    if let Err(reason) = pin_to_one() {
+        println!("Not pinned to one CPU ({reason}): a wait may include the time to wake another.");
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn pin_to_one() -> std::io::Result<()> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    let allowed = sched_getaffinity(None)?;
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+    let mut one = CpuSet::new();
+    one.set(first.ok_or_else(|| std::io::Error::other("no CPU is allowed"))?);
+    Ok(sched_setaffinity(None, &one)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pin_to_one() -> std::io::Result<()> {
+    Err(std::io::Error::other("only done on Linux"))
+}
+
 /// A set of contestants.
 pub struct Race<'a> {
     contestants: Vec<Contestant<'a>>,

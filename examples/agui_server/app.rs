@@ -50,7 +50,7 @@ fn agent(model: impl ModelService) -> Result<Agent, BuildError> {
         .on_tool(Log)
         .on_tool(Stopwatch)
         .on_tool(forbid("delete_all_records"))
-        .on_tool(Approval::of_tools(["delete_file"]))
+        .on_tool(Approval::of_tools(["delete_file"]).allow_edits())
         .on_tool(keep_results())
         .build()
 }

@@ -365,13 +365,27 @@ fn ended(
     if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::InvocationEnded) {
         return Err(ending);
     }
-    let response = result.unwrap_or_else(|_| {
-        let asked = asked.messages();
-        let messages = context.begin(asked);
-        let ordered = messages.in_call_order(asked.len());
-        AgentResponse::of_run(messages, ordered, asked.len(), context)
-    });
-    Ok(response.with_end_reason(EndReason::in_run(context)).in_run(context))
+    let end = EndReason::in_run(context);
+    let waits = matches!(end, EndReason::Interrupted(_));
+    let response = match result {
+        // A layer's own response must not take the place of the calls that wait.
+        Ok(response) if !(waits && response.is_bare()) => response,
+        result => {
+            let messages = context.begin(asked.messages());
+            let new_from = asked.messages().len();
+            let ordered = messages.in_call_order(new_from);
+            let response = AgentResponse::of_run(messages, ordered, new_from, context);
+            let response = response.with_end_reason(end.clone());
+            match result {
+                Ok(mut bare) => {
+                    asked.mark(&mut bare, Some(&response), Origin::Service);
+                    bare
+                }
+                Err(_) => response,
+            }
+        }
+    };
+    Ok(response.with_end_reason(end).in_run(context))
 }
 
 impl fmt::Debug for Agent {

@@ -293,8 +293,9 @@ impl AgentBuilder {
     /// after every callback and layer; a later function replaces it.
     ///
     /// It may return several messages, including images. If none of them is a result of the call,
-    /// the default message is added before them. It does not run for failures, which the model
-    /// reads instead.
+    /// the default message is added before them. Messages that are no result follow the results of the
+    /// turn; while calls of the turn are open, they have the role [`Tool`](crate::Role::Tool). It does
+    /// not run for failures, which the model reads instead.
     ///
     /// ```
     /// use tower_agent::{Message, Part};

@@ -11,9 +11,6 @@ use crate::tool::{Effect, ToolDeclaration};
 /// Returns why the one should not be outside the other around this call.
 fn advice(call: CallKind, outer: Purpose, inner: Purpose) -> Option<&'static str> {
     Some(match (call, outer, inner) {
-        (CallKind::Model, Purpose::Budget, Purpose::Retry) => {
-            "the budget counts a call once, whatever its attempts cost; register it after the retry"
-        }
         (CallKind::Tool, Purpose::Retry, Purpose::Approval) => {
             "another attempt cannot change what the person decided; register the approval before \
              the retry"

@@ -342,7 +342,7 @@ impl<'a> LoopState<'a> {
     /// Adds results to open calls.
     async fn close(&self, why: &str) {
         let Step::Tools(open) = self.transcript.read(step::next) else { return };
-        let answers: Vec<_> = open.iter().map(|call| refusal(call, why)).collect();
+        let answers: Vec<_> = open.tool_calls().map(|call| refusal(call, why)).collect();
         self.transcript.answer(&answers);
         if let Some(emitter) = self.context.emitter() {
             emitter.tell_answers(&answers).await;

@@ -1,14 +1,15 @@
 //! The next step: a pure function of the transcript.
 
-use crate::message::{Message, Messages, ToolCall};
+use crate::message::{Message, Messages, Part, Role};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Call the model.
     Model,
-    /// Run these tool calls of the model, which have no result.
-    Tools(OpenCalls),
+    /// Run the tool calls of this message: those of the model that have no result. Usually it is the
+    /// model's own, without a copy.
+    Tools(Message),
     /// Nothing: the model has sent its final message.
     Done,
 }
@@ -25,34 +26,14 @@ pub(super) fn next(messages: &Messages) -> Step {
         return Step::Done;
     }
     if !turn.has_results() {
-        return Step::Tools(OpenCalls::All(turn.said.clone()));
+        return Step::Tools(turn.said.clone());
     }
-    let open: Vec<_> = turn.open_calls().cloned().collect();
-    if open.is_empty() { Step::Model } else { Step::Tools(OpenCalls::Some(open)) }
-}
-
-/// The tool calls of the last turn that have no result.
-#[derive(Debug, PartialEq)]
-pub(super) enum OpenCalls {
-    /// Those of this message, which is the usual case and needs no copies.
-    All(Message),
-    Some(Vec<ToolCall>),
-}
-
-impl OpenCalls {
-    /// Returns the call, if there is only one.
-    pub(super) fn only(&self) -> Option<&ToolCall> {
-        let mut calls = self.iter();
-        calls.next().filter(|_| calls.next().is_none())
-    }
-
-    /// Returns the calls, in the model's order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ToolCall> {
-        let (said, some) = match self {
-            Self::All(said) => (Some(said), [].as_slice()),
-            Self::Some(calls) => (None, calls.as_slice()),
-        };
-        said.into_iter().flat_map(Message::tool_calls).chain(some)
+    match turn.open_calls() {
+        none if none.is_empty() => Step::Model,
+        open => {
+            let open = open.into_iter().cloned().map(Part::ToolCall);
+            Step::Tools(Message::new(Role::Assistant, open))
+        }
     }
 }
 
@@ -61,7 +42,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::{Part, Role, ToolResult};
+    use crate::message::{ToolCall, ToolResult};
 
     fn call(id: &str) -> ToolCall {
         ToolCall::new(id, "add", json!({}))
@@ -82,14 +63,8 @@ mod tests {
             (vec![], Step::Model),
             (vec![question.clone()], Step::Model),
             (vec![question.clone(), Message::assistant("3")], Step::Done),
-            (
-                vec![question.clone(), asks(&["a", "b"])],
-                Step::Tools(OpenCalls::All(asks(&["a", "b"]))),
-            ),
-            (
-                vec![question.clone(), asks(&["a", "b"]), answers("b")],
-                Step::Tools(OpenCalls::Some(vec![call("a")])),
-            ),
+            (vec![question.clone(), asks(&["a", "b"])], Step::Tools(asks(&["a", "b"]))),
+            (vec![question.clone(), asks(&["a", "b"]), answers("b")], Step::Tools(asks(&["a"]))),
             (vec![question.clone(), asks(&["a"]), answers("a")], Step::Model),
             (vec![asks(&["a"]), answers("a"), Message::assistant("3"), question], Step::Model),
         ];

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::agent::boxed;
 use super::loop_state::LoopState;
-use super::step::OpenCalls;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
 use super::whole::refusal;
@@ -36,9 +35,9 @@ impl Call<'_> {
 
 impl LoopState<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
-    pub(super) async fn run_tools(&mut self, calls: &OpenCalls) -> Result<()> {
-        self.transcript.begin_turn(calls.iter().map(|call| &call.id));
-        let result = match calls.only() {
+    pub(super) async fn run_tools(&mut self, calls: &Message) -> Result<()> {
+        self.transcript.begin_turn(calls.tool_calls().map(|call| &call.id));
+        let result = match only(calls.tool_calls()) {
             Some(call) => self.run_tool(0, call).await,
             None => self.run_several(calls).await,
         };
@@ -51,8 +50,8 @@ impl LoopState<'_> {
         result
     }
 
-    async fn run_several(&self, calls: &OpenCalls) -> Result<()> {
-        let calls = calls.iter().enumerate();
+    async fn run_several(&self, calls: &Message) -> Result<()> {
+        let calls = calls.tool_calls().enumerate();
         let running: Vec<_> = calls.map(|(index, call)| self.run_tool(index, call)).collect();
         let at_once = match self.semantics.tool_calls {
             ToolCalls::Concurrent => self.config.tool_concurrency,
@@ -211,6 +210,11 @@ impl LoopState<'_> {
         }
         format!("{text}\nThe arguments of `{}` must match this schema: {schema}", call.name)
     }
+}
+
+/// Returns the call, if there is only one.
+fn only<'a>(mut calls: impl Iterator<Item = &'a ToolCall>) -> Option<&'a ToolCall> {
+    calls.next().filter(|_| calls.next().is_none())
 }
 
 fn shown_by_default(call: &ToolCall, response: &ToolResponse) -> Message {

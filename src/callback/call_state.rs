@@ -138,8 +138,8 @@ impl<R: Request> CallState<R> {
         let context = self.request.context();
         let name = || name(self.at(index).get());
         match answer {
-            Err(error) if error.kind() == ErrorKind::Interrupted => context.hold(&name()),
-            Ok(Action::Continue | Action::SkipRest) => context.release(&name()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => context.hold_call(&name()),
+            Ok(Action::Continue | Action::SkipRest) => context.release_call(&name()),
             _ => {}
         }
     }

@@ -233,6 +233,11 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
     /// - A response takes effect under every [`RespondScope`](crate::compat::RespondScope).
     ///
+    /// A guard's `before` sees the request as the callbacks before it left it. What callbacks after it
+    /// change, it does not see, and another band's changes for a retry do not ask it again. If others
+    /// change requests, register it last in its band, or directly around the call with
+    /// [`Bundle::innermost_model`] or [`Bundle::innermost_tool`].
+    ///
     /// The hooks may run more than once for one call, so a guard must not count calls in `before`
     /// alone. The value is read when the callback is registered.
     fn is_guard(&self) -> bool {

@@ -8,8 +8,9 @@ use crate::lock::lock;
 
 /// A budget that replayed calls are charged to.
 pub(crate) trait Charged: Send + Sync {
-    /// Charges it for a call, unless it was charged for this call before.
-    fn charge(&self, call: &str, charge: &Charge);
+    /// Charges it for a call, except for what was charged for this call before. The names are those of the
+    /// call and of the calls around it.
+    fn charge(&self, calls: &[Arc<str>], charge: &Charge);
 }
 
 /// The budgets of a run by name, with what was charged before they were first used.
@@ -20,7 +21,7 @@ pub(super) struct Charges(Mutex<HashMap<Arc<str>, Entry>>);
 struct Entry {
     /// Those that have this name; more than one cannot be told apart.
     budgets: Vec<(u64, Arc<dyn Charged>)>,
-    pending: Vec<(Arc<str>, Charge)>,
+    pending: Vec<(Arc<[Arc<str>]>, Charge)>,
 }
 
 impl Charges {
@@ -34,7 +35,7 @@ impl Charges {
             }
             std::mem::take(&mut entry.pending)
         };
-        pending.iter().for_each(|(call, charge)| budget.charge(call, charge));
+        pending.iter().for_each(|(calls, charge)| budget.charge(calls, charge));
     }
 
     /// Returns whether there are several budgets of this name.
@@ -42,18 +43,19 @@ impl Charges {
         lock(&self.0).get(name).is_some_and(|entry| entry.budgets.len() > 1)
     }
 
-    pub(super) fn replay(&self, budget: &Arc<str>, call: &str, charge: &Charge) {
+    /// `calls` are the replayed call and those around it.
+    pub(super) fn replay(&self, budget: &Arc<str>, calls: &Arc<[Arc<str>]>, charge: &Charge) {
         let known = {
             let mut entries = lock(&self.0);
             let entry = entries.entry(budget.clone()).or_default();
             let known = entry.budgets.first().map(|(_, known)| known.clone());
             if known.is_none() {
-                entry.pending.push((call.into(), charge.clone()));
+                entry.pending.push((calls.clone(), charge.clone()));
             }
             known
         };
         if let Some(known) = known {
-            known.charge(call, charge);
+            known.charge(calls, charge);
         }
     }
 }

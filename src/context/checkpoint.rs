@@ -106,7 +106,7 @@ impl Checkpoint {
 
     /// Gives all open calls a result that says that their outcome is unknown: for a conversation
     /// whose latest run was lost with its process, so that no call that it may have started is
-    /// repeated. Open interrupts are dropped.
+    /// repeated. The results stand in the order of the calls. Open interrupts are dropped.
     ///
     /// ```
     /// use serde_json::json;
@@ -123,7 +123,8 @@ impl Checkpoint {
         let mut messages = self.messages.clone();
         let stopped: Vec<_> = messages.open_calls().map(slot::stopped_answer).collect();
         messages.extend(stopped);
-        self.with_messages(messages)
+        let ordered = messages.in_call_order(messages.len());
+        self.with_messages(ordered.unwrap_or(messages))
     }
 
     /// Returns the checkpoint of a running or ended run.

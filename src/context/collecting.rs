@@ -52,11 +52,16 @@ impl RunContext {
         if *escalated {
             self.escalate();
         }
+        if charges.is_empty() {
+            return;
+        }
+        let around = self.effects.iter().flat_map(|log| log.ids().cloned());
+        let calls: Arc<[Arc<str>]> = std::iter::once(id.into()).chain(around).collect();
         for (budget, charge) in charges {
             if let Some(log) = &self.effects {
                 log.charge(budget, charge);
             }
-            self.scope.run.charges.replay(budget, id, charge);
+            self.scope.run.charges.replay(budget, &calls, charge);
         }
     }
 

@@ -57,7 +57,7 @@ impl Kept {
         let mut messages = self.messages.clone();
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |id| self.holds_in(id));
-        slot::settle(&calls, |message| messages.push(message));
+        slot::settle(&calls, &mut messages, |messages| messages, Messages::push);
         messages
     }
 
@@ -444,7 +444,7 @@ impl Record {
         let mut calls = std::mem::take(&mut kept.calls);
         let stopped = slot::stop(&mut calls, |id| kept.holds_in(id));
         let from = kept.seen().len();
-        slot::settle(&calls, |message| kept.push(message));
+        slot::settle(&calls, kept, |kept| &kept.messages, Kept::push);
         kept.order(from);
         // For the next turn.
         calls.clear();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::message::{Message, Part, Role, ToolCall, ToolResult};
+use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 
 /// The result of a call that was dropped while it ran.
 const STOPPED: &str = "stopped: the run ended while this tool was running; its outcome is unknown";
@@ -57,8 +57,14 @@ pub(super) fn stopped_answer(call: &ToolCall) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed())
 }
 
-/// Passes on the messages of a turn.
-pub(super) fn settle(calls: &[(Arc<str>, Slot)], mut push: impl FnMut(Message)) {
+/// Adds the messages of a turn to a conversation. Messages that are no results are held while calls are
+/// open, or if the conversation holds earlier ones of the turn.
+pub(super) fn settle<T>(
+    calls: &[(Arc<str>, Slot)],
+    conversation: &mut T,
+    messages: impl Fn(&T) -> &Messages,
+    push: impl Fn(&mut T, Message),
+) {
     let is_answer =
         |message: &Message| message.role() == Role::Tool && message.tool_results().next().is_some();
     // Results stay together, directly after their calls.
@@ -66,7 +72,7 @@ pub(super) fn settle(calls: &[(Arc<str>, Slot)], mut push: impl FnMut(Message)) 
     for (_, slot) in calls {
         for message in slot.answers() {
             if is_answer(message) {
-                push(message.clone());
+                push(conversation, message.clone());
             } else {
                 others = true;
             }
@@ -75,14 +81,16 @@ pub(super) fn settle(calls: &[(Arc<str>, Slot)], mut push: impl FnMut(Message)) 
     if !others {
         return;
     }
-    // Any other message would end the turn and close the calls that are still open.
     let is_open = calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
-    for message in calls.iter().flat_map(|(_, slot)| slot.answers()) {
-        if !is_answer(message) {
-            push(match is_open {
-                true => Message::new(Role::Tool, message.parts().iter().cloned()),
-                false => message.clone(),
-            });
+    let holds = is_open || messages(conversation).holds_messages();
+    for (_, slot) in calls {
+        let id = slot.answers().iter().flat_map(Message::tool_results).next();
+        for message in slot.answers().iter().filter(|message| !is_answer(message)) {
+            let message = match id {
+                Some(result) if holds => message.clone().held(&result.call_id),
+                _ => message.clone(),
+            };
+            push(conversation, message);
         }
     }
 }

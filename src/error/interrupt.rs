@@ -23,6 +23,9 @@ pub struct Interrupt {
     /// Further data for answering.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
+    /// Whether an operator answers, and not the user of a front end. The user can still cancel it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_for_operator: bool,
 }
 
 impl Interrupt {
@@ -36,6 +39,7 @@ impl Interrupt {
             tool_call_id: None,
             response_schema: Value::Null,
             payload: Value::Null,
+            is_for_operator: false,
         }
     }
 
@@ -57,6 +61,16 @@ impl Interrupt {
     #[must_use]
     pub fn with_payload(mut self, payload: Value) -> Self {
         self.payload = payload;
+        self
+    }
+
+    /// Leaves the answer to an operator. Servers for front ends do not take it from their clients,
+    /// unless they are told to.
+    ///
+    /// For a question whose answer is trusted, such as what a call has returned.
+    #[must_use]
+    pub fn for_operator(mut self) -> Self {
+        self.is_for_operator = true;
         self
     }
 }

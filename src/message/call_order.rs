@@ -6,8 +6,9 @@ use super::{Message, Messages, Role, ToolResult};
 
 impl Messages {
     /// Returns the messages with the results of each turn in the order of its calls, directly after
-    /// them, or `None` if they are so. Looks at the turn that goes on at index `from`, and at all
-    /// after it.
+    /// them, or `None` if they are so. What the tools of a turn have brought besides is
+    /// [released](Message::released) once the turn is over. Looks at the turn that goes on at index
+    /// `from`, and at all after it.
     pub(crate) fn in_call_order(&self, from: usize) -> Option<Self> {
         let mut at = from.min(self.len());
         while at > 0 && self[at - 1].role() == Role::Tool {
@@ -15,22 +16,56 @@ impl Messages {
         }
         at = at.saturating_sub(1);
         // At most one result, as after most calls, has no order.
-        if self.len() - at <= 2 || are_in_order(self.range(at)) {
+        if self.len() - at <= 2 || self.are_in_order(at) {
             return None;
         }
         let mut ordered = self.clone();
         while let Some(said) = self.get(at) {
             let answers = self.range(at + 1).take_while(|message| message.role() == Role::Tool);
             let sorted = sorted(said, answers);
+            let is_over = at + 1 + sorted.len() < self.len() || !self.has_open_calls();
             at += 1;
             for message in sorted {
                 if let Some(place) = ordered.get_mut(at) {
-                    *place = message.clone();
+                    *place = if is_over { message.released() } else { message.clone() };
                 }
                 at += 1;
             }
         }
         Some(ordered)
+    }
+
+    /// Returns whether the last turn holds messages that its tools have brought besides their results.
+    pub(crate) fn holds_messages(&self) -> bool {
+        let mut latest = self.iter().rev().take_while(|message| message.role() == Role::Tool);
+        latest.any(|message| message.held_by().is_some())
+    }
+
+    /// Returns whether the results of each turn from index `at` on are in the order of its calls, with
+    /// nothing between them, and no turn that is over holds messages.
+    fn are_in_order(&self, at: usize) -> bool {
+        let mut open = None;
+        let (mut are_over, mut holds) = (false, false);
+        let are_sorted = self.range(at).all(|message| match result(message) {
+            _ if message.role() != Role::Tool => {
+                (open, are_over) = (Some(message.tool_calls()), false);
+                !holds
+            }
+            Some(result) => {
+                let mut calls = open.iter_mut().flatten();
+                !are_over && calls.any(|call| call.id == result.call_id)
+            }
+            None => {
+                holds |= message.held_by().is_some();
+                are_over = true;
+                true
+            }
+        });
+        are_sorted && (!holds || self.has_open_calls())
+    }
+
+    fn has_open_calls(&self) -> bool {
+        self.open_calls().next().is_some()
     }
 }
 
@@ -38,33 +73,13 @@ impl Messages {
 fn sorted<'a>(said: &Message, answers: impl Iterator<Item = &'a Message>) -> Vec<&'a Message> {
     let places: HashMap<_, _> =
         said.tool_calls().enumerate().map(|(place, call)| (&*call.id, place)).collect();
-    let place = |message: &&Message| match result(message) {
-        Some(result) => places.get(&*result.call_id).copied().unwrap_or(places.len()),
-        None => usize::MAX,
-    };
+    let place = |id: &str| places.get(id).copied().unwrap_or(places.len());
     let mut sorted: Vec<_> = answers.collect();
-    sorted.sort_by_key(place);
+    sorted.sort_by_key(|message| match (result(message), message.held_by()) {
+        (Some(result), _) => (false, place(&result.call_id)),
+        (None, held_by) => (true, held_by.map_or(usize::MAX, place)),
+    });
     sorted
-}
-
-/// Returns whether the results of each turn are in the order of its calls, with nothing between them.
-fn are_in_order<'a>(mut messages: impl Iterator<Item = &'a Message>) -> bool {
-    let mut open = None;
-    let mut are_over = false;
-    messages.all(|message| match result(message) {
-        _ if message.role() != Role::Tool => {
-            (open, are_over) = (Some(message.tool_calls()), false);
-            true
-        }
-        Some(result) => {
-            let mut calls = open.iter_mut().flatten();
-            !are_over && calls.any(|call| call.id == result.call_id)
-        }
-        None => {
-            are_over = true;
-            true
-        }
-    })
 }
 
 fn result(message: &Message) -> Option<&ToolResult> {

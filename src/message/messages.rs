@@ -47,7 +47,10 @@ impl Messages {
         match &mut self.tail {
             Some(tail) if tail.len() < CHUNK => append(tail, message),
             tail => {
-                if let Some(chunk) = tail.replace(Arc::new(vec![message])) {
+                // With room for all that it can take.
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(message);
+                if let Some(chunk) = tail.replace(Arc::new(chunk)) {
                     append(self.full.get_or_insert_default(), chunk);
                 }
             }
@@ -164,12 +167,12 @@ impl Messages {
     }
 }
 
-/// Appends in place, or to a copy with spare capacity if another clone shares the list.
+/// Appends in place, or to a copy with room for a chunk if another clone shares the list.
 fn append<T: Clone>(list: &mut Arc<Vec<T>>, item: T) {
     if let Some(own) = Arc::get_mut(list) {
         return own.push(item);
     }
-    let mut own = Vec::with_capacity((list.len() + 1).next_power_of_two().max(4));
+    let mut own = Vec::with_capacity((list.len() + 1).next_multiple_of(CHUNK));
     own.extend_from_slice(list);
     own.push(item);
     *list = Arc::new(own);

@@ -3,6 +3,7 @@
 mod arguments;
 mod call_ids;
 mod call_order;
+mod held;
 mod media_source;
 mod messages;
 mod open_calls;
@@ -111,6 +112,10 @@ impl Message {
         self.0.role
     }
 
+    fn set_role(&mut self, role: Role) {
+        Arc::make_mut(&mut self.0).role = role;
+    }
+
     /// Returns the parts.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
@@ -128,6 +133,9 @@ impl Message {
     }
 
     /// Returns the text of all text parts, joined.
+    ///
+    /// It has neither reasoning, nor tool results, nor the arguments of tool calls. A guard that looks
+    /// for something in a message must read its [`parts`](Self::parts).
     #[must_use]
     pub fn text(&self) -> String {
         self.parts().iter().filter_map(Part::as_text).collect()

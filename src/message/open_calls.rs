@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::messages::Iter;
 use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -41,8 +40,8 @@ impl Messages {
     pub(crate) fn last_turn(&self) -> Option<LastTurn<'_>> {
         let mut earlier = self.iter();
         let said = earlier.rfind(|message| message.role() != Role::Tool)?;
-        let results = self.range(earlier.len() + 1);
-        (said.role() == Role::Assistant).then_some(LastTurn { said, results })
+        let turn = LastTurn { said, messages: self, results_from: earlier.len() + 1 };
+        (said.role() == Role::Assistant).then_some(turn)
     }
 
     /// Adds the result of an [open call](Self::open_calls). A run that continues with these
@@ -69,28 +68,26 @@ impl Messages {
 /// The last message of the model, and the tool messages after it.
 pub(crate) struct LastTurn<'a> {
     pub(crate) said: &'a Message,
-    results: Iter<'a>,
+    messages: &'a Messages,
+    /// The index of the first tool message.
+    results_from: usize,
 }
 
 impl<'a> LastTurn<'a> {
     /// Returns whether there are tool messages after the model's.
     pub(crate) fn has_results(&self) -> bool {
-        self.results.len() > 0
+        self.results_from < self.messages.len()
     }
 
     /// Returns the tool calls that have no result.
-    pub(crate) fn open_calls(self) -> impl Iterator<Item = &'a ToolCall> {
-        let Self { said, results } = self;
-        let answered = move || {
-            let results = results.clone().flat_map(Message::tool_results);
-            results.map(|result| &*result.call_id)
-        };
+    pub(crate) fn open_calls(self) -> Vec<&'a ToolCall> {
+        let results = || self.messages.range(self.results_from).flat_map(Message::tool_results);
         // For a few calls the results are searched; for many, that would take too long.
-        let many = (said.parts().len() > FEW).then(|| answered().collect::<HashSet<_>>());
-        let is_answered = move |id: &str| match &many {
-            Some(many) => many.contains(id),
-            None => answered().any(|answered| answered == id),
-        };
-        said.tool_calls().filter(move |call| !is_answered(&call.id))
+        if self.said.parts().len() <= FEW {
+            let is_open = |call: &&ToolCall| results().all(|result| result.call_id != call.id);
+            return self.said.tool_calls().filter(is_open).collect();
+        }
+        let answered: HashSet<_> = results().map(|result| &*result.call_id).collect();
+        self.said.tool_calls().filter(|call| !answered.contains(&*call.id)).collect()
     }
 }

@@ -76,9 +76,10 @@ impl AgentRequest {
     /// assistant message.
     ///
     /// The model receives a complete conversation, in which every tool call is directly followed by
-    /// one result. Open calls get a result that says they did not run, which the stream reports
-    /// like any other; late results are moved to their calls, and the results of a turn are put in
-    /// the order of its calls; results without a call, and second results, become user messages.
+    /// one result. Open calls get a result that says that their outcome is unknown, which the
+    /// stream reports like any other; late results are moved to their calls, and the results of a
+    /// turn are put in the order of its calls; results without a call, and second results, become
+    /// user messages.
     #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
         Self { messages: messages.into(), ..Self::default() }
@@ -105,7 +106,8 @@ impl AgentRequest {
 
     /// Adds a message, such as the user's next one.
     ///
-    /// A user message closes the open tool calls of a [resumed](Self::resume) run.
+    /// A user message closes the open tool calls of a [resumed](Self::resume) run. So resolutions in
+    /// the same request have no effect: send them first, and the message with the next request.
     ///
     /// ```
     /// use tower_agent::{AgentRequest, Checkpoint, Message};

@@ -94,7 +94,8 @@ impl AgentResponse {
     ///
     /// If a callback or layer returns it, the run places it in the conversation and adds its state
     /// and usage. From `before_agent` it follows the request's messages; from `after_agent` it
-    /// replaces the agent's final message.
+    /// replaces the agent's final message. If the run still waits for calls of an earlier run, it
+    /// replaces the text of the message with these calls, which is not a new message.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
@@ -304,6 +305,11 @@ impl AgentResponse {
         }
     }
 
+    /// Returns whether it was created by a callback or layer and is not part of a conversation yet.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.is_bare
+    }
+
     /// Appends a callback's response to the conversation of its run.
     pub(super) fn continue_from(&mut self, asked: &Messages, context: &RunContext) {
         if std::mem::take(&mut self.is_bare) {
@@ -319,6 +325,9 @@ impl AgentResponse {
     /// turn with open calls stays, without its text.
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         let waits = replaced.waiting_turn();
+        if let Some(at) = waits.filter(|at| *at < replaced.new_from) {
+            return self.speak_in(replaced, at);
+        }
         if std::mem::take(&mut self.is_bare) {
             let given = std::mem::take(&mut self.messages);
             let origin = self.origin;
@@ -346,18 +355,32 @@ impl AgentResponse {
         self.order();
     }
 
-    /// Returns the index of the turn with open calls, if this run waits on it.
+    /// Puts the words of a callback's response in place of the text of a turn of an earlier run, whose
+    /// calls a message after it would close.
+    fn speak_in(&mut self, replaced: &Self, at: usize) {
+        let from = if self.is_bare { 0 } else { self.new_from };
+        let said = self.chronological().range(from).filter(|it| it.role() == Role::Assistant);
+        let is_call = |part: &Part| matches!(part, Part::ToolCall(_));
+        let parts = said.flat_map(Message::parts).filter(|part| !is_call(part));
+        let words: Vec<_> = parts.cloned().collect();
+        *self = Self { origin: self.origin, ..replaced.clone() };
+        if words.is_empty() {
+            return;
+        }
+        for messages in [Some(&mut self.messages), self.chronological.as_mut()] {
+            if let Some(asks) = messages.and_then(|messages| messages.get_mut(at)) {
+                asks.parts_mut().retain(is_call);
+                asks.parts_mut().splice(0..0, words.iter().cloned());
+            }
+        }
+    }
+
+    /// Returns the index of the turn with open calls, if the run waits on it.
     fn waiting_turn(&self) -> Option<usize> {
-        if self.interrupts().is_empty() {
+        if self.interrupts().is_empty() || self.open_calls().next().is_none() {
             return None;
         }
-        let is_said = |&index: &usize| self.messages[index].role() != Role::Tool;
-        let last = (self.new_from..self.messages.len()).rev().find(is_said)?;
-        let answered = |id: &Arc<str>| {
-            let mut answers = self.messages.range(last).flat_map(Message::tool_results);
-            answers.any(|answer| answer.call_id == *id)
-        };
-        self.messages[last].tool_calls().any(|call| !answered(&call.id)).then_some(last)
+        (0..self.messages.len()).rev().find(|&index| self.messages[index].role() != Role::Tool)
     }
 
     /// Moves the turn with open calls to the end, unless it is there. The final message replaces

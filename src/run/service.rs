@@ -10,7 +10,7 @@ use crate::call::{BoxCallService, CallService};
     message = "`{Self}` is not an agent service",
     label = "not a `Service<AgentRequest, Response = AgentResponse>` that is `Clone + Send + Sync + 'static`",
     note = "an agent is `Service<AgentRequest, Response = AgentResponse, Error: Into<BoxError> + Send + Sync>` with a `Send + 'static` future, and `Clone + Send + Sync + 'static` itself",
-    note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
+    note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`; a layer and its `BufferLayer` must be in one `tower::ServiceBuilder`",
     note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
 )]
 pub trait AgentService: CallService<AgentRequest> {}

@@ -262,9 +262,13 @@ impl AttemptEmitter {
     /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
     /// far.
     #[inline]
-    fn tell(&self, deltas: impl Iterator<Item = Delta>, draft: &MessageBuilder) -> Result<bool> {
+    fn tell(
+        &self,
+        mut deltas: impl Iterator<Item = Delta>,
+        draft: &MessageBuilder,
+    ) -> Result<bool> {
         let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
-            call.write(self.number, deltas, || draft.deltas(), out)
+            call.write(self.number, &mut deltas, || draft.deltas(), out)
         })?;
         told.map(|()| has_room)
     }
@@ -279,8 +283,8 @@ impl AttemptEmitter {
     }
 
     /// Waits until there is capacity.
-    async fn room(&self) -> Result<()> {
-        self.emitter.room().await
+    fn room(&self) -> impl Future<Output = Result<()>> {
+        self.emitter.room()
     }
 }
 

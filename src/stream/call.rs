@@ -31,6 +31,7 @@ impl CallHandle {
         Self { channel, key }
     }
 
+    #[inline]
     pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut Call {
         &mut calls[self.key]
     }

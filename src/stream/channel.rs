@@ -1,16 +1,14 @@
 //! The queue between a run and its consumer.
 
-use std::collections::VecDeque;
-use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
-
-use tokio::sync::Notify;
 
 use super::{EventKind, Invocation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::on_drop::OnDrop;
 
 /// The events between a run and its consumer, and the data under the same lock.
 ///
@@ -21,9 +19,6 @@ use crate::on_drop::OnDrop;
 pub(super) struct EventChannel<T> {
     capacity: usize,
     state: Mutex<State<T>>,
-    /// There may be capacity for the sender that has waited longest. It wakes the next one in turn:
-    /// if all were woken at once, most would find the queue full again.
-    room: Notify,
 }
 
 /// An event in the queue.
@@ -42,9 +37,12 @@ struct State<T> {
     last: Option<Arc<Invocation>>,
     /// Number of events that the consumer has taken, and may not have read yet.
     taken: usize,
-    /// Number of senders that wait for capacity.
-    waiting: usize,
     beside: T,
+    /// The senders that wait for capacity and were not woken, by their turn. With a
+    /// [`Notify`](tokio::sync::Notify) they would need its lock as well, and a longer future.
+    waiting: BTreeMap<u64, Waker>,
+    /// The last turn that was given to a sender.
+    turn: u64,
     /// A separate waker beside the lock would cost every event another atomic operation.
     reader: Option<Waker>,
     /// The stream has ended.
@@ -58,9 +56,18 @@ impl<T> State<T> {
         self.events.len() + self.taken <= capacity
     }
 
-    /// Returns whether a sender waits for capacity that there is.
-    fn wakes(&self, capacity: usize) -> bool {
-        self.waiting > 0 && self.has_room(capacity)
+    fn next_turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn
+    }
+
+    /// Takes the waker of the sender that has waited longest, if there is capacity for it. It wakes
+    /// the next one in turn: if all were woken at once, most would find the queue full again.
+    fn next_sender(&mut self, capacity: usize) -> Option<Waker> {
+        if !self.has_room(capacity) {
+            return None;
+        }
+        self.waiting.pop_first().map(|(_, sender)| sender)
     }
 }
 
@@ -98,7 +105,7 @@ impl EventBatch<'_> {
 
 impl<T: Default> EventChannel<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), state: Mutex::default(), room: Notify::new() }
+        Self { capacity: capacity.max(1), state: Mutex::default() }
     }
 
     /// Adds events; returns whether there is capacity for more.
@@ -121,9 +128,7 @@ impl<T: Default> EventChannel<T> {
         let has_room = state.has_room(self.capacity);
         let reader = if state.events.is_empty() { None } else { state.reader.take() };
         drop(guard);
-        if let Some(reader) = reader {
-            reader.wake();
-        }
+        wake(reader);
         Ok((told, has_room))
     }
 
@@ -133,44 +138,8 @@ impl<T: Default> EventChannel<T> {
     }
 
     /// Waits for capacity.
-    pub(super) async fn room(&self) -> Result<()> {
-        let mut turn = None;
-        loop {
-            let mut room = pin!(self.room.notified());
-            // Registered before the check, so that no wake-up is missed in between.
-            room.as_mut().enable();
-            if self.has_room(&mut turn)? {
-                return Ok(());
-            }
-            room.await;
-        }
-    }
-
-    /// Returns whether there is capacity; if not, the sender waits until its turn is dropped.
-    fn has_room<'a>(&'a self, turn: &mut Option<OnDrop<&'a Self>>) -> Result<bool> {
-        let mut state = lock(&self.state);
-        if state.is_closed {
-            return Err(gone());
-        }
-        if state.has_room(self.capacity) {
-            return Ok(true);
-        }
-        if turn.is_none() {
-            state.waiting += 1;
-            *turn = Some(OnDrop::new(self, |channel| channel.end_turn()));
-        }
-        Ok(false)
-    }
-
-    /// Ends the wait of a sender, and wakes the next one.
-    fn end_turn(&self) {
-        let mut state = lock(&self.state);
-        state.waiting -= 1;
-        let wakes = state.wakes(self.capacity);
-        drop(state);
-        if wakes {
-            self.room.notify_one();
-        }
+    pub(super) fn room(&self) -> Room<'_, T> {
+        Room { channel: self, turn: None }
     }
 
     /// Takes all events; the consumer has read those it took before. This frees capacity when it
@@ -179,11 +148,9 @@ impl<T: Default> EventChannel<T> {
         let mut state = lock(&self.state);
         std::mem::swap(&mut state.events, into);
         state.taken = into.len();
-        let wakes = state.wakes(self.capacity);
+        let sender = state.next_sender(self.capacity);
         drop(state);
-        if wakes {
-            self.room.notify_one();
-        }
+        wake(sender);
     }
 
     /// Returns the next event once there is one, or `None` at the end.
@@ -198,13 +165,11 @@ impl<T: Default> EventChannel<T> {
             }
             next => Poll::Ready(next),
         };
-        let wakes = state.wakes(self.capacity);
+        let sender = state.next_sender(self.capacity);
         drop(state);
         // Dropping a waker may drop its task, which may own a sink of this stream.
         drop(before);
-        if wakes {
-            self.room.notify_one();
-        }
+        wake(sender);
         poll
     }
 
@@ -214,9 +179,7 @@ impl<T: Default> EventChannel<T> {
         state.is_over = true;
         let reader = state.reader.take();
         drop(state);
-        if let Some(reader) = reader {
-            reader.wake();
-        }
+        wake(reader);
     }
 
     /// Disconnects the consumer.
@@ -224,8 +187,64 @@ impl<T: Default> EventChannel<T> {
         let mut state = lock(&self.state);
         state.is_closed = true;
         let events = std::mem::take(&mut state.events);
+        let senders = std::mem::take(&mut state.waiting);
         drop(state);
         drop(events);
-        self.room.notify_waiters();
+        senders.into_values().for_each(Waker::wake);
+    }
+}
+
+/// The wait of a sender for capacity.
+#[derive(Debug)]
+pub(super) struct Room<'a, T> {
+    channel: &'a EventChannel<T>,
+    /// `None` if it does not have to wait. A sender that was woken keeps its turn, since another one
+    /// may have been faster.
+    turn: Option<u64>,
+}
+
+impl<T> Room<'_, T> {
+    /// Ends the wait, and wakes the next sender.
+    fn leave(&mut self, mut state: MutexGuard<'_, State<T>>) {
+        let Some(turn) = self.turn.take() else { return };
+        let own = state.waiting.remove(&turn);
+        let next = state.next_sender(self.channel.capacity);
+        drop(state);
+        drop(own);
+        wake(next);
+    }
+}
+
+impl<T> Future for Room<'_, T> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut state = lock(&self.channel.state);
+        if state.is_closed {
+            return Poll::Ready(Err(gone()));
+        }
+        if state.has_room(self.channel.capacity) {
+            self.leave(state);
+            return Poll::Ready(Ok(()));
+        }
+        let turn = *self.turn.get_or_insert_with(|| state.next_turn());
+        let before = state.waiting.insert(turn, cx.waker().clone());
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Room<'_, T> {
+    fn drop(&mut self) {
+        if self.turn.is_some() {
+            self.leave(lock(&self.channel.state));
+        }
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }

@@ -109,8 +109,7 @@ impl EventEmitter {
         let is_full = matches!(self.push(tell), Ok(((), false)));
         async move {
             if is_full {
-                // Boxed: it is rare, and everything that emits events would need space for it.
-                drop(Box::pin(self.room()).await);
+                drop(self.room().await);
             }
         }
     }

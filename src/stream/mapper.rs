@@ -53,8 +53,6 @@ pub trait Mapper: Send + 'static {
     /// # Errors
     ///
     /// An error fails the attempt.
-    ///
-    /// Any; the attempt fails with it.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let _ = cx;
         Poll::Ready(Ok(()))
@@ -81,11 +79,15 @@ pub trait Mapper: Send + 'static {
 /// Creates a mapper from a function that returns the deltas to emit for each delta, as an `Option`,
 /// a `Vec` or any other iterator.
 ///
-/// ```
-/// use tower_agent::stream::{Delta, map_fn};
-/// use tower_agent::callback::before_model;
+/// Change the response likewise: a stream whose response differs ends with the whole response in
+/// place of the deltas.
 ///
-/// let loud = before_model(|request| {
+/// ```
+/// use tower_agent::callback::{Bundle, after_model, before_model};
+/// use tower_agent::stream::{Delta, map_fn};
+/// use tower_agent::{Action, Part};
+///
+/// let deltas = before_model(|request| {
 ///     request.map_deltas(|| {
 ///         map_fn(|delta| match delta {
 ///             Delta::Text(text) => Some(Delta::Text(text.to_uppercase())),
@@ -93,6 +95,16 @@ pub trait Mapper: Send + 'static {
 ///         })
 ///     });
 /// });
+/// let response = after_model(|_, response| {
+///     let mut response = response.clone();
+///     for part in response.message_mut().parts_mut() {
+///         if let Part::Text(text) = part {
+///             text.text = text.text.to_uppercase();
+///         }
+///     }
+///     Action::Respond(response)
+/// });
+/// let loud = Bundle::new().on_model(deltas).on_model(response);
 /// # drop(loud);
 /// ```
 pub fn map_fn<F, I>(map: F) -> MapFn<F>

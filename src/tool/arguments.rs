@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::json_types::{Misfit, misfit};
 use super::schema::{Parameters, Place, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Arguments;
@@ -59,20 +60,38 @@ impl From<InvalidArguments> for Error {
     }
 }
 
+impl From<Misfit<'_>> for InvalidArguments {
+    fn from(Misfit { field, problem, expected }: Misfit<'_>) -> Self {
+        Self { field, problem, expected: Some(expected.clone()) }
+    }
+}
+
 /// Parses the model's text as an `A`, without loss. Text that does not match is parsed as a value,
 /// to find the problem.
 pub(super) fn parse_text<A: DeserializeOwned>(
     arguments: &Arguments,
     tool: &Parameters,
 ) -> Result<A, InvalidArguments> {
+    let text = arguments.as_str();
     let read = match tool.place {
-        Place::Whole => arguments.parse().ok(),
-        Place::Property if looks_like_object(arguments.as_str()) => {
+        Place::Anything => arguments.parse().ok(),
+        Place::Whole if looks_like_object(text) => arguments.parse().ok(),
+        Place::Property if looks_like_object(text) => {
             arguments.parse().ok().map(|Property { value }| value)
         }
         _ => None,
     };
-    read.map_or_else(|| parse(arguments.value(), tool), Ok)
+    let Some(read) = read else { return parse(arguments.value(), tool) };
+    if tool.place != Place::Anything && is_nested(text) {
+        check_types(arguments.value(), &tool.schema)?;
+    }
+    Ok(read)
+}
+
+/// Returns whether the text of an object may have a list or another object in it. In one without,
+/// serde reads no value as another JSON type.
+fn is_nested(text: &str) -> bool {
+    text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > 1
 }
 
 #[derive(Deserialize)]
@@ -82,7 +101,7 @@ struct Property<A> {
 
 /// Returns whether a text is an object, or a truncated one.
 pub(super) fn looks_like_object(text: &str) -> bool {
-    text.trim_start().starts_with('{')
+    text.trim_ascii_start().starts_with('{')
 }
 
 /// Parses arguments as an `A`.
@@ -99,7 +118,10 @@ pub(super) fn parse<A: DeserializeOwned>(
         _ => ("", arguments),
     };
     if let Ok(read) = A::deserialize(inside) {
-        return Ok(read);
+        return match tool.place {
+            Place::Anything => Ok(read),
+            _ => check_types(arguments, &tool.schema).map(|()| read),
+        };
     }
     serde_path_to_error::deserialize(inside).map_err(|error| {
         let path = match (place, error.path().to_string()) {
@@ -123,14 +145,19 @@ pub(super) fn parse<A: DeserializeOwned>(
     })
 }
 
-/// Checks that the value is an object with all fields that the schema requires.
+fn check_types(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
+    misfit(arguments, schema).map_or(Ok(()), |misfit| Err(misfit.into()))
+}
+
+/// Checks that the value is an object with all fields that the schema requires, of the JSON types
+/// that it allows.
 pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
     let bare = wrapped(arguments, schema);
     let arguments = bare.as_ref().unwrap_or(arguments);
     let (field, problem) = match missing(arguments, schema, "") {
         _ if !arguments.is_object() => (String::new(), "the arguments are not an object"),
         Some(field) => (field, "is missing"),
-        None => return Ok(()),
+        None => return check_types(arguments, schema),
     };
     let expected = follow(schema, &field, describes).cloned();
     Err(InvalidArguments { field, problem: problem.to_owned(), expected })

@@ -102,7 +102,7 @@ impl ToolDeclaration {
 
     /// Checks whether the tool accepts these arguments. For a [function](super::Tool::function)
     /// this parses them; for a [service](super::Tool::service) it checks the fields that the schema
-    /// requires.
+    /// requires, and the JSON types.
     ///
     /// # Errors
     ///

@@ -33,6 +33,9 @@ pub struct ToolRequest {
     context: RunContext,
 }
 
+/// A key in place of the one that follows from the call. Few requests have one, so it is no field.
+struct IdempotencyKey(Arc<str>);
+
 impl ToolRequest {
     /// Creates a request in a new run of its own.
     #[must_use]
@@ -75,6 +78,14 @@ impl ToolRequest {
         let wrapped = declaration.as_ref().and_then(|it| wrapped_for(it, &self.call, changed));
         self.arguments = wrapped.or(self.arguments);
         self.declaration = declaration;
+        self
+    }
+
+    /// Sets the [idempotency key](Self::idempotency_key), in a layer that makes a call again which was
+    /// begun under this key, such as in another run.
+    #[must_use]
+    pub fn with_idempotency_key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.extensions.insert(IdempotencyKey(key.into()));
         self
     }
 
@@ -135,6 +146,9 @@ impl ToolRequest {
     /// ```
     #[must_use]
     pub fn idempotency_key(&self) -> String {
+        if let Some(IdempotencyKey(key)) = self.extensions.get() {
+            return key.to_string();
+        }
         let (context, arguments) = (&self.context, self.arguments().to_string());
         let (run, path) = (context.run_id(), context.step_path());
         chance::name(&[run, &path, self.id(), self.name(), &arguments]).to_string()

@@ -18,6 +18,8 @@ pub(super) struct Parameters {
 pub(super) enum Place {
     /// They are the object itself.
     Whole,
+    /// They are what the model sends, of a type without a schema, such as a [`Value`].
+    Anything,
     /// They are its one property, [`VALUE`].
     Property,
     /// There are no arguments.
@@ -45,7 +47,7 @@ impl Parameters {
             (json!({ "type": "object", "properties": {} }), Place::Nowhere)
         } else if root.keys().all(|keyword| keyword == "description") {
             root.extend(any_object());
-            (schema.to_value(), Place::Whole)
+            (schema.to_value(), Place::Anything)
         } else {
             (generate::<Wrapped<A>>().to_value(), Place::Property)
         };

@@ -11,7 +11,7 @@ use crate::call::{BoxCallService, CallService};
     message = "`{Self}` is not a tool service",
     label = "not a `Service<ToolRequest, Response = ToolResponse>` that is `Clone + Send + Sync + 'static`",
     note = "a tool is `Service<ToolRequest, Response = ToolResponse, Error: Into<BoxError> + Send + Sync>` with a `Send + 'static` future, and `Clone + Send + Sync + 'static` itself",
-    note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`",
+    note = "a service that lacks `Clone`: derive it, or put the service under `tower::buffer::Buffer`; a layer and its `BufferLayer` must be in one `tower::ServiceBuilder`",
     note = "a future or a service that is not `Send`: share state through `Arc` and a `Mutex` instead of `Rc` and `RefCell`"
 )]
 pub trait ToolService: CallService<ToolRequest> {}

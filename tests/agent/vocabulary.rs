@@ -14,7 +14,7 @@ use tower_agent::model::{PromptCache, ReasoningEffort, ToolChoice};
 use tower_agent::tool::InvalidArguments;
 use tower_agent::{
     BoxError, Effect, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
-    RunContext, Settings, State, Tool, ToolRequest, ToolSet,
+    Role, RunContext, Settings, State, Tool, ToolRequest, ToolSet,
 };
 
 use test_support::property::cases;
@@ -152,6 +152,21 @@ fn a_shared_history_stays_as_it_is() {
     let tail: Vec<_> = mine.range(998).rev().map(Message::text).collect();
     assert_eq!(tail, ["mine", "999", "998"]);
     assert_eq!(mine.range(5000).len(), 0);
+}
+
+#[test]
+fn of_few_and_of_many_calls_those_without_a_result_are_open() {
+    for count in [4, 40] {
+        let calls: Vec<_> =
+            (0..count).map(|n| ToolCall::new(format!("call_{n}"), "add", json!({}))).collect();
+        let asks = Message::new(Role::Assistant, calls.iter().cloned().map(Part::ToolCall));
+        let mut messages = Messages::from([Message::user("Sums?"), asks]);
+        for call in calls.iter().step_by(2) {
+            messages.answer(&call.id, 3).unwrap();
+        }
+        let open: Vec<_> = messages.open_calls().collect();
+        assert_eq!(open, calls.iter().skip(1).step_by(2).collect::<Vec<_>>());
+    }
 }
 
 /// One change of a list; numbers are taken modulo its length.

@@ -18,6 +18,7 @@ use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, Callback, Callbacks, Effect, Error, ModelRequest, Result, Tool,
+    ToolRequest,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -129,21 +130,12 @@ async fn passes(_: ModelRequest) -> Result<Verdict> {
     Ok(Verdict::Pass)
 }
 
+/// Outside it counts calls, inside it counts attempts: both are meant.
 #[test]
-fn a_budget_outside_a_retry_of_the_model() {
-    let advice = "register it after the retry";
-    let outer = || agent().on_model(budget()).model_layer(CallRetryLayer::new());
-    assert_warns(outer(), "model", "Budget", "CallRetryLayer", advice);
-    let global = agent().global_callbacks(budget()).model_layer(CallRetryLayer::new());
-    assert_warns(global, "model", "Budget", "CallRetryLayer", advice);
-    let shared = agent().on_model(Arc::new(budget())).model_layer(CallRetryLayer::new());
-    assert_warns(shared, "model", "Budget", "CallRetryLayer", advice);
+fn a_budget_may_be_on_either_side_of_a_retry() {
+    assert_silent(agent().on_model(budget()).model_layer(CallRetryLayer::new()));
+    assert_silent(agent().global_callbacks(budget()).model_layer(CallRetryLayer::new()));
     assert_silent(agent().model_layer(CallRetryLayer::new()).on_model(budget()));
-}
-
-/// It counts the model calls inside an agent's retry, and a tool's retry makes none.
-#[test]
-fn a_budget_around_an_agent_or_tools_with_a_retry_is_no_wrong_order() {
     assert_silent(agent().global_callbacks(budget()).agent_layer(CallRetryLayer::new()));
     assert_silent(agent().global_callbacks(budget()).tool_layer(CallRetryLayer::new()));
 }
@@ -193,7 +185,6 @@ fn there_is_one_warning_for_each_wrong_pair() {
         .collect();
 
     let expected = [
-        ("Budget", "CallRetryLayer"),
         ("CallRetryLayer", "Fallback"),
         ("CallTimeoutLayer", "Fallback"),
         ("CallRetryLayer", "Approval"),
@@ -259,36 +250,33 @@ fn towers_own_layers_are_not_seen() {
 
 #[test]
 fn layers_in_a_stack_of_towers_are_seen() {
-    let advice = "register it after the retry";
+    let advice = "put the retry around each of the models";
     let retry = || ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
-    let stack = agent().on_model(budget()).model_layer(retry().into_inner());
-    assert_warns(stack, "model", "Budget", "CallRetryLayer", advice);
-    let builder = agent().on_model(budget()).model_layer(retry());
-    assert_warns(builder, "model", "Budget", "CallRetryLayer", advice);
-    let tuple = agent().on_model(budget()).model_layer((layer_fn(|it| it), CallRetryLayer::new()));
-    assert_warns(tuple, "model", "Budget", "CallRetryLayer", advice);
-    let band = Callbacks::new().with(budget());
+    let stack = two_models().model_layer(retry().into_inner());
+    assert_warns(stack, "model", "CallRetryLayer", "Fallback", advice);
+    let builder = two_models().model_layer(retry());
+    assert_warns(builder, "model", "CallRetryLayer", "Fallback", advice);
+    let tuple = two_models().model_layer((layer_fn(|it| it), CallRetryLayer::new()));
+    assert_warns(tuple, "model", "CallRetryLayer", "Fallback", advice);
+    let band = || Callbacks::new().with(approval());
     assert_warns(
-        agent().model_layer(band).model_layer(retry()),
-        "model",
-        "Budget",
+        agent().tool_layer(retry()).tool_layer(band()),
+        "tool",
         "CallRetryLayer",
-        advice,
+        "Approval",
+        "register the approval before the retry",
     );
     // The first layer of a stack is the outermost.
-    let stack = ServiceBuilder::new()
-        .layer(CallTimeoutLayer::new(MINUTE))
-        .layer(CallRetryLayer::new())
-        .into_inner();
-    assert_silent(agent().model_layer(stack).on_model(budget()));
+    let stack = ServiceBuilder::new().layer(band()).layer(CallRetryLayer::new()).into_inner();
+    assert_silent(agent().tool_layer(stack));
 }
 
 #[test]
 fn layers_that_another_layer_applies_are_seen() {
-    let advice = "register it after the retry";
+    let advice = "put the retry around each of the models";
     let retried = layer_fn(|inner| CallRetryLayer::new().layer(BoxModel::new(inner)));
-    let builder = agent().on_model(budget()).model_layer(retried);
-    assert_warns(builder, "model", "Budget", "CallRetryLayer", advice);
+    let builder = two_models().model_layer(retried);
+    assert_warns(builder, "model", "CallRetryLayer", "Fallback", advice);
 }
 
 #[test]
@@ -306,24 +294,24 @@ fn what_is_around_a_model_before_the_agent_has_it_is_not_seen() {
 fn an_agent_that_is_built_inside_a_layer_has_its_own_order() {
     let layer = layer_fn(|inner| {
         assert_warns(
-            agent().on_model(budget()).model_layer(CallRetryLayer::new()),
+            two_models().model_layer(CallRetryLayer::new()),
             "model",
-            "Budget",
             "CallRetryLayer",
-            "register it after the retry",
+            "Fallback",
+            "put the retry around each of the models",
         );
         inner
     });
-    assert_silent(agent().on_model(budget()).model_layer(layer));
+    assert_silent(two_models().model_layer(layer));
 }
 
 #[test]
 fn a_callback_with_the_name_of_a_guard_is_no_guard() {
-    let named = before_model(|_| ()).named("Budget");
-    assert_silent(agent().on_model(named).model_layer(CallRetryLayer::new()));
-    struct Budget;
-    impl Callback<ModelRequest> for Budget {}
-    assert_silent(agent().on_model(Budget).model_layer(CallRetryLayer::new()));
+    let named = before_tool(|_| ()).named("Approval");
+    assert_silent(agent().tool_layer(CallRetryLayer::new()).on_tool(named));
+    struct Approval;
+    impl Callback<ToolRequest> for Approval {}
+    assert_silent(agent().tool_layer(CallRetryLayer::new()).on_tool(Approval));
 }
 
 #[test]

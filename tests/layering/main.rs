@@ -56,6 +56,17 @@ fn imports_point_down_only() {
     assert!(arrows.iter().any(|arrow| arrow.is(("src/run/request.rs", "src/context/mod.rs"))));
 }
 
+/// The root stands on all floors: what is taken from there points up.
+#[test]
+fn nothing_is_imported_from_the_root() {
+    for package in packages() {
+        let root = format!("{package}/lib.rs");
+        let arrows = arrows_of(&package);
+        let up: Vec<_> = arrows.iter().filter(|arrow| arrow.to == root).collect();
+        assert!(up.is_empty(), "these point up:\n{}", lines(&up));
+    }
+}
+
 #[test]
 fn neither_files_nor_folders_stand_in_a_circle() {
     for package in packages() {

@@ -15,7 +15,7 @@ use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind,
-    Message, ModelResponse, Resolution, Tool, ToolResponse,
+    Message, ModelResponse, Resolution, Role, Tool, ToolResponse,
 };
 
 /// The calls of the turn; the second and the fourth wait for an approval.
@@ -334,20 +334,188 @@ async fn a_response_of_a_callback_drops_no_results_of_an_earlier_run() {
     assert_eq!(results(response.messages()), ["c1", "c2", "c3", "c4", "c5"]);
 }
 
+/// Shows more than the result: messages of any role, which know their provider.
+fn with_more(worker: AgentBuilder) -> AgentBuilder {
+    worker.tool_result_messages(|answer: ToolAnswer| {
+        let mut picture = Message::user(format!("picture of {}", answer.call.id));
+        picture.provider_mut().set("scripted", json!({ "of": &*answer.call.id }));
+        let note = Message::assistant(format!("note on {}", answer.call.id));
+        vec![note, answer.default, picture]
+    })
+}
+
 #[tokio::test]
-async fn other_messages_of_tools_follow_the_results() {
-    let show = |answer: ToolAnswer| {
-        let picture = Message::user(format!("picture of {}", answer.call.id));
-        vec![answer.default, picture]
-    };
+async fn other_messages_of_tools_are_as_without_interrupts() {
+    type Build = fn(AgentBuilder) -> Agent;
+    let builds: [(&str, Build); 4] =
+        [("alone", alone), ("one by one", one_by_one), ("as a tool", as_tool), ("team", in_a_team)];
+    for (name, build) in builds {
+        let undisturbed = model();
+        let whole = build(with_more(worker(&undisturbed))).run("Do it all.").await.unwrap();
+        let asked = undisturbed.requests();
+        assert_eq!(asked[1].messages().len(), 17);
+        for order in [["c2", "c4"], ["c4", "c2"]] {
+            let resumed = model();
+            let agent = build(with_more(with_approvals(worker(&resumed))));
+            let response = approving(&agent, order).await;
+            let seen = resumed.requests();
+            assert_eq!(bytes(seen[1].messages()), bytes(asked[1].messages()), "{name}: {order:?}");
+            assert_eq!(bytes(response.messages()), bytes(whole.messages()), "{name}: {order:?}");
+            assert_eq!(saved(&response).messages, *whole.messages(), "{name}: {order:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_messages_of_tools_leave_the_calls_open() {
+    let agent = alone(with_more(with_approvals(worker(&model()))));
+    let first = agent.run("Do it all.").await.unwrap();
+    let open: Vec<_> = saved(&first).messages.open_calls().map(|call| call.id.clone()).collect();
+    assert_eq!(open.iter().map(|id| &**id).collect::<Vec<_>>(), ["c2", "c4"]);
+    assert!(first.messages().range(2).all(|message| message.role() == Role::Tool));
+}
+
+/// The roles and texts of messages that are no results.
+fn others<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<(Role, String)> {
+    let others = messages.into_iter().filter(|it| it.tool_results().next().is_none());
+    others.map(|message| (message.role(), message.text())).collect()
+}
+
+#[tokio::test]
+async fn other_messages_of_a_turn_that_is_closed_are_as_they_were_brought() {
+    let brought: Vec<_> = ["c1", "c3", "c5"]
+        .into_iter()
+        .flat_map(|id| {
+            let note = (Role::Assistant, format!("note on {id}"));
+            [note, (Role::User, format!("picture of {id}"))]
+        })
+        .collect();
+    // By the user, who goes on without the answers.
     let model = model();
-    let agent = with_approvals(worker(&model)).tool_result_messages(show).build().unwrap();
-    let response = approving(&agent, ["c4", "c2"]).await;
-    assert_eq!(response.text(), "done");
+    let agent = alone(with_more(with_approvals(worker(&model))));
+    let first = agent.run("Do it all.").await.unwrap();
+    agent.run(AgentRequest::resume(saved(&first)).with_message("Never mind.")).await.unwrap();
     let seen = model.requests()[1].messages().clone();
-    let of_tools: Vec<_> = seen.range(2).collect();
-    assert_eq!(results(of_tools[..5].iter().copied()), ["c1", "c2", "c3", "c4", "c5"]);
-    let mut pictures: Vec<_> = of_tools[5..].iter().map(|it| it.text()).collect();
-    pictures.sort();
-    assert_eq!(pictures, ["c1", "c2", "c3", "c4", "c5"].map(|id| format!("picture of {id}")));
+    let mut expected = brought.clone();
+    expected.push((Role::User, "Never mind.".to_owned()));
+    assert_eq!(others(seen.range(2)), expected);
+    assert_eq!(results(&seen), CALLS.map(|(id, _)| id));
+
+    // By the caller, with the results.
+    let request = AgentRequest::resume(saved(&first)).with_answer("c4", "sent").unwrap();
+    let request = request.with_answer("c2", "paid").unwrap();
+    let listener = ScriptedModel::new([Turn::from_text("I see.")]);
+    alone(worker(&listener)).run(request).await.unwrap();
+    let seen = listener.requests()[0].messages().clone();
+    assert_eq!(others(seen.range(2)), brought);
+    assert_eq!(results(&seen), CALLS.map(|(id, _)| id));
+
+    // By whoever knows that the process is lost.
+    let stopped = saved(&first).with_calls_stopped().messages;
+    assert_eq!(others(stopped.range(2)), brought);
+    assert_eq!(results(&stopped), CALLS.map(|(id, _)| id));
+}
+
+#[tokio::test]
+async fn calls_that_were_stopped_have_their_place() {
+    let agent = alone(with_approvals(worker(&model())));
+    let first = agent.run("Do it all.").await.unwrap();
+    let stopped = saved(&first).with_calls_stopped().messages;
+    assert_eq!(results(&stopped), CALLS.map(|(id, _)| id));
+    assert_eq!(stopped.len(), 7);
+}
+
+/// The texts of results, in order.
+fn told(messages: &Messages) -> Vec<String> {
+    messages.iter().flat_map(Message::tool_results).map(|result| result.text()).collect()
+}
+
+#[tokio::test]
+async fn a_callback_that_speaks_while_calls_of_an_earlier_run_wait_leaves_them_open() {
+    type Build = fn(AgentBuilder) -> Agent;
+    type Speak = fn(&AgentResponse) -> AgentResponse;
+    let builds: [(&str, Build); 5] = [
+        ("alone", alone),
+        ("as a tool", as_tool),
+        ("taking over", taking_over),
+        ("in a team", in_a_team),
+        ("beside another", beside_another),
+    ];
+    let speaks: [Speak; 3] = [
+        |_| AgentResponse::new([Message::assistant("One moment.")]),
+        |response| response.clone().with_message(Message::assistant("One moment.")),
+        |_| AgentResponse::new([Message::assistant("One."), Message::user("What?")]),
+    ];
+    for (name, build) in builds {
+        let undisturbed = model();
+        build(worker(&undisturbed)).run("Do it all.").await.unwrap();
+        let asked = told(undisturbed.requests()[1].messages());
+        for (speaks, says_all) in speaks.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+            let mut semantics = Semantics::default();
+            if says_all {
+                semantics.run.after_agent_respond = AfterAgentRespond::Transform;
+            }
+            let speak =
+                move |_: &AgentRequest, response: &AgentResponse| match response.interrupts() {
+                    [] => Action::Continue,
+                    _ => Action::Respond(speaks(response)),
+                };
+            let resumed = model();
+            let agent = with_approvals(worker(&resumed)).semantics(semantics);
+            let agent = build(agent.on_agent(after_agent(speak).guard()));
+            let response = approving(&agent, ["c2", "c4"]).await;
+            resumed.assert_done();
+            assert_eq!(told(resumed.requests()[1].messages()), asked, "{name}");
+            assert!(response.interrupts().is_empty() && response.open_calls().next().is_none());
+        }
+    }
+}
+
+#[tokio::test]
+async fn words_beside_calls_that_wait_are_kept_with_these() {
+    let count = Arc::new(Mutex::new(0));
+    let speak = move |_: &AgentRequest, response: &AgentResponse| match response.interrupts() {
+        [] => Action::Continue,
+        waits => {
+            *count.lock().unwrap() += 1;
+            let words = format!("{} wait, {}.", waits.len(), count.lock().unwrap());
+            Action::Respond(AgentResponse::new([Message::assistant(words)]))
+        }
+    };
+    let agent =
+        with_approvals(worker(&model())).on_agent(after_agent(speak).guard()).build().unwrap();
+    let first = agent.run("Do it all.").await.unwrap();
+    assert_eq!(first.messages()[1].text(), "2 wait, 1.");
+    let second = agent.run(resume(&first, "c4", Decision::Approve)).await.unwrap();
+    assert_eq!(second.messages()[1].text(), "1 wait, 2.");
+    assert_eq!(results(second.new_messages()), ["c4"]);
+    assert_eq!(results(second.messages()), ["c1", "c3", "c4", "c5"]);
+    assert_eq!(saved(&second).messages, *second.messages());
+    assert_eq!(second.open_calls().map(|call| &*call.id).collect::<Vec<_>>(), ["c2"]);
+}
+
+#[tokio::test]
+async fn a_layer_that_answers_for_a_run_that_waits_leaves_its_calls_open() {
+    let undisturbed = model();
+    alone(worker(&undisturbed)).run("Do it all.").await.unwrap();
+    let answers = |result: Result<AgentResponse, Error>| {
+        result.map(|response| match response.interrupts() {
+            [] => response,
+            _ => AgentResponse::new([Message::assistant("One moment.")]),
+        })
+    };
+    let resumed = model();
+    let agent = with_approvals(worker(&resumed));
+    let agent = agent.agent_layer(tower::util::MapResultLayer::new(answers)).build().unwrap();
+    let first = agent.run("Do it all.").await.unwrap();
+    assert_eq!((first.text(), first.messages().len()), ("One moment.".into(), 5));
+    assert_eq!(saved(&first).messages, *first.messages());
+    let second = agent.run(resume(&first, "c4", Decision::Approve)).await.unwrap();
+    assert_eq!(results(second.messages()), ["c1", "c3", "c4", "c5"]);
+    let third = agent.run(resume(&second, "c2", Decision::Approve)).await.unwrap();
+    assert_eq!(third.text(), "done");
+    assert_eq!(
+        told(resumed.requests().last().unwrap().messages()),
+        told(undisturbed.requests()[1].messages())
+    );
 }

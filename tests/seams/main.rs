@@ -2,6 +2,7 @@
 //! conversation, a front end and a server, or a stream and its transcript make of one another.
 
 mod approvals;
+mod argument_types;
 mod call_order;
 mod conversations;
 mod failed_runs;

@@ -227,7 +227,7 @@ async fn an_approvals_edit_has_the_form_of_the_declared_schema() {
     let call = Turn::tool("refund", json!({ "value": 100 }));
     let agent = Agent::builder(ScriptedModel::new([call, Turn::from_text("Paid.")]))
         .tool(refund)
-        .on_tool(Approval::of_tools(["refund"]))
+        .on_tool(Approval::of_tools(["refund"]).allow_edits())
         .build()
         .unwrap();
     let paused = agent.run("My money!").await.unwrap();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tower::service_fn;
 
-use super::{InputError, Tool as Declared};
+use crate::wire::{InputError, Tool as Declared};
 use tower_agent::Request;
 use tower_agent::error::{Error, Interrupt, Result};
 use tower_agent::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tower_agent::stream::{self, EventKind, Invocation};
 
-use super::Event;
-use super::translate::subagent;
+use crate::translate::subagent;
+use crate::wire::Event;
 
 /// How many bytes may wait to be noted.
 const LONG: usize = 4 << 10;

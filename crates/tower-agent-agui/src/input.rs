@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{Context, InputError, ResumeEntry, RunAgentInput, client_tool};
+use crate::client_tool;
+use crate::wire::{Context, InputError, ResumeEntry, RunAgentInput};
 use tower_agent::agent::AgentRequest;
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::context::State;
@@ -65,7 +66,7 @@ fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
         None => Ok(()),
         Some(at) => {
             let why = format!("the interrupt `{}` is answered twice", resume[at].interrupt_id);
-            Err(InputError::new(format!("resume[{at}].interruptId"), why))
+            Err(InputError::of_answer(at, why))
         }
     }
 }

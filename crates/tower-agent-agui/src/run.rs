@@ -8,13 +8,14 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
 use tower::ServiceExt;
 
-use super::flow::Flow;
-use super::threads::{Begun, Keeper, Kept, Progress, finish};
-use super::translate::{
+use crate::flow::Flow;
+use crate::lock::lock;
+use crate::order::OrderKeeper;
+use crate::threads::{Begun, Keeper, Kept, Progress, finish};
+use crate::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
 };
-use super::{Event, OrderKeeper, RunAgentInput, RunError};
-use crate::lock::lock;
+use crate::wire::{Event, RunAgentInput, RunError};
 use tower_agent::agent::BoxAgent;
 use tower_agent::agent::RunStream;
 use tower_agent::callback::LayerInner;
@@ -264,7 +265,7 @@ impl AgUiRun {
 }
 
 fn is_last(event: &Event) -> bool {
-    use super::EventKind::{RunError, RunFinished};
+    use crate::wire::EventKind::{RunError, RunFinished};
     matches!(event.kind, RunFinished(_) | RunError(_))
 }
 

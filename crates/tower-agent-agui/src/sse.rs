@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Event, EventKind};
+use crate::wire::{Event, EventKind};
 use tower_agent::error::{Error, ErrorKind, Result};
 
 /// The media type of the stream, for the `content-type` header.

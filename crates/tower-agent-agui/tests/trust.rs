@@ -14,7 +14,8 @@ use tower_agent::message::ToolCall;
 use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolRequest,
+    Agent, BoxError, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Part, Request, Role,
+    Tool, ToolRequest,
 };
 use tower_agent_agui::threads::{MemoryThreads, SealKey, SealKeys, Thread, ThreadKey, ThreadStore};
 use tower_agent_agui::{
@@ -128,9 +129,12 @@ fn ill() -> Turn {
 
 type Keep = Box<dyn Fn(AgUiBuilder) -> AgUiBuilder>;
 
+fn sealed(server: AgUiBuilder) -> AgUiBuilder {
+    server.stateless(SealKey::new([3; 32]))
+}
+
 /// Every way to keep threads.
 fn keepers() -> [(&'static str, Keep); 2] {
-    let sealed = |server: AgUiBuilder| server.stateless(SealKey::new([3; 32]));
     [("memory", Box::new(|server| server)), ("sealed", Box::new(sealed))]
 }
 
@@ -216,6 +220,43 @@ fn an_answer_counts_for_an_open_question_of_this_thread_and_nothing_can_be_guess
 }
 
 #[test]
+fn a_question_for_an_operator_is_not_answered_by_a_front_end() {
+    let threads = Arc::new(MemoryThreads::new());
+    let kept = move |server: AgUiBuilder| server.threads(threads.clone());
+    let keepers: [(&str, Keep); 2] = [("memory", Box::new(kept)), ("sealed", Box::new(sealed))];
+    for (how, keep) in &keepers {
+        let settle = Tool::function_with("settle", "Settles.", |_: Value, call: ToolRequest| {
+            match call.context().resolution("settle") {
+                Some(answer) => Ok(format!("{:?}", answer.outcome)),
+                None => Err(Error::interrupt(Interrupt::new("settle", "audit").for_operator())),
+            }
+        });
+        let turns = || [Turn::tool("settle", json!({})), Turn::from_text("Done.")];
+        let model = ScriptedModel::new([turns(), turns()].concat());
+        let agent = Agent::builder(model.clone()).tool(settle).build().unwrap();
+        let server = keep(AgUi::builder(agent.clone())).build();
+        let console = keep(AgUi::builder(agent)).allow_operator_answers().build();
+
+        let mut page = FrontEnd::default();
+        let first = page.asks("Settle.");
+        page.runs(&server, first);
+        let forged = page.answers(json!("settled"));
+        assert_eq!(refused(&server, forged.clone()), InputErrorKind::Forbidden, "{how}");
+        page.runs(&console, forged);
+        assert_eq!(results(&model), [r#"Resolved(String("settled"))"#], "{how}");
+
+        let next = page.asks("Settle again.");
+        page.runs(&server, next);
+        let mut cancelled = page.input();
+        let id = &page.interrupts[0];
+        let resume = json!([{ "interruptId": id, "status": "cancelled" }]);
+        cancelled.resume = serde_json::from_value(resume).unwrap();
+        assert_eq!(said(&page.runs(&server, cancelled)), "Done.", "{how}");
+        assert_eq!(results(&model)[1], "Cancelled", "{how}");
+    }
+}
+
+#[test]
 fn what_was_asked_about_is_what_runs_whatever_the_front_end_makes_of_it() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
@@ -290,7 +331,7 @@ async fn of_five_resumes_at_once_one_runs() {
     let keepers: [(&str, Keep); 3] = [
         ("memory", Box::new(|server| server)),
         ("slow", Box::new(move |server| server.threads(slow.clone()))),
-        ("sealed", Box::new(|server| server.stateless(SealKey::new([3; 32])))),
+        ("sealed", Box::new(sealed)),
     ];
     for (how, keep) in keepers {
         let bank = Bank::default();
@@ -1077,10 +1118,8 @@ fn what_an_agents_guard_asks_about_is_not_run_by_another_agent() {
     let model = ScriptedModel::new([Turn::from_text("Hello."), Turn::from_text("Hello.")]);
     let open = Agent::builder(model).name("thief").tool(bank.tool()).build().unwrap();
     let store = Arc::new(MemoryThreads::new());
-    let keepers: [Keep; 2] = [
-        Box::new(|server| server.stateless(SealKey::new([3; 32]))),
-        Box::new(move |server| server.threads(store.clone())),
-    ];
+    let keepers: [Keep; 2] =
+        [Box::new(sealed), Box::new(move |server| server.threads(store.clone()))];
     for keep in keepers {
         let clerk = keep(AgUi::builder(guarded.clone())).build();
         let thief = keep(AgUi::builder(open.clone())).build();

@@ -9,7 +9,7 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The stored version is not the expected one, because somebody else has written. Nothing was
+    /// The stored version is not the expected one, because another writer has written. Nothing was
     /// written.
     #[error("version {expected} was expected, but it was changed or deleted; load it again")]
     Conflict {

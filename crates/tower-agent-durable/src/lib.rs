@@ -2,15 +2,14 @@
 //!
 //! ```text
 //! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
-//! journal::Durable  ->  model and tool calls that are not made again after a crash
+//! journal::Durable  ->  model and tool calls that are not repeated after a crash
 //! engine            ->  the same on several machines
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
-//! carries only what is new. A [journal] keeps what the calls of a run have returned. With an `engine`
-//! (feature `dbos`), another machine goes on with a run whose machine is lost. The guide on
-//! [keeping](guide::keeping) tells which of three ways to keep a conversation is enough for which
-//! need.
+//! carries only what is new. A [journal] keeps the results of the calls of a run. With an `engine`
+//! (features `dbos` and `restate`), another machine continues a run whose machine is lost. The guide on
+//! [keeping](guide::keeping) says which of the three you need.
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
 //! Both create their tables when they are opened, under names that start with `tower_agent_`, so

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tower_agent::error::BoxError;
 use tower_agent_agui::threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
 
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::lock::lock;
 use crate::sessions::{Append, SessionKey, SessionStore, StoredSession};
 

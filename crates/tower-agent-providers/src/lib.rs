@@ -35,6 +35,7 @@ mod providers;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transport;
+mod word;
 
 pub use self::protocol::Protocol;
 pub use self::providers::{Providers, ProvidersError};

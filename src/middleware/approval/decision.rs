@@ -36,7 +36,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub enum Decision {
     /// Run the call.
     Approve,
-    /// Run the call with these arguments, which replace all of the model's.
+    /// Run the call with these arguments, which replace all of the model's. Only where
+    /// [edits are allowed](super::Approval::allow_edits).
     Edit(Value),
     /// Do not run the call.
     Reject {
@@ -76,17 +77,20 @@ impl Decision {
     }
 
     /// Returns the JSON Schema of a decision about a tool with these `parameters`.
-    pub(super) fn schema_for(parameters: Option<&Value>) -> Value {
-        json!({
+    pub(super) fn schema_for(parameters: Option<&Value>, allows_edits: bool) -> Value {
+        let mut schema = json!({
             "type": "object",
             "properties": {
                 "approved": { "type": "boolean" },
-                "editedArgs": parameters.unwrap_or(&Value::Bool(true)),
                 "reason": { "type": "string" },
             },
             "required": ["approved"],
             "additionalProperties": false,
-        })
+        });
+        if allows_edits {
+            schema["properties"]["editedArgs"] = parameters.cloned().unwrap_or(Value::Bool(true));
+        }
+        schema
     }
 }
 

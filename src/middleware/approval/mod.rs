@@ -14,7 +14,7 @@
 //! | the resolution | the call |
 //! |---|---|
 //! | [`Decision::Approve`] | runs |
-//! | [`Decision::Edit`] | runs with the edited arguments, if they [fit the tool](crate::tool::ToolDeclaration::check_arguments) |
+//! | [`Decision::Edit`], where [edits are allowed](Approval::allow_edits) | runs with the edited arguments, if they [fit the tool](crate::tool::ToolDeclaration::check_arguments); the model reads what they are |
 //! | [`Decision::Reject`] | does not run; the model reads the reason |
 //! | [`ResolutionOutcome::Cancelled`] | does not run; the model reads that it was rejected |
 //! | anything else | does not run; the interrupt is raised again, and its [`message`](crate::Interrupt::message) says what was wrong |
@@ -34,7 +34,7 @@
 //! ]);
 //! let agent = Agent::builder(model)
 //!     .tool(Tool::function("pay", "Pays.", |amount: u32| format!("paid {amount}")))
-//!     .on_tool(Approval::of_tools(["pay"]))
+//!     .on_tool(Approval::of_tools(["pay"]).allow_edits())
 //!     .build()?;
 //!
 //! let paused = agent.run("Pay the bill.").await?;
@@ -50,7 +50,8 @@
 //!
 //! # What an approval covers
 //!
-//! An approval covers one call of one tool with the arguments that the person saw. The question is
+//! An approval covers one call of one tool with the arguments that the person saw, or wrote where
+//! [edits are allowed](Approval::allow_edits). The question is
 //! kept in the conversation's [private state](crate::RunContext::private_state) until the call has
 //! a result. Therefore:
 //! - Resume the run from its [`Checkpoint`](crate::Checkpoint). With the messages alone no question
@@ -64,8 +65,9 @@
 //!
 //! # Where to register it
 //!
-//! Registered with [`on_tool`](crate::AgentBuilder::on_tool) it covers the agent's own calls; with
-//! [`global_callbacks`](crate::AgentBuilder::global_callbacks), also those of its sub-agents. Callbacks registered
+//! Registered with [`on_tool`](crate::AgentBuilder::on_tool) it covers the agent's own calls, and
+//! none that a sub-agent or an agent used as a tool makes; with
+//! [`global_callbacks`](crate::AgentBuilder::global_callbacks) it covers those too. Callbacks registered
 //! before it change the arguments before the person sees them. Callbacks after it, and tower layers
 //! inside it, see the approved arguments; register argument checks there.
 
@@ -75,12 +77,15 @@ mod questions;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 pub use self::decision::Decision;
 
 use self::questions::Questions;
 use crate::call::Request;
 use crate::callback::{Action, Bundle, Callback, Purpose};
-use crate::error::{ResolutionOutcome, Result};
+use crate::error::{Error, ErrorKind, ResolutionOutcome, Result};
+use crate::message::Part;
 use crate::tool::{Effect, ToolRequest, ToolResponse};
 
 /// Allows calls of some tools only after a person has approved them. See the [module](self).
@@ -92,7 +97,12 @@ use crate::tool::{Effect, ToolRequest, ToolResponse};
 pub struct Approval {
     needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
     named: Arc<[Arc<str>]>,
+    allows_edits: bool,
 }
+
+/// The arguments that a person wrote for a call, kept with it.
+#[derive(Clone)]
+struct Edited(Value);
 
 impl Approval {
     /// Requires approval for calls of these tools. [`build`](crate::AgentBuilder::build) fails if
@@ -117,15 +127,31 @@ impl Approval {
 
     /// Requires approval when `needed` returns `true`. If it panics, the call fails.
     ///
+    /// It sees arguments that the tool may still refuse. Let it return `true` for arguments that
+    /// are missing or odd: a tool may have a default, or know the field by another name.
+    ///
     /// ```
     /// use tower_agent::middleware::approval::Approval;
     ///
-    /// let dear = Approval::when(|request| request.arguments()["amount"].as_f64() > Some(100.0));
+    /// let dear = Approval::when(|request| match request.arguments()["amount"].as_f64() {
+    ///     Some(amount) => amount > 100.0,
+    ///     None => true,
+    /// });
     /// # drop(dear);
     /// ```
     #[must_use]
     pub fn when(needed: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
-        Self { needed: Arc::new(needed), named: Arc::default() }
+        Self { needed: Arc::new(needed), named: Arc::default(), allows_edits: false }
+    }
+
+    /// Allows [`Decision::Edit`]: whoever answers may run the tool with any arguments that fit it,
+    /// and not only the call that was shown. The model reads the new arguments with the result.
+    ///
+    /// Without this, an edit is asked about again.
+    #[must_use]
+    pub fn allow_edits(mut self) -> Self {
+        self.allows_edits = true;
+        self
     }
 }
 
@@ -142,12 +168,15 @@ impl Callback<ToolRequest> for Approval {
             Some(decided) => decided,
             None => match self.answer(&mut questions, request) {
                 Ok(answered) => answered,
-                Err(why) => return Err(questions.ask(request, why)?),
+                Err(why) => return Err(questions.ask(request, self.allows_edits, why)?),
             },
         };
         match decision {
             Decision::Approve => {}
-            Decision::Edit(arguments) => *request.arguments_mut() = arguments,
+            Decision::Edit(arguments) => {
+                request.extensions_mut().insert(Edited(arguments.clone()));
+                *request.arguments_mut() = arguments;
+            }
             Decision::Reject { reason } => {
                 let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 let refusal = format!("the user rejected this call{why}");
@@ -155,6 +184,25 @@ impl Callback<ToolRequest> for Approval {
             }
         }
         Ok(Action::Continue)
+    }
+
+    /// Tells the model which arguments the tool got.
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        let Some(Edited(arguments)) = request.extensions().get() else {
+            return Ok(Action::Continue);
+        };
+        let note = Part::from_text(format!("\n(The user changed the arguments to {arguments}.)"));
+        let mut parts = response.parts();
+        // Another approval around the call may have said it.
+        if parts.contains(&note) {
+            return Ok(Action::Continue);
+        }
+        parts.push(note);
+        Ok(Action::Respond(response.clone().with_parts(parts)))
     }
 
     fn is_guard(&self) -> bool {
@@ -183,6 +231,10 @@ impl Approval {
             ResolutionOutcome::Cancelled => Ok(Decision::Reject { reason: None }),
         };
         let fits = |decision: &Decision| match (decision, request.declaration()) {
+            (Decision::Edit(_), _) if !self.allows_edits => {
+                let why = "the arguments cannot be edited: approve the call as it is, or reject it";
+                Err(Error::new(ErrorKind::InvalidRequest, why))
+            }
             (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
             _ => Ok(()),
         };

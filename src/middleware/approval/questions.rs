@@ -84,7 +84,12 @@ impl Questions {
 
     /// Returns the error that asks about this call. `why` says what was wrong with the previous
     /// resolution.
-    pub(super) fn ask(&mut self, request: &ToolRequest, why: Option<String>) -> Result<Error> {
+    pub(super) fn ask(
+        &mut self,
+        request: &ToolRequest,
+        allows_edits: bool,
+        why: Option<String>,
+    ) -> Result<Error> {
         let context = request.context();
         let id = context.call_path();
         context.values().update(KEY, |asked: &mut HashSet<String>| asked.insert(id.clone()))?;
@@ -94,7 +99,8 @@ impl Questions {
         self.asked.push(Asked { tool, arguments, decision: None });
         self.keep(request);
 
-        let schema = Decision::schema_for(request.declaration().map(|tool| tool.parameters()));
+        let schema =
+            Decision::schema_for(request.declaration().map(|tool| tool.parameters()), allows_edits);
         let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
         Ok(Error::interrupt(
             Interrupt::new(id, "tool_call")

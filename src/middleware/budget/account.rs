@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -37,8 +37,8 @@ struct Ledger {
     used: Amounts,
     reserved: Amounts,
     warned: Vec<Limit>,
-    /// The calls of durable runs that were charged.
-    calls: HashSet<Arc<str>>,
+    /// What was charged for each call of a durable run, with the calls in it.
+    calls: HashMap<Arc<str>, Amounts>,
 }
 
 impl Ledger {
@@ -46,6 +46,13 @@ impl Ledger {
         let mut taken = self.used;
         taken += self.reserved;
         taken
+    }
+
+    /// Notes what was charged for each of these calls.
+    fn note<'a>(&mut self, calls: impl Iterator<Item = &'a Arc<str>>, spent: Amounts) {
+        for call in calls {
+            *self.calls.entry(call.clone()).or_default() += spent;
+        }
     }
 }
 
@@ -307,7 +314,7 @@ impl Reservation {
         ledger.reserved -= held;
         ledger.used += spent;
         if let Some((effects, budget)) = &self.log {
-            ledger.calls.extend(effects.ids().cloned());
+            ledger.note(effects.ids(), spent);
             drop(ledger);
             effects.charge(budget, &spent.into());
         }
@@ -316,12 +323,14 @@ impl Reservation {
 }
 
 impl Charged for Account {
-    fn charge(&self, call: &str, charge: &Charge) {
+    fn charge(&self, calls: &[Arc<str>], charge: &Charge) {
         self.begin();
         let mut ledger = self.ledger();
-        if ledger.calls.insert(call.into()) {
-            ledger.used += Amounts::from(charge);
-        }
+        let mut rest = Amounts::from(charge);
+        let charged = calls.first().and_then(|call| ledger.calls.get(call));
+        rest -= charged.copied().unwrap_or_default();
+        ledger.used += rest;
+        ledger.note(calls.iter(), rest);
     }
 }
 
@@ -361,7 +370,8 @@ impl Amounts {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // Calls no user code: a panic may be what drops this.
+        // That of an attempt that has failed: a call that is dropped has ended. Calls no user code: a
+        // panic may be what drops this.
         self.close(Amounts::without_tokens);
     }
 }

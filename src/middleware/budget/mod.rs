@@ -11,7 +11,8 @@
 //! | the call | is charged |
 //! |---|---|
 //! | succeeds | one call, and the tokens that the response reports; if it reports none, the tokens reserved |
-//! | fails or is dropped | one call, and no tokens |
+//! | is dropped, such as by a client that disconnects | one call, and the tokens reserved: what it used is not known |
+//! | fails | one call, and no tokens |
 //! | is interrupted | nothing: it has not run |
 //!
 //! A call that a callback fails after the model has responded counts as failed; to charge its
@@ -267,7 +268,8 @@ impl Budget {
             Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
                 reservation.release();
             }
-            _ => reservation.fail(),
+            Outcome::Failed(_) => reservation.fail(),
+            Outcome::Dropped => reservation.settle(|held| held),
         }
     }
 }

@@ -42,8 +42,10 @@
 //!
 //! # Where to register it
 //!
-//! A guardrail checks every model call of the run, including those after tool calls. To check only
-//! the first, look at [`iteration`](crate::RunContext::iteration). Layers and callbacks inside it
+//! Registered on an agent, a guardrail checks every model call of that agent, including those after
+//! tool calls. To check those of its sub-agents and of agents used as tools too, register it with
+//! [`global_callbacks`](crate::AgentBuilder::global_callbacks). To check only the first, look at
+//! [`iteration`](crate::RunContext::iteration). Layers and callbacks inside it
 //! see the request and the response before the verdict. A retry outside runs the check again; one
 //! inside does not. During the check the call keeps its place in a concurrency limit: a check that
 //! calls a model behind the same limit may deadlock, so give it a limit of its own.

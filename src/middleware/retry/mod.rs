@@ -17,8 +17,8 @@
 //!   of which can be retried.
 //! - An error type of a tool's own has the kind [`Tool`](crate::ErrorKind::Tool), which is not
 //!   retryable. Use [`retry_if`](CallRetryLayer::retry_if) to retry it.
-//! - Retrying an agent call runs its tools again, whatever their effects. Put the retry around the
-//!   model and the tools instead, unless repeating them is harmless.
+//! - A retry of an agent call continues after the last completed step: tools that have a result do
+//!   not run again. Put the retry around the model and the tools all the same: it repeats less.
 //! - If the server asks for a wait, that wait replaces the backoff. If the wait is longer than
 //!   [`max_retry_after`](CallRetryLayer::max_retry_after), the error is returned at once.
 //! - All calls through one layer share a retry budget, which keeps retries from flooding a provider

@@ -16,7 +16,7 @@ async fn an_edited_call_passes_the_checks_behind_the_approval() {
     let model = ScriptedModel::new([Turn::tool("pay", json!(10)), Turn::from_text("Too much.")]);
     let agent = Agent::builder(model)
         .tool(log.tool("pay"))
-        .on_tool(Approval::of_tools(["pay"]))
+        .on_tool(Approval::of_tools(["pay"]).allow_edits())
         .on_tool(before_tool(|request| match request.arguments().as_u64() > Some(100) {
             true => Action::Respond(ToolResponse::error("too much")),
             false => Action::Continue,

@@ -1,16 +1,20 @@
 //! A reader that is slow, stops, or leaves.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 use tower_agent::callback::before_model;
-use tower_agent::stream::{Delta, EventKind};
+use tower_agent::stream::{Delta, EventKind, EventStream};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, Error, ModelRequest, ModelResponse, Request, Tool, ToolRequest};
+use tower_agent::{
+    Agent, Error, ModelRequest, ModelResponse, Request, RunContext, Tool, ToolRequest,
+};
 
 /// A model that counts the deltas it was let to say.
 fn talker(words: usize, said: Arc<AtomicUsize>) -> Agent {
@@ -63,6 +67,94 @@ async fn tools_beside_one_another_all_get_through_a_full_queue() {
 
     let count = events.iter().filter(|e| matches!(e.kind, EventKind::Custom { .. })).count();
     assert_eq!(count, 300);
+}
+
+/// A sender of one event, in a task of its own.
+struct Sender<'a> {
+    send: Pin<Box<dyn Future<Output = ()> + 'a>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<'a> Sender<'a> {
+    fn of(context: &'a RunContext, name: &'static str) -> Self {
+        Self { send: Box::pin(context.emit(name, ())), woken: Arc::default() }
+    }
+
+    /// Returns whether the event was sent, and there is room for more.
+    fn is_through(&mut self) -> bool {
+        let waker = Waker::from(self.woken.clone());
+        self.send.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+    }
+
+    fn wakes(&self) -> usize {
+        self.woken.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The name of the next event, which is there.
+fn next(events: &mut EventStream) -> String {
+    let event = events.next().now_or_never().flatten().expect("there is an event");
+    let EventKind::Custom { name, .. } = event.kind else { panic!("{event:?}") };
+    name.to_string()
+}
+
+#[test]
+fn the_sender_that_has_waited_longest_is_woken_and_hands_its_turn_on() {
+    let (context, mut events) = RunContext::default().watched("run".into(), 1);
+    assert!(Sender::of(&context, "a").is_through());
+    let (mut first, mut second) = (Sender::of(&context, "b"), Sender::of(&context, "c"));
+    assert!(!first.is_through() && !second.is_through());
+    assert_eq!(next(&mut events), "a");
+    assert_eq!((first.wakes(), second.wakes()), (0, 0), "the queue is still full");
+
+    assert_eq!(next(&mut events), "b");
+    assert_eq!((first.wakes(), second.wakes()), (1, 0));
+    drop(first);
+
+    assert_eq!(second.wakes(), 1);
+    assert!(second.is_through());
+    assert_eq!(next(&mut events), "c");
+}
+
+#[test]
+fn a_sender_that_finds_the_queue_full_again_keeps_its_turn() {
+    let (context, mut events) = RunContext::default().watched("run".into(), 1);
+    assert!(Sender::of(&context, "a").is_through());
+    let (mut first, mut second) = (Sender::of(&context, "b"), Sender::of(&context, "c"));
+    assert!(!first.is_through() && !second.is_through());
+    assert_eq!([next(&mut events), next(&mut events)], ["a", "b"]);
+    assert_eq!(first.wakes(), 1);
+    let mut faster = Sender::of(&context, "d");
+    assert!(!faster.is_through() && !first.is_through());
+
+    assert_eq!(next(&mut events), "c");
+
+    assert_eq!((first.wakes(), second.wakes(), faster.wakes()), (2, 0, 0));
+    assert!(first.is_through());
+    assert_eq!((second.wakes(), faster.wakes()), (1, 0));
+    assert!(second.is_through() && faster.is_through());
+}
+
+#[test]
+fn a_stream_that_is_dropped_lets_every_sender_go() {
+    let (context, events) = RunContext::default().watched("run".into(), 1);
+    assert!(Sender::of(&context, "a").is_through());
+    let mut senders = ["b", "c"].map(|name| Sender::of(&context, name));
+    assert!(senders.iter_mut().all(|sender| !sender.is_through()));
+
+    drop(events);
+
+    assert!(senders.iter().all(|sender| sender.wakes() == 1));
+    assert!(senders.iter_mut().all(Sender::is_through));
 }
 
 #[tokio::test]

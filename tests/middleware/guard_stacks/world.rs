@@ -154,7 +154,7 @@ impl World {
                 anywhere!(builder, self, around, 1, AgentRequest, on_agent, agent_layer)
             }
             Item::Tool(around) => match around {
-                Around::Approval => builder.on_tool(Approval::of_tools(["pay"])),
+                Around::Approval => builder.on_tool(Approval::of_tools(["pay"]).allow_edits()),
                 Around::TowerMapResponse => builder.tool_layer(MapResponseLayer::new(
                     |response: ToolResponse| match response.is_error() {
                         true => ToolResponse::new("replaced"),

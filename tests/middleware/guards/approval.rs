@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::{before_tool, on_tool_error, wrap_tool};
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Callbacks, Effect, EndReason, Error, ErrorKind, Message,
@@ -22,7 +24,7 @@ use test_support::log::Log;
 fn guarded(log: &Log, model: &ScriptedModel) -> Agent {
     Agent::builder(model.clone())
         .tools([log.tool("wipe"), log.tool("look")])
-        .on_tool(Approval::of_tools(["wipe"]))
+        .on_tool(Approval::of_tools(["wipe"]).allow_edits())
         .build()
         .unwrap()
 }
@@ -42,7 +44,11 @@ async fn another_process_does_as_was_decided() {
     let cases = [
         (yes(json!({ "approved": true })), vec!["wipe \"disk\""], "wipe done"),
         (yes(Decision::Approve.into()), vec!["wipe \"disk\""], "wipe done"),
-        (yes(edit), vec!["wipe \"tape\""], "wipe done"),
+        (
+            yes(edit),
+            vec!["wipe \"tape\""],
+            "wipe done\n(The user changed the arguments to \"tape\".)",
+        ),
         (yes(json!({ "approved": false })), vec![], "the user rejected this call"),
         (
             yes(json!({ "approved": false, "reason": "it is mine" })),
@@ -86,7 +92,7 @@ async fn what_waits_says_what_it_is_about_and_what_answer_it_takes() {
     let agent = Agent::builder(model)
         .tool(Tool::function("pay", "", |pay: Pay| pay.amount))
         .on_tool(before_tool(|request| request.arguments_mut()["amount"] = json!(100)))
-        .on_tool(Approval::of_tools(["pay"]))
+        .on_tool(Approval::of_tools(["pay"]).allow_edits())
         .build()
         .unwrap();
 
@@ -277,7 +283,7 @@ async fn callbacks_after_it_see_the_edit_and_may_still_refuse() {
     let model = ScriptedModel::new([Turn::tool("wipe", json!("tape")), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
-        .on_tool(Approval::of_tools(["wipe"]))
+        .on_tool(Approval::of_tools(["wipe"]).allow_edits())
         .on_tool(before_tool(|request| match request.arguments().as_str() {
             Some("root") => Err(Error::new(ErrorKind::InvalidRequest, "never the root")),
             _ => Ok(()),
@@ -291,6 +297,59 @@ async fn callbacks_after_it_see_the_edit_and_may_still_refuse() {
 
     assert!(log.take().is_empty());
     assert_eq!(results(&done), ["invalid request: never the root"]);
+}
+
+#[tokio::test]
+async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
+    for allowed in [false, true] {
+        let log = Log::default();
+        let model =
+            ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("done")]);
+        let approval = match allowed {
+            true => Approval::of_effects().allow_edits(),
+            false => Approval::of_effects(),
+        };
+        let agent = Agent::builder(model.clone())
+            .tool(log.tool("wipe"))
+            .on_tool(approval.clone())
+            // A second one says it no second time.
+            .on_tool(approval)
+            .build()
+            .unwrap();
+        let paused = agent.run("?").await.unwrap();
+        let schema = &paused.interrupts()[0].response_schema;
+        assert_eq!(schema["properties"].get("editedArgs").is_some(), allowed, "{schema}");
+
+        let edit = Resolution::resolved("agent/call_1", Decision::Edit(json!("tape")));
+        let request = AgentRequest::resume(saved(&paused)).with_resolutions([edit]);
+        let mut run = agent.stream(request);
+        let mut shown = Vec::new();
+        while let Some(event) = run.next().await {
+            if let EventKind::ToolResult { parts, .. } = event.kind {
+                shown.push(parts.iter().filter_map(Part::as_text).collect::<String>());
+            }
+        }
+        let edited = run.response().await.unwrap();
+        if allowed {
+            assert_eq!(log.take(), ["wipe \"tape\""]);
+            let told = "wipe done\n(The user changed the arguments to \"tape\".)";
+            assert_eq!((shown, results(&edited)), (vec![told.to_owned()], vec![told.to_owned()]));
+            assert_eq!(
+                model.requests()[1].messages().iter().next_back().unwrap().role(),
+                Role::Tool
+            );
+            continue;
+        }
+        assert!(log.take().is_empty());
+        assert_eq!(ids(&edited), ["agent/call_1"]);
+        let message = edited.interrupts()[0].message.clone().unwrap();
+        assert!(message.contains("cannot be edited"), "{message}");
+
+        let yes = Resolution::resolved("agent/call_1", Decision::Approve);
+        let done = resume(&agent, &edited, [yes]).await.unwrap();
+        assert_eq!(log.take(), ["wipe \"disk\""]);
+        assert_eq!(results(&done), ["wipe done"], "what was shown is what has run");
+    }
 }
 
 /// Without an agent, as a layer around any tool service.

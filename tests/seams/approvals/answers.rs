@@ -20,7 +20,7 @@ use test_support::log::Log;
 fn guarded(model: &ScriptedModel, log: &Log) -> AgentBuilder {
     let log = log.clone();
     let pay = Tool::function("pay", "Pays.", move |amount: u32| log.note(format!("paid {amount}")));
-    Agent::builder(model.clone()).tool(pay).on_tool(Approval::of_tools(["pay"]))
+    Agent::builder(model.clone()).tool(pay).on_tool(Approval::of_tools(["pay"]).allow_edits())
 }
 
 fn amount(amount: u32) -> Value {
@@ -102,8 +102,11 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
             }
         });
         let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
-        let agent =
-            Agent::builder(model).tool(pay).on_tool(Approval::of_tools(["pay"])).build().unwrap();
+        let agent = Agent::builder(model)
+            .tool(pay)
+            .on_tool(Approval::of_tools(["pay"]).allow_edits())
+            .build()
+            .unwrap();
 
         let asked = agent.run("?").await.unwrap();
         assert_eq!(asked.interrupts()[0].reason, "tool_call");

@@ -10,7 +10,8 @@ use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use tokio::time::{Sleep, sleep};
 
-use crate::{AgUiRun, sse};
+use crate::run::AgUiRun;
+use crate::sse;
 
 /// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run as
 /// server-sent events. Dropping the body stops the run.

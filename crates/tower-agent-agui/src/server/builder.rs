@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::limits::Limits;
 use super::{AgUi, PrincipalOf};
-use crate::threads::{BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
+use crate::threads::{Allowed, BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::translate::{Translate, TranslateRequest};
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::call::{BoxCallService, CallService};
@@ -21,7 +21,7 @@ pub struct AgUiBuilder {
     semantics: CallbackSemantics,
     limits: Limits,
     keeping: Option<Keeping>,
-    partial_history: bool,
+    allowed: Allowed,
     name: Arc<str>,
     principal: Option<PrincipalOf>,
 }
@@ -46,7 +46,7 @@ impl AgUiBuilder {
             semantics: CallbackSemantics::default(),
             limits: Limits::default(),
             keeping: None,
-            partial_history: false,
+            allowed: Allowed::default(),
             name: "".into(),
             principal: None,
         }
@@ -124,7 +124,32 @@ impl AgUiBuilder {
     /// # }
     /// ```
     pub fn allow_partial_history(mut self) -> Self {
-        self.partial_history = true;
+        self.allowed.partial_history = true;
+        self
+    }
+
+    /// Lets clients answer interrupts that are [for an operator](tower_agent::Interrupt::for_operator),
+    /// such as the question of a durable agent about a call that may have been made. By default they
+    /// can only cancel them.
+    ///
+    /// The answer counts as the operator's: what it says a call has returned is what the model reads.
+    /// For a server that only operators reach; it continues the threads of another one with the same
+    /// [store](Self::threads), [name](Self::name) and principal.
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let console = AgUi::builder(agent).allow_operator_answers().build();
+    /// # drop(console);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allow_operator_answers(mut self) -> Self {
+        self.allowed.operator_answers = true;
         self
     }
 
@@ -216,13 +241,12 @@ impl AgUiBuilder {
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> AgUi {
-        let Self { agent, stack, semantics, limits, keeping, partial_history, name, principal } =
-            self;
+        let Self { agent, stack, semantics, limits, keeping, allowed, name, principal } = self;
         let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
         let keeping = keeping.unwrap_or_else(in_memory);
         let stack =
             (!stack.is_empty()).then(|| stack.around(BoxCallService::new(Translate), semantics));
-        AgUi { agent, stack, limits, keeping, partial_history, name, principal }
+        AgUi { agent, stack, limits, keeping, allowed, name, principal }
     }
 }
 

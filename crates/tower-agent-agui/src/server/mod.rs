@@ -52,10 +52,11 @@ pub use self::builder::AgUiBuilder;
 use self::limits::Limits;
 use self::read::read;
 use self::reply::Refusal;
-use super::input::Said;
-use super::threads::{self, Keeping, ThreadKey};
-use super::translate::TranslateRequest;
-use super::{AgUiRun, InputError, RunAgentInput};
+use crate::input::Said;
+use crate::run::AgUiRun;
+use crate::threads::{self, Allowed, Keeping, ThreadKey};
+use crate::translate::TranslateRequest;
+use crate::wire::{InputError, RunAgentInput};
 use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::BoxError;
@@ -101,7 +102,7 @@ pub struct AgUi {
     stack: Option<LayerInner<TranslateRequest>>,
     limits: Limits,
     keeping: Keeping,
-    partial_history: bool,
+    allowed: Allowed,
     name: Arc<str>,
     principal: Option<PrincipalOf>,
 }
@@ -145,8 +146,7 @@ impl AgUi {
         let (server, thread) = (self.name.clone(), input.thread_id.clone());
         let key = ThreadKey { server, principal, thread };
         let abandoned_after = self.limits.abandoned_after;
-        let (keeping, partial) = (&self.keeping, self.partial_history);
-        let begun = threads::begin(keeping, key, &mut input, abandoned_after, partial);
+        let begun = threads::begin(&self.keeping, key, &mut input, abandoned_after, self.allowed);
         let mut begun = begun.await?;
         begun.request = said.ask(begun.request);
         let input = Arc::new(input);

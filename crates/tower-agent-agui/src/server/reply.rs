@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::Body;
-use crate::{InputError, InputErrorKind, sse};
+use crate::sse;
+use crate::wire::{InputError, InputErrorKind};
 
 /// A rejected request and the reason.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::ThreadKey;
 use super::claim::Claim;
 use super::seal::{SealKeys, Used, is_sealed};
 use super::store::BoxStore;
-use super::take::{self, Taken};
+use super::take::{self, Allowed, Taken};
 use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
 use super::told::{Names, Told};
 use crate::lock::lock;
@@ -52,7 +52,7 @@ pub(crate) async fn begin(
     key: ThreadKey,
     input: &mut RunAgentInput,
     abandoned_after: Duration,
-    partial_history: bool,
+    allowed: Allowed,
 ) -> Result<Begun, InputError> {
     let known = match keeping {
         Keeping::Store(store) => store.load(&key).await.map_err(|error| broken(&*error))?,
@@ -68,7 +68,7 @@ pub(crate) async fn begin(
     let earlier = known.as_ref().map(|thread| (thread.version, thread.answered.clone()));
     let Taken { mut thread, request } = match known {
         None => take::begin(input)?,
-        Some(thread) => take::go_on(thread, input, is_lost, partial_history)?,
+        Some(thread) => take::go_on(thread, input, is_lost, allowed)?,
     };
     let name = name(input, &thread);
     thread.runs.push(name.clone());
@@ -219,7 +219,7 @@ impl Keeper {
             Keeping::Sealed(keys, _) => {
                 thread.version += 1;
                 let shown = lock(&run.shown);
-                let is_place = |it: &&crate::Message| {
+                let is_place = |it: &&crate::wire::Message| {
                     let is_activity = matches!(it.kind, MessageKind::Activity { .. });
                     it.subagent_run_id.is_none() && !is_activity
                 };
@@ -249,6 +249,7 @@ impl Keeper {
             thread.open.extend(checkpoint.interrupts.iter().map(|pending| Open {
                 id: run.names.interrupt(&pending.id),
                 pending: pending.id.clone(),
+                is_for_operator: pending.is_for_operator,
             }));
             thread.answered.clear();
         }

@@ -20,3 +20,4 @@ pub use self::thread::{Thread, ThreadEntries, ThreadEntry};
 pub(super) use self::claim::finish;
 pub(super) use self::keeper::{Begun, Keeper, Keeping, Kept, Progress, begin};
 pub(super) use self::store::BoxStore;
+pub(super) use self::take::Allowed;

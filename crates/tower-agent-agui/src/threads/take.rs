@@ -20,6 +20,15 @@ pub(super) struct Taken {
     pub(super) request: AgentRequest,
 }
 
+/// What a server allows its clients beyond the rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allowed {
+    /// An input without known messages continues the conversation.
+    pub(crate) partial_history: bool,
+    /// The answers to interrupts that are for an operator.
+    pub(crate) operator_answers: bool,
+}
+
 /// Takes the input of a thread that the server does not know.
 pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
     for (index, entry) in input.resume.iter().enumerate() {
@@ -36,17 +45,16 @@ pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
 }
 
 /// Takes the input of a thread that the server knows. `is_lost` means that the progress of the
-/// latest run is unknown, so no call that it may have started is repeated. With `partial_history` an
-/// input without known messages continues the conversation.
+/// latest run is unknown, so no call that it may have started is repeated.
 pub(super) fn go_on(
     mut thread: Thread,
     input: &RunAgentInput,
     is_lost: bool,
-    partial_history: bool,
+    allowed: Allowed,
 ) -> Result<Taken, InputError> {
     thread.is_cut |= is_lost;
     let mut told = Told::read(&thread, &input.messages)?;
-    if partial_history && told.kept.is_empty() {
+    if allowed.partial_history && told.kept.is_empty() {
         told.keep_all(&thread);
     }
     let mut stand = Answers::of(&thread);
@@ -56,7 +64,7 @@ pub(super) fn go_on(
     let is_whole = !is_lost
         && thread.head.iter().copied().collect::<BTreeSet<_>>() == stays
         && told.new.iter().all(|(after, _)| *after == told.last);
-    let answered = answered(&thread, input)?;
+    let answered = answered(&thread, input, allowed)?;
     let speaks = !told.new.is_empty();
     let is_answer = |it: &&Answered| matches!(it.answer.outcome, ResolutionOutcome::Resolved(_));
     let mut answers_now = answered.iter().filter(is_answer);
@@ -369,7 +377,11 @@ fn with_answers(
 }
 
 /// Takes the answers to the thread's open interrupts.
-fn answered(thread: &Thread, input: &RunAgentInput) -> Result<Vec<Answered>, InputError> {
+fn answered(
+    thread: &Thread,
+    input: &RunAgentInput,
+    allowed: Allowed,
+) -> Result<Vec<Answered>, InputError> {
     let mut answered = Vec::new();
     for (index, entry) in input.resume.iter().enumerate() {
         let id = &entry.interrupt_id;
@@ -377,6 +389,11 @@ fn answered(thread: &Thread, input: &RunAgentInput) -> Result<Vec<Answered>, Inp
             let pending = open.pending.as_str();
             let answer = match entry.status {
                 ResumeStatus::Cancelled => Resolution::cancelled(pending),
+                ResumeStatus::Resolved if open.is_for_operator && !allowed.operator_answers => {
+                    let why =
+                        format!("only an operator can answer the interrupt `{id}`: cancel it");
+                    return Err(InputError::of_answer(index, why).of(InputErrorKind::Forbidden));
+                }
                 ResumeStatus::Resolved => {
                     Resolution::resolved(pending, entry.payload.clone().unwrap_or_default())
                 }
@@ -398,8 +415,7 @@ fn not_open(index: usize, entry: &ResumeEntry) -> InputError {
         "the interrupt `{}` is not open in this thread: it was answered, abandoned or never raised",
         entry.interrupt_id
     );
-    let path = format!("resume[{index}].interruptId");
-    InputError::new(path, why).of(InputErrorKind::NotOpen)
+    InputError::of_answer(index, why).of(InputErrorKind::NotOpen)
 }
 
 fn forbidden(path: String, why: String) -> InputError {

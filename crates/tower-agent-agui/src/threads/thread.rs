@@ -108,6 +108,8 @@ pub(super) struct Open {
     pub(super) id: Arc<str>,
     /// The [`Interrupt::id`](tower_agent::Interrupt::id).
     pub(super) pending: String,
+    #[serde(default)]
+    pub(super) is_for_operator: bool,
 }
 
 /// An answered interrupt.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::Conversation;
+use crate::conversation::Conversation;
 use crate::lock::lock;
 use tower_agent::error::Interrupt;
 use tower_agent::stream::Invocation;

@@ -1,7 +1,8 @@
 use std::sync::{Arc, Mutex};
 
+use crate::conversation::Conversation;
 use crate::lock::lock;
-use crate::{Conversation, Event, Message, RunAgentInput};
+use crate::wire::{Event, Message, RunAgentInput};
 use tower_agent::Request;
 use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;

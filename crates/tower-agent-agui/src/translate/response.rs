@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::Event;
+use crate::wire::Event;
 
 /// The events for the client that one event is translated to: any number of them. Cloning is O(1).
 ///

@@ -6,12 +6,12 @@ use tower::Service;
 
 use super::request::TranslateRun;
 use super::{TranslateRequest, TranslateResponse};
-use crate::EventKind as Sent;
 use crate::lock::lock;
-use crate::{
-    EncryptedEntity, Event, Interrupt, PROTOCOL_VERSION, RunError, RunFinished, RunOutcome,
-    RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage, client_tool, conversation,
+use crate::wire::{
+    EncryptedEntity, Event, EventKind as Sent, Interrupt, PROTOCOL_VERSION, RunError, RunFinished,
+    RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage,
 };
+use crate::{client_tool, conversation};
 use tower_agent::error::{Error, ErrorKind};
 use tower_agent::stream::{self, EventKind, Invocation};
 

@@ -196,6 +196,11 @@ impl InputErrorKind {
 }
 
 impl InputError {
+    /// Returns the error about the answer at this index.
+    pub(crate) fn of_answer(index: usize, message: impl ToString) -> Self {
+        Self::new(format!("resume[{index}].interruptId"), message)
+    }
+
     pub(crate) fn new(path: impl Into<String>, message: impl ToString) -> Self {
         let kind = InputErrorKind::Invalid;
         Self { path: path.into(), message: message.to_string(), kind }

@@ -16,6 +16,8 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
 #[non_exhaustive]
+// With a tag of one byte, every move of an `Option<Event>` copies the rest from an odd address.
+#[repr(u64)]
 pub enum EventKind {
     /// The run starts. The first event.
     RunStarted(Box<RunStarted>),

@@ -105,7 +105,7 @@ impl World {
             .name(name)
             .tool(pay)
             .tool(Tool::function("look", "Looks.", |it: Value| it))
-            .on_tool(Approval::of_tools(["pay"]))
+            .on_tool(Approval::of_tools(["pay"]).allow_edits())
     }
 
     /// What a model says: each payment is one that was never asked for before.

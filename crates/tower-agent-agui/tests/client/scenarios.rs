@@ -123,7 +123,7 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
         .tool(Tool::function("delete_file", "Deletes a file.", |of: Value| {
             format!("deleted {}", of["path"].as_str().unwrap_or("nothing"))
         }))
-        .on_tool(Approval::of_tools(["delete_file"])),
+        .on_tool(Approval::of_tools(["delete_file"]).allow_edits()),
         "error" => model(|_| Err(Error::new(ErrorKind::Provider, "the model is ill"))),
         "abort" => model(|_| calls("delete_everything", [json!({})]))
             .tool(Tool::function("delete_everything", "Deletes.", |_: Value| "all is gone"))

@@ -1,7 +1,7 @@
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// The migrations of one database, in order: a released one never changes.
 pub(super) type Migrations = &'static [(i64, &'static str, &'static str)];

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::OrFailure;
 use super::sql::{Row, Sql, Transaction, Value, query};
-use crate::StoreError;
+use crate::error::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
 

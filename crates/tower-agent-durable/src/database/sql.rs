@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, IntoArguments, Type};
 
 use super::or_failure::OrFailure;
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// A database with statements.
 pub(crate) trait Sql: fmt::Debug + Send + Sync {

@@ -13,7 +13,7 @@ use sqlx::sqlite::{
 use super::migrations::{self, SQLITE, migrator};
 use super::or_failure::OrFailure;
 use super::sql::{Row, Sql, Transaction, Value, query};
-use crate::StoreError;
+use crate::error::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
 const READERS: u32 = 4;
@@ -25,7 +25,7 @@ const READERS: u32 = 4;
 ///
 /// Several processes of one machine may open the same file. For several machines use
 /// [`Postgres`](crate::Postgres): a file on a network drive is not safe. A process that is stalled while
-/// it writes keeps the others out, whose writes fail after 10 seconds, until it goes on or has ended.
+/// it writes keeps the others out, whose writes fail after 10 seconds, until it continues or ends.
 ///
 /// ```
 /// use tower_agent_durable::Sqlite;

@@ -2,7 +2,7 @@ use std::future::Future;
 
 use tokio::runtime::Handle;
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// Does work in a transaction to its end, also if nobody polls the caller any more, such as a run whose
 /// client does not read: meanwhile others would wait for its connection and its locks.

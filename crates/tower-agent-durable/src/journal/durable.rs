@@ -12,9 +12,9 @@ use super::step_service::DurableLayer;
 use super::steps::Steps;
 use super::unfinished::AnswerUnfinished;
 use super::{Begun, Fingerprint, Intent, Journal, JournalError, Record, StepKind};
-use crate::StoreError;
+use crate::error::StoreError;
 
-/// Makes runs durable: a run that has stopped goes on in another process, with what its model and tool
+/// Makes runs durable: a run that has stopped continues in another process, with what its model and tool
 /// calls have returned. See the [module](super).
 ///
 /// Pass it first to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
@@ -31,11 +31,13 @@ impl<J: Journal> Durable<J> {
         Self { journal }
     }
 
-    /// Returns a value that is made once in a run: the time, a random number, what a file contains. A
-    /// run that is made again has the same one.
+    /// Returns a value that is computed once in a run, such as the time, a random number or the content
+    /// of a file. If the run is started again, it is the same value.
     ///
-    /// Use it for what decides how a run goes on, in callbacks and in agents; what a tool does is kept
-    /// with its call. Calls of the same name in one turn are told apart by their order.
+    /// Use it in callbacks and agents for what decides how a run continues. A request that resumes the run
+    /// computes the value again. A tool needs it only for what its call must not change while it waits for
+    /// an answer: in a tool call, the value stays the same until the call has returned. Values of the same
+    /// name in one turn or call are told apart by their order.
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -51,8 +53,7 @@ impl<J: Journal> Durable<J> {
     ///
     /// # Errors
     ///
-    /// Fails with the error of `make`, which is then called again the next time, or with that of the
-    /// journal.
+    /// Fails with the error of `make`, which is called again the next time, or with that of the journal.
     pub async fn value<T, F, O>(&self, context: &RunContext, name: &str, make: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,

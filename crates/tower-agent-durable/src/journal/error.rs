@@ -3,9 +3,9 @@ use std::sync::Arc;
 use tower_agent::Error;
 
 use super::StepId;
-use crate::StoreError;
+use crate::error::StoreError;
 
-/// Why a run cannot go on, or not in this process.
+/// Why a run cannot continue, at all or in this process.
 ///
 /// As an [`Error`] it is an abort, since the model must not read it and no other step may follow;
 /// [`downcast_ref`](Error::downcast_ref) finds it.
@@ -24,7 +24,7 @@ pub enum JournalError {
         /// The part of its request that differs.
         part: String,
     },
-    /// Another process works on the run.
+    /// Another process executes the run.
     #[error("run `{run}` was taken over by another process")]
     TakenOver {
         /// The run.
@@ -42,20 +42,21 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
-    /// The run was started with another request, and has not ended.
+    /// The run was started with another request, and either it has not ended or this one does not continue
+    /// from its latest checkpoint.
     #[error(
-        "run `{run}` was started with another request and has not ended; start it with that request, \
-         or use another run id"
+        "run `{run}` was started with another request; start it with that request, continue from its \
+         latest checkpoint when it has ended, or use another run id"
     )]
     OtherRequest {
         /// The run.
         run: Arc<str>,
     },
-    /// The run has had this request, or another answer to what this one answers, and has gone on. It would
-    /// make the calls after it once more.
+    /// The run has had this request, or a different answer to what this one answers, or has gone on from
+    /// where this one continues. It would repeat the calls after it.
     #[error(
-        "run `{run}` has had this request, or another answer, and has gone on; take the request that \
-         the journal has for the run, or use another run id"
+        "run `{run}` has had this request, or a different answer, or has gone on since; take the request \
+         that the journal has for the run, or use another run id"
     )]
     EarlierRequest {
         /// The run.

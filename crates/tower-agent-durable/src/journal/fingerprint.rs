@@ -3,7 +3,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// The length of a hash, in bytes.
 pub(super) const LENGTH: usize = 12;

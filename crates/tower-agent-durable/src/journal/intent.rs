@@ -9,6 +9,6 @@ use super::Fingerprint;
 pub struct Intent {
     /// The request.
     pub fingerprint: Fingerprint,
-    /// Whether the step may be made again if it did not finish.
+    /// Whether the step may be repeated if it did not finish.
     pub is_repeatable: bool,
 }

@@ -13,15 +13,17 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
     /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
     ///
-    /// A request with another fingerprint than the run's latest resumes a run that waits or has failed.
-    /// If the run has completed, or the request continues no conversation, it begins another.
+    /// A request with another fingerprint than the run's latest continues a run that waits, has failed or
+    /// has completed, from the checkpoint that the latest has left.
     ///
     /// # Errors
     ///
-    /// Fails with [`OtherRequest`](JournalError::OtherRequest) for another request while the run has
-    /// not ended, with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
-    /// conversation was begun or resumed before the latest, or that answers what it has asked once it
-    /// has completed, and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    /// Fails with [`OtherRequest`](JournalError::OtherRequest) for a request that is not the
+    /// run's and does not continue from its latest checkpoint, or that comes while the run has not ended,
+    /// with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
+    /// conversation was begun or resumed before the latest, that continues from before that one, or that
+    /// has a different answer to what was answered, and with [`Cancelled`](JournalError::Cancelled) if it
+    /// was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
     /// Begins a step, or says how it went.
@@ -84,9 +86,12 @@ pub struct Input {
     pub request: SavedRequest,
     /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
+    /// Whether the request has started the run before in this process, as in a retry around the agent. It
+    /// then has what the run has left.
+    pub is_retried: bool,
 }
 
-/// A run that this process works on.
+/// A run that this process executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenRun {

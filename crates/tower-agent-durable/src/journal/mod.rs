@@ -1,12 +1,12 @@
-//! Durable runs: what the model and the tools have returned outlives the process.
+//! Durable runs: the results of model and tool calls survive the process.
 //!
 //! ```text
 //! Durable<J>  ->  Bundle      where J: Journal, such as Sqlite or Postgres
 //! ```
 //!
-//! A run writes to a journal what each of its model and tool calls is about to do, and what it has
-//! returned. If the process stops, the same run is made again, in the same process or another: calls
-//! that have returned are answered from the journal, and the run goes on with the first that has not.
+//! A run writes the start and the result of each model and tool call to a journal. If the process stops,
+//! start the same run again, in this process or another: calls that have returned are replayed from the
+//! journal, and the run continues with the first that has not.
 //!
 //! ```
 //! use serde_json::json;
@@ -27,7 +27,7 @@
 //! let response = agent.run(AgentRequest::new("Pay.").with_run_id("invoice 7")).await?;
 //! assert_eq!(response.text(), "Paid.");
 //!
-//! // Made again, it calls neither the model nor the tool.
+//! // Started again, it calls neither the model nor the tool.
 //! let request = database.runs().request("invoice 7").await?;
 //! assert_eq!(agent.run(request).await?.text(), "Paid.");
 //! assert_eq!(model.requests().len(), 2);
@@ -35,85 +35,101 @@
 //! # }
 //! ```
 //!
-//! # What is made again
+//! # What is repeated
 //!
-//! | a call that was running when the process stopped | is |
+//! | a call that was running when the process stopped | |
 //! |---|---|
-//! | of a model, or of a tool that is [`Pure`](tower_agent::Effect::Pure) or [`Idempotent`](tower_agent::Effect::Idempotent) | made again |
-//! | of an agent as a tool | entered again; its own calls that have returned are not made again |
-//! | of a tool that is [`Mutating`](tower_agent::Effect::Mutating), the default | not made again: the run [waits](tower_agent::Interrupt) for somebody who knows whether it was done, and answers with [`Unfinished`] |
+//! | of a model, or of a tool that is [`Pure`](tower_agent::Effect::Pure) or [`Idempotent`](tower_agent::Effect::Idempotent) | is repeated |
+//! | of an agent as a tool | is repeated; its own calls that have returned are replayed |
+//! | of a tool that is [`Mutating`](tower_agent::Effect::Mutating), the default | is not repeated: the run is [interrupted](tower_agent::Interrupt) until you say with [`Unfinished`] whether the call was carried out |
 //!
-//! So is a call of a mutating tool whose time has run out. A tool that passes
-//! [`idempotency_key`](tower_agent::ToolRequest::idempotency_key) to its service can be declared
-//! `Idempotent`.
+//! A call of a mutating tool that has timed out is treated like one that was running. A tool that passes
+//! its [`idempotency_key`](tower_agent::ToolRequest::idempotency_key) to the service that it calls can be
+//! declared `Idempotent`.
 //!
-//! A model call that has failed is made again when the run is; a tool that has failed is not, since the
-//! model was told. An interrupt leaves its call open, as in any run.
+//! The question is kept in the conversation's [private state](tower_agent::RunContext::private_state)
+//! until the call has a result. A run that continues from the [checkpoint](tower_agent::Checkpoint), under
+//! whatever id, takes the answer or asks again; an agent without a journal does not make the call.
+//! [`RunAgain`](Unfinished::RunAgain) makes it with the idempotency key that the question shows. As with
+//! every answer, resume each checkpoint only once. The answer is what the model reads as the result, so
+//! the question is [for an operator](tower_agent::Interrupt::for_operator): the servers of AG-UI and MCP
+//! do not take it from a client, unless AG-UI's is told to.
 //!
-//! A call that is answered from the journal has the [effects](tower_agent::context::Effects) of the one
-//! that was made: the state, the private state, the tokens, and what was charged to budgets, each once.
-//! What its callbacks and layers do besides, such as telemetry, is not done again. Its stream shows the
-//! response as one attempt. [`Values`](tower_agent::context::Values) are not kept.
+//! If a run is started again, a model call that has failed is repeated. A tool call that has failed is
+//! not, since the model has read the error. An interrupt leaves its call open, as in any run.
 //!
-//! - Of tools that run at the same time and change one key of the state, the later change stands, as it
-//!   did at first. One that is made again has its turn again: let it change a key of its own.
-//! - The time of a budget is that of the process. An account that is
-//!   [restored](tower_agent::middleware::budget::Account) from what another process has saved contains
-//!   what replayed calls are charged: give a run that goes on an account without it.
+//! A replayed call has the same [effects](tower_agent::context::Effects) on the run as the original: on
+//! the state, the private state, the tokens and the budgets, each once. What its callbacks and layers do
+//! besides, such as telemetry, is not repeated. Its stream shows the response as one attempt.
+//! [`Values`](tower_agent::context::Values) are not kept.
+//!
+//! - If parallel tools change the same key of the state, the replay keeps the order of their changes. A
+//!   repeated call changes the key in its original turn: prefer a key for each tool.
+//! - The time limit of a budget starts anew in each process. An account that was
+//!   [restored](tower_agent::middleware::budget::Account) from another process must not contain what the
+//!   run has spent: the replay charges it again.
 //! - Several budgets of a run need [names](tower_agent::middleware::budget::Budget::named).
 //!
-//! # Where it stands
+//! # Where to register it
 //!
 //! First in the [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
 //! agent, so that everything else is inside: retries, fallbacks, timeouts, approvals, redaction,
-//! telemetry. Anything outside would be asked again about a call that is done, or would repeat it, and
-//! the agent is not built. A layer that makes its own request instead of passing on the one that it
-//! received makes the run fail.
+//! telemetry. With any of them outside, the agent is not built, since it would see or repeat a call that
+//! is replayed. A layer that sends a request of its own, instead of the one that it received, makes the
+//! run fail.
 //!
-//! What happens between the calls must depend on them alone. Take the time and chance from
-//! [`Durable::value`] or from [`RunContext::chance`](tower_agent::RunContext::chance); data of the
-//! program that changes belongs into a tool. If a call is not the one that was made before, the run
-//! fails with [`NonDeterminism`](JournalError::NonDeterminism), which says in what it differs.
+//! Between its calls, a run must be deterministic. Take the time and random numbers from
+//! [`Durable::value`] or from [`RunContext::chance`](tower_agent::RunContext::chance), and read data that
+//! changes in a tool. If a call differs from the one in the journal, the run fails with
+//! [`NonDeterminism`](JournalError::NonDeterminism), which says how it differs.
 //!
 //! # Resuming
 //!
-//! A run that waits goes on with the [request](Runs::request) that the journal has for it and the
-//! resolutions of its [interrupts](RunInfo::interrupts). Its run id stays.
+//! Resume a run that waits with its [request](Runs::request) from the journal and the resolutions of its
+//! [interrupts](RunInfo::interrupts). It keeps its run id.
 //!
-//! The same request may be delivered twice: it has the same outcome. Once a later one has resumed the
-//! run, an earlier one is refused with [`EarlierRequest`](JournalError::EarlierRequest), also when the
-//! run has ended, since it would make the calls again. So is a second answer once the run has completed.
+//! The same request may be delivered twice: both deliveries have the same outcome. After a later request
+//! has resumed the run, an earlier one is refused with [`EarlierRequest`](JournalError::EarlierRequest),
+//! also when the run has ended, since it would repeat calls. A different answer to a question that has
+//! been answered is refused likewise, and so is whatever continues from before the latest request: take
+//! that of the journal, also to answer another one of several questions.
+//!
+//! A run id stands for its request. One that differs in anything, such as the text, the settings or the
+//! state, is refused with [`OtherRequest`](JournalError::OtherRequest), also when the run has completed or
+//! failed: use another run id. Only a request that continues from the checkpoint of a completed run is its
+//! next turn, as in a session. Calls of that turn have other
+//! [idempotency keys](tower_agent::ToolRequest::idempotency_key) than those before.
 //!
 //! # Two processes
 //!
-//! Whoever starts a run that is not at its end takes it over: what another process still writes is
-//! refused with [`TakenOver`](JournalError::TakenOver), and it begins no other call. A mutating tool that
-//! it was calling is asked about; nothing keeps a process that goes on from making that one call, whose
-//! start the journal has. So start a run again only when its process has stopped, or answer
-//! [`RunAgain`](Unfinished::RunAgain) only then.
+//! A process that starts a run which has not ended takes it over: further writes of another process are
+//! refused with [`TakenOver`](JournalError::TakenOver), and it starts no more calls. If it was calling a
+//! mutating tool, the run asks whether that call was carried out. Nothing can stop the other process from
+//! making that one call, whose start the journal has. So start a run again, and answer
+//! [`RunAgain`](Unfinished::RunAgain), only when its process has stopped.
 //!
-//! # A database that fails
+//! # When the database fails
 //!
 //! If the journal cannot be written, because the disk is full or the server is away, the run stops with
-//! an abort, before the call or after it; nothing goes on without a journal. A mutating tool is not
-//! called unless the journal has its start. Start the run again once the database works: what the
-//! journal has is not made again. A mutating call whose end it does not have is asked about, also if it
-//! was not made, as when only the answer of the database was lost.
+//! an abort, before or after the call; no run continues without its journal. A mutating tool is called
+//! only after the journal has its start. When the database works, start the run again: calls in the
+//! journal are replayed. The run asks about a mutating call whose end the journal does not have, even if
+//! the call was not made, as when only the database's answer was lost.
 //!
-//! What a journal has returned from is on the disk: neither `kill -9` nor a power cut loses it. A disk
-//! that does not keep what it said, or an older copy of the database, has lost the end of the journal.
-//! The run goes on from what is left: the calls after it are made again, mutating ones without a
-//! question, with the same [idempotency key](tower_agent::ToolRequest::idempotency_key). A service that
-//! receives the key does not act twice.
+//! A result that was written is on disk: neither `kill -9` nor a power cut loses it. A disk that loses
+//! data which it has confirmed, or an older copy of the database, loses the end of the journal. The run
+//! then continues from what is left and repeats the calls after it, mutating ones without a question, with
+//! the same [idempotency keys](tower_agent::ToolRequest::idempotency_key): a service that receives the key
+//! does not act twice.
 //!
 //! # Old runs
 //!
 //! Runs stay in the journal until they are deleted. [`delete_ended`](Runs::delete_ended) deletes those
-//! that have ended before a time, and none that is running or waits.
+//! that ended before a given time; runs that are running or wait stay.
 //!
 //! # A whole program
 //!
-//! It dies in the middle of a payment, lists what it did, asks, and goes on:
+//! It is killed in the middle of a payment, lists its steps, asks about the payment, and continues:
 //!
 //! ```no_run
 #![doc = include_str!("../../examples/durable.rs")]
@@ -121,13 +137,13 @@
 //!
 //! # Secrets
 //!
-//! The journal has the request that starts a run, the responses of its calls, and hashes of their
-//! requests. With a `Redact` inside, responses contain placeholders; the texts that they stand for are in
-//! the private state, which the journal has to keep, as a [`Checkpoint`](tower_agent::Checkpoint) does:
-//! protect the database likewise.
+//! The journal contains the request that starts a run, the responses of its calls, and hashes of their
+//! requests. With a `Redact` inside, responses contain placeholders, and the original texts are in the
+//! private state, which the journal keeps, as a [`Checkpoint`](tower_agent::Checkpoint) does. Protect the
+//! database accordingly.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod detached;
+mod databases;
 mod durable;
 mod error;
 mod fingerprint;
@@ -138,8 +154,7 @@ mod journal;
 mod known_run;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod next_request;
-#[cfg(feature = "postgres")]
-mod postgres;
+mod question;
 mod record;
 mod run_end;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
@@ -148,8 +163,6 @@ mod run_service;
 mod run_status;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod runs;
-#[cfg(feature = "sqlite")]
-mod sqlite;
 mod step_id;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod step_info;

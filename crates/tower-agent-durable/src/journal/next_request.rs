@@ -2,7 +2,7 @@ use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Interrupt, Resolution};
 
 use super::RunEnd;
-use super::unfinished::path_of;
+use super::question::path_of;
 
 /// Returns the request with which a run goes on whose latest one has ended so.
 pub(crate) fn next_request(latest: SavedRequest, end: Option<RunEnd>) -> AgentRequest {

@@ -5,7 +5,7 @@ use tower_agent::context::Effects;
 
 use super::version;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// How a step has ended: its response or error, and its effects on the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use tower_agent::{Checkpoint, Error, Interrupt};
 
 use super::version;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// How a run has ended, for now.
 ///
@@ -21,12 +21,12 @@ pub enum RunEnd {
     },
     /// It waits for the resolutions of the checkpoint's interrupts.
     Waiting {
-        /// Where it goes on.
+        /// From where it continues.
         checkpoint: Checkpoint,
         /// The session's state.
         state: Map<String, Value>,
     },
-    /// It has failed, and goes on with the failed step when it is made again.
+    /// It has failed. Started again, it continues with the failed step.
     Failed(Error),
 }
 

@@ -4,13 +4,13 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tower::{Service, ServiceExt};
 use tower_agent::agent::SavedRequest;
-use tower_agent::call::CallService;
-use tower_agent::{AgentRequest, AgentResponse, Error, Request, Result};
+use tower_agent::call::{CallService, Origin};
+use tower_agent::{AgentRequest, AgentResponse, Checkpoint, Error, Request, Result};
 use tower_layer::Layer;
 
 use super::steps::Steps;
 use super::{Fingerprint, Input, Journal, JournalError, RunEnd};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::sessions::OpenCalls;
 
 /// Journals runs.
@@ -69,15 +69,29 @@ where
         open.take_over().await;
     }
     Steps::begin(&context, run.clone());
+    let asked = request.clone();
     let result = inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
+    // A layer may have answered for a run that was aborted.
+    let result = context.aborted().map_or(result, |abort| Err(abort.clone()));
     let end = match &result {
-        Ok(response) => RunEnd::new(response.checkpoint_in(&context), context.state().snapshot()),
+        Ok(response) => RunEnd::new(left(response, &asked), context.state().snapshot()),
         // What has stopped the run could not be written either.
         Err(error) if error.downcast_ref::<JournalError>().is_some() => return result,
         Err(error) => RunEnd::Failed(error.clone()),
     };
     journal.end(&run, &end).await?;
     result
+}
+
+/// Returns what a run has left, also if a layer has answered for it.
+fn left(response: &AgentResponse, asked: &AgentRequest) -> Checkpoint {
+    let context = asked.context();
+    if response.interrupts().is_empty() && !context.interrupts().is_empty() {
+        return asked.checkpoint();
+    }
+    let mut response = response.clone();
+    asked.mark(&mut response, None, Origin::Service);
+    response.checkpoint_in(context)
 }
 
 /// Returns the request as a journal starts a run with it.
@@ -95,7 +109,10 @@ pub(crate) fn input(request: &AgentRequest) -> Result<Input, JournalError> {
             part => fingerprint.add(part, value)?,
         }
     }
-    Ok(Input { agent: request.context().agent().into(), request: saved, fingerprint })
+    let context = request.context();
+    let is_retried =
+        Steps::of(context, String::new).is_ok_and(|it| *it.run.id == *context.run_id());
+    Ok(Input { agent: context.agent().into(), request: saved, fingerprint, is_retried })
 }
 
 /// Returns the parts of what is stored. Of another version it is still the same.

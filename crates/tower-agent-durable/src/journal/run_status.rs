@@ -1,22 +1,27 @@
 use std::fmt;
 
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-use super::RunEnd;
+use super::{JournalError, RunEnd};
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+use crate::error::StoreError;
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// A process works on it, or has stopped while it did.
+    /// A process executes it, or has stopped while it did.
     Running,
     /// It waits for resolutions.
     Waiting,
-    /// It has failed, and goes on with the failed step when it is made again.
+    /// It has failed. Started again, it continues with the failed step.
     Failed,
     /// It has responded.
     Completed,
     /// It was cancelled.
     Cancelled,
+    /// It cannot be read, as a rule because a later version of this crate has written it. It cannot
+    /// continue in this process.
+    Unreadable,
 }
 
 impl RunStatus {
@@ -29,16 +34,33 @@ impl RunStatus {
             Self::Failed => "failed",
             Self::Completed => "completed",
             Self::Cancelled => "cancelled",
+            Self::Unreadable => "unreadable",
         }
     }
 
-    /// A name of a later version is that of a run which this one leaves alone.
+    /// Returns the status of this name.
     #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
     pub(crate) fn from_name(name: &str) -> Self {
-        let all = [Self::Running, Self::Waiting, Self::Failed, Self::Completed];
-        all.into_iter().find(|status| status.as_str() == name).unwrap_or(Self::Cancelled)
+        let all = [Self::Running, Self::Waiting, Self::Failed, Self::Completed, Self::Cancelled];
+        all.into_iter().find(|status| status.as_str() == name).unwrap_or(Self::Unreadable)
     }
 
+    /// Returns the status of this name, or why its run cannot continue.
+    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+    pub(crate) fn of_open(run: &str, name: &str) -> Result<Self, JournalError> {
+        match Self::from_name(name) {
+            Self::Cancelled => Err(JournalError::Cancelled { run: run.into() }),
+            Self::Unreadable => {
+                let why = format!(
+                    "`{name}`, the status of run `{run}`, is of a later version of this crate"
+                );
+                Err(StoreError::data(why).into())
+            }
+            status => Ok(status),
+        }
+    }
+
+    /// Returns that of a run that has ended so.
     #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
     pub(crate) const fn of(end: &RunEnd) -> Self {
         match end {

@@ -5,9 +5,10 @@ use tower_agent::AgentRequest;
 use tower_agent::agent::SavedRequest;
 
 use super::next_request::next_request;
-use super::tables::{from_json, unknown};
+use super::tables::{ended, from_json, unknown};
 use super::{Intent, JournalError, RunEnd, RunInfo, RunStatus, StepInfo};
 use crate::database::{Row, Sql, Value};
+use crate::error::StoreError;
 use crate::time::{millis, now, time};
 
 /// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
@@ -48,7 +49,8 @@ const REQUEST: &str = "\
     JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = $1";
 
 const CANCEL: &str = "\
-    UPDATE tower_agent_runs SET status = $2, epoch = epoch + 1, updated_at = $3 WHERE run = $1";
+    UPDATE tower_agent_runs SET status = $2, epoch = epoch + 1, updated_at = $3 \
+    WHERE run = $1 AND status <> $4";
 
 const DELETE: &str = "DELETE FROM tower_agent_runs WHERE run = $1";
 
@@ -62,21 +64,35 @@ impl Runs {
 
     /// Returns all runs, the latest first.
     ///
+    /// A run whose end cannot be read, such as one that a later version of this crate has written, has
+    /// the status [`Unreadable`](RunStatus::Unreadable); [`get`](Self::get) returns why.
+    ///
     /// # Errors
     ///
     /// Fails if the database does.
     pub async fn list(&self) -> Result<Vec<RunInfo>, JournalError> {
-        self.0.read(ALL, &[]).await?.iter().map(RunInfo::read).collect()
+        let rows = self.0.read(ALL, &[]).await?;
+        let seen = rows.iter().map(|row| match ended(row) {
+            Err(JournalError::Store(StoreError::NewerFormat { .. } | StoreError::Data(_))) => {
+                Ok(RunInfo { status: RunStatus::Unreadable, ..RunInfo::read(row, None)? })
+            }
+            ended => RunInfo::read(row, ended?),
+        });
+        seen.collect()
     }
 
     /// Returns a run.
     ///
     /// # Errors
     ///
-    /// Fails if the run does not exist.
+    /// Fails if the run does not exist, or its end cannot be read.
     pub async fn get(&self, run: &str) -> Result<RunInfo, JournalError> {
-        let rows = self.0.read(ONE, &[run.into()]).await?;
-        rows.first().ok_or_else(|| unknown(run)).and_then(RunInfo::read)
+        let row = self.row(run).await?;
+        RunInfo::read(&row, ended(&row)?)
+    }
+
+    async fn row(&self, run: &str) -> Result<Row, JournalError> {
+        self.0.read(ONE, &[run.into()]).await?.pop().ok_or_else(|| unknown(run))
     }
 
     /// Returns the steps of a run, in the order in which they began.
@@ -85,14 +101,14 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn steps(&self, run: &str) -> Result<Vec<StepInfo>, JournalError> {
-        self.get(run).await?;
+        self.row(run).await?;
         self.0.read(STEPS, &[run.into()]).await?.iter().map(StepInfo::read).collect()
     }
 
-    /// Returns the request with which a run goes on, to be given to the agent that began it: the same
-    /// one again for a run that has stopped, failed or completed, which makes only the steps that are
-    /// not done; for a run that waits, the one that resumes it, to which its
-    /// [resolutions](AgentRequest::with_resolutions) are added.
+    /// Returns the request that continues a run; give it to the agent that began the run. For a run that
+    /// has stopped, failed or completed it is the same request again, which executes only the steps that
+    /// are not done. For a run that waits it is the one that resumes it: add its
+    /// [resolutions](AgentRequest::with_resolutions).
     ///
     /// Tools, callbacks and the answer format that were given with the run are not part of it; add them
     /// again.
@@ -103,30 +119,37 @@ impl Runs {
     pub async fn request(&self, run: &str) -> Result<AgentRequest, JournalError> {
         let rows = self.0.read(REQUEST, &[run.into()]).await?;
         let row = rows.first().ok_or_else(|| unknown(run))?;
-        if RunStatus::from_name(row.text("status")?) == RunStatus::Cancelled {
-            return Err(JournalError::Cancelled { run: run.into() });
-        }
+        RunStatus::of_open(run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
         Ok(next_request(saved, ended(row)?))
     }
 
-    /// Cancels a run: a process that works on it stops before its next step, and it cannot go on.
+    /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has
+    /// completed stays completed.
     ///
     /// # Errors
     ///
     /// Fails if the run does not exist.
     pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
-        let cancelled = RunStatus::Cancelled.as_str();
-        self.write_one(CANCEL, run, &[run.into(), cancelled.into(), now().into()]).await
+        let [cancelled, completed] =
+            [RunStatus::Cancelled, RunStatus::Completed].map(|it| it.as_str());
+        let values = [run.into(), cancelled.into(), now().into(), completed.into()];
+        match self.write(CANCEL, &values).await? {
+            0 => self.row(run).await.map(drop),
+            _ => Ok(()),
+        }
     }
 
-    /// Deletes a run with its steps. A process that works on it stops before its next step.
+    /// Deletes a run with its steps. Its process, if there is one, stops before its next step.
     ///
     /// # Errors
     ///
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: &str) -> Result<(), JournalError> {
-        self.write_one(DELETE, run, &[run.into()]).await
+        match self.write(DELETE, &[run.into()]).await? {
+            0 => Err(unknown(run)),
+            _ => Ok(()),
+        }
     }
 
     /// Deletes the runs that have completed, failed or were cancelled before this time, with their
@@ -158,18 +181,6 @@ impl Runs {
         self.write(DELETE_ENDED, &[millis(before).into(), one, two, three]).await
     }
 
-    async fn write_one(
-        &self,
-        sql: &'static str,
-        run: &str,
-        values: &[Value<'_>],
-    ) -> Result<(), JournalError> {
-        match self.write(sql, values).await? {
-            0 => Err(unknown(run)),
-            _ => Ok(()),
-        }
-    }
-
     async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, JournalError> {
         let mut tx = self.0.begin().await?;
         let written = tx.execute(sql, values).await?;
@@ -179,8 +190,7 @@ impl Runs {
 }
 
 impl RunInfo {
-    fn read(row: &Row) -> Result<Self, JournalError> {
-        let ended = ended(row)?;
+    fn read(row: &Row, ended: Option<RunEnd>) -> Result<Self, JournalError> {
         Ok(Self {
             id: row.text("run")?.into(),
             agent: row.text("agent")?.into(),
@@ -208,8 +218,4 @@ impl StepInfo {
             ended_at: row.optional_number("ended_at")?.map(time),
         })
     }
-}
-
-fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
-    Ok(row.optional_text("ended")?.map(RunEnd::read).transpose()?)
 }

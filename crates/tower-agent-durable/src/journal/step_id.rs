@@ -3,20 +3,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a step of a run: what it is, not when it was made. A run that is made again gives a
-/// step the same name.
+/// The name of a step of a run. It depends on the place of the step in the run, not on time, so a run
+/// that is started again gives a step the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StepId {
     /// The run.
     pub run: Arc<str>,
-    /// The number of the run's request that the step was made for: 1, and one more each time that the
-    /// run was resumed. For a tool call, which may wait over several of them, the number of the request
-    /// that began the conversation.
+    /// The number of the request: 1 for the one that started the run, and one more for each that resumed
+    /// it. For a tool call and its values, which may stay open during several requests, the number of the
+    /// one that began the conversation.
     pub input: u32,
     /// The [path](tower_agent::RunContext::step_path) of the agents and tool calls that contain it.
     pub path: Arc<str>,
-    /// The turn of the agent. 0 for a tool call, which its path names.
+    /// The turn of the agent. 0 for a tool call and its values, whose path names the call.
     pub iteration: u32,
     /// The kind of step.
     pub kind: StepKind,

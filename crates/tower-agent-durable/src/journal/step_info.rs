@@ -8,7 +8,7 @@ use super::StepId;
 pub struct StepInfo {
     /// Its name.
     pub id: StepId,
-    /// Whether it may be made again if it does not finish.
+    /// Whether it may be repeated if it does not finish.
     pub is_repeatable: bool,
     /// The number of the attempt.
     pub attempt: u32,

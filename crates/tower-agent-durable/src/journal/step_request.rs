@@ -20,8 +20,11 @@ pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
 
     fn fingerprint(&self) -> Result<Fingerprint>;
 
-    /// Whether the step may be made again if it did not finish.
+    /// Whether the step may be repeated if it did not finish.
     fn may_repeat(&self) -> bool;
+
+    /// Whether it is a call of an agent, which has steps of its own.
+    fn is_agent(&self) -> bool;
 
     fn in_context(self, context: RunContext) -> Self;
 
@@ -33,6 +36,11 @@ pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
 
     /// The question about a step that was not finished.
     fn subject(&self) -> serde_json::Value;
+
+    /// The key for the service that it calls.
+    fn key(&self) -> String;
+
+    fn with_key(self, key: &str) -> Self;
 }
 
 impl StepRequest for ModelRequest {
@@ -53,6 +61,10 @@ impl StepRequest for ModelRequest {
         true
     }
 
+    fn is_agent(&self) -> bool {
+        false
+    }
+
     fn in_context(self, context: RunContext) -> Self {
         self.with_context(context)
     }
@@ -67,6 +79,14 @@ impl StepRequest for ModelRequest {
 
     fn subject(&self) -> serde_json::Value {
         serde_json::Value::Null
+    }
+
+    fn key(&self) -> String {
+        String::new()
+    }
+
+    fn with_key(self, _: &str) -> Self {
+        self
     }
 }
 
@@ -86,9 +106,13 @@ impl StepRequest for ToolRequest {
         Ok(fingerprint)
     }
 
-    /// An agent has steps of its own, which are not made again.
+    /// An agent has steps of its own, which are not repeated.
     fn may_repeat(&self) -> bool {
-        self.is_repeatable() || self.declaration().is_some_and(|tool| tool.is_agent())
+        self.is_repeatable() || self.is_agent()
+    }
+
+    fn is_agent(&self) -> bool {
+        self.declaration().is_some_and(|tool| tool.is_agent())
     }
 
     fn in_context(self, context: RunContext) -> Self {
@@ -109,6 +133,14 @@ impl StepRequest for ToolRequest {
             "arguments": self.arguments(),
             "idempotency_key": self.idempotency_key(),
         })
+    }
+
+    fn key(&self) -> String {
+        self.idempotency_key()
+    }
+
+    fn with_key(self, key: &str) -> Self {
+        self.with_idempotency_key(key)
     }
 }
 

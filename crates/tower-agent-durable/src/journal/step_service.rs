@@ -8,12 +8,14 @@ use tower_agent::error::CallSite;
 use tower_agent::{Error, ErrorKind, Result};
 use tower_layer::Layer;
 
+use super::question::Question;
 use super::record::Outcome;
 use super::step_request::StepRequest;
 use super::steps::Steps;
-use super::unfinished;
-use super::{Begun, Intent, Journal, JournalError, Lease, Record, StepId, StepKind, Unfinished};
-use crate::StoreError;
+use super::{
+    Begun, Fingerprint, Intent, Journal, JournalError, Lease, Record, StepId, StepKind, Unfinished,
+};
+use crate::error::StoreError;
 
 /// Journals model and tool calls.
 #[derive(Clone)]
@@ -71,36 +73,56 @@ where
     let context = request.context().clone();
     let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
     let step = steps.name(request.kind(), &context)?;
+    let conversation = steps.run.conversation;
+    if conversation > 1 {
+        // A call of an earlier turn of the run may have had the same id and arguments.
+        let key = format!("{}-{conversation}", request.key());
+        request = request.with_key(&key);
+    }
+    let kept = Question::kept(&request)?;
+    if let Some(kept) = &kept {
+        request = request.with_key(kept.idempotency_key());
+    }
     let fingerprint = request.fingerprint()?;
     let intent = Intent { fingerprint, is_repeatable: request.may_repeat() };
-    let mut is_known = false;
-    let lease = match journal.begin(&steps.run, &step, &intent).await? {
-        Begun::Fresh(lease) => lease,
+    let mut earlier = 0;
+    if let Some(kept) = &kept {
+        check(&step, kept.fingerprint(), &intent)?;
+        earlier = kept.number_before(&steps.run.id);
+    }
+    let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
+        Begun::Fresh(lease) => (lease, false),
         Begun::Done(then, record) => {
-            check(&step, &then, &intent)?;
+            check(&step, &then.fingerprint, &intent)?;
             return replay(&request, &step, record).await;
         }
         Begun::Unfinished(lease, then) => {
-            check(&step, &then, &intent)?;
-            match intent.is_repeatable && then.is_repeatable {
-                true => lease,
-                false => match unfinished::answer(&journal, &request, &lease).await? {
-                    Unfinished::RunAgain => journal.begin_again(lease).await?,
-                    known => {
-                        is_known = true;
-                        request.data().insert(known);
-                        lease
-                    }
-                },
-            }
+            check(&step, &then.fingerprint, &intent)?;
+            (lease, !(intent.is_repeatable && then.is_repeatable))
         }
     };
+    let is_fresh = kept.is_some() && !is_unfinished;
+    let own = is_unfinished.then(|| Question::about(&request, earlier, &lease, &intent));
+    let known = match known(&request, kept, own) {
+        Ok(known) => known,
+        Err(question) => {
+            if is_fresh {
+                journal.release(&lease).await?;
+            }
+            return Err(question);
+        }
+    };
+    match &known {
+        Some((_, answer)) => drop(request.data().insert(answer.clone())),
+        None if is_unfinished => lease = journal.begin_again(lease).await?,
+        None => {}
+    }
     let (inside, log) = context.collecting_effects(effects_id(&step));
     let made = inner.oneshot(request.clone().in_context(inside)).await;
     let mut result = made.map_err(|error| Error::from(error.into()));
     match end_of(&request, &intent, &lease, &result) {
         // What is known of it stays so while something around the tool waits.
-        End::Release if is_known => {}
+        End::Release if known.is_some() => {}
         End::Commit => {
             let outcome = match &result {
                 Ok(response) => serde_json::to_value(response).map(Outcome::Response),
@@ -121,7 +143,13 @@ where
             journal.release(&lease).await?;
         }
         End::Leave => {}
-        End::Ask(question) => return Err(question),
+        End::Ask => {
+            let question = match known {
+                Some((question, _)) => question,
+                None => Question::about(&request, earlier, &lease, &intent),
+            };
+            return Err(question.ask(&request, None));
+        }
     }
     result
 }
@@ -138,8 +166,8 @@ enum End {
     Release,
     /// Whether it has ended is not known.
     Leave,
-    /// Likewise, and the run goes on once it is.
-    Ask(Error),
+    /// Likewise, and the run continues once it is.
+    Ask,
 }
 
 fn end_of<R: StepRequest>(
@@ -152,15 +180,15 @@ fn end_of<R: StepRequest>(
     match result {
         // A layer has replaced an interrupt by a response: the call is still to be made.
         Ok(_) if request.context().is_waiting(R::CALL) => End::Release,
+        // Likewise an abort, of which the journal may have been the reason.
+        Ok(_) if request.is_agent() && request.context().aborted().is_some() => End::Release,
         Ok(_) => End::Commit,
         Err(error) if error.downcast_ref::<JournalError>().is_some() => End::Leave,
         Err(error) => match error.kind() {
             ErrorKind::Interrupted => End::Release,
             ErrorKind::Aborted if intent.is_repeatable => End::Release,
             ErrorKind::Aborted => End::Leave,
-            ErrorKind::Timeout | ErrorKind::Cancelled if !intent.is_repeatable => {
-                End::Ask(unfinished::ask(request, lease, None))
-            }
+            ErrorKind::Timeout | ErrorKind::Cancelled if !intent.is_repeatable => End::Ask,
             // The model is told, and the run goes on.
             _ if is_tool => End::Commit,
             // The agent fails; when it is made again, the call may succeed.
@@ -169,8 +197,25 @@ fn end_of<R: StepRequest>(
     }
 }
 
-fn check(step: &StepId, then: &Intent, now: &Intent) -> Result<(), JournalError> {
-    match then.fingerprint.difference(&now.fingerprint) {
+/// Returns how the call went, with the question that has the answer, or none if it is to be made.
+fn known<R: StepRequest>(
+    request: &R,
+    kept: Option<Question>,
+    own: Option<Question>,
+) -> Result<Option<(Question, Unfinished)>> {
+    // The attempt that was asked about may be the latest.
+    let own = own.filter(|own| kept.as_ref().is_none_or(|kept| kept.number() != own.number()));
+    for mut question in kept.into_iter().chain(own) {
+        match question.answer(request)? {
+            Unfinished::RunAgain => {}
+            answer => return Ok(Some((question, answer))),
+        }
+    }
+    Ok(None)
+}
+
+fn check(step: &StepId, then: &Fingerprint, now: &Intent) -> Result<(), JournalError> {
+    match then.difference(&now.fingerprint) {
         Some(part) => Err(JournalError::NonDeterminism { step: step.clone(), part }),
         None => Ok(()),
     }

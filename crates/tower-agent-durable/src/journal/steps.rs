@@ -51,7 +51,9 @@ impl Steps {
     ) -> Result<StepId, JournalError> {
         let path: Arc<str> = context.step_path().into();
         let is_tool = matches!(kind, StepKind::Tool(_));
-        let (input, iteration) = match is_tool {
+        let is_value = matches!(kind, StepKind::Value(_));
+        // A tool call may stay open during several requests, and keeps its values.
+        let (input, iteration) = match is_tool || is_value && context.tool_call_id().is_some() {
             true => (self.run.conversation, 0),
             false => (self.run.input, context.iteration()),
         };

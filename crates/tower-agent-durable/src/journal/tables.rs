@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tower_agent::agent::SavedRequest;
 
 use super::known_run::KnownRun;
 use super::{
     Begun, Input, Intent, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,
 };
-use crate::StoreError;
 use crate::database::{Row, Sql, Transaction, Value};
+use crate::error::StoreError;
 use crate::time::now;
 
 // The first statement of each transaction writes to the run, so that processes take turns with it.
@@ -18,10 +19,10 @@ const KNOW: &str = "\
     (run, agent, epoch, input, conversation, status, started_at, updated_at) \
     VALUES ($1, $2, 0, 0, 0, $3, $4, $4) \
     ON CONFLICT (run) DO UPDATE SET updated_at = excluded.updated_at \
-    RETURNING epoch, input, conversation, status";
+    RETURNING epoch, input, conversation, status, ended";
 
-const FINGERPRINTS: &str = "\
-    SELECT fingerprint FROM tower_agent_run_inputs WHERE run = $1 AND number >= $2 ORDER BY number";
+const REQUESTS: &str = "\
+    SELECT fingerprint, request FROM tower_agent_run_inputs WHERE run = $1 AND number >= $2 ORDER BY number";
 
 const START: &str = "\
     UPDATE tower_agent_runs \
@@ -84,16 +85,19 @@ async fn known_run(
     id: &str,
     row: &Row,
 ) -> Result<KnownRun, JournalError> {
+    let status = RunStatus::of_open(id, row.text("status")?)?;
     let conversation: u32 = row.number("conversation")?;
-    let inputs = tx.fetch_all(FINGERPRINTS, &[id.into(), conversation.into()]).await?;
-    let fingerprints = inputs.iter().map(|input| from_json(input.text("fingerprint")?));
-    Ok(KnownRun {
-        status: RunStatus::from_name(row.text("status")?),
-        epoch: row.number("epoch")?,
-        input: row.number("input")?,
-        conversation,
-        fingerprints: fingerprints.collect::<Result<_, JournalError>>()?,
-    })
+    let rows = tx.fetch_all(REQUESTS, &[id.into(), conversation.into()]).await?;
+    let (mut fingerprints, mut answers, mut turn) = (Vec::new(), Vec::new(), 0);
+    for row in &rows {
+        fingerprints.push(from_json(row.text("fingerprint")?)?);
+        let request: SavedRequest = from_json(row.text("request")?)?;
+        answers.extend_from_slice(request.resolutions());
+        turn = request.checkpoint().turn;
+    }
+    let interrupts = ended(row)?.iter().flat_map(RunEnd::interrupts).cloned().collect();
+    let (epoch, input) = (row.number("epoch")?, row.number("input")?);
+    Ok(KnownRun { status, epoch, input, conversation, fingerprints, answers, turn, interrupts })
 }
 
 pub(super) async fn begin(
@@ -176,9 +180,7 @@ async fn write(
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalError> {
     let mut rows = tx.fetch_all(CHECK, &[(&*run.id).into(), now().into()]).await?;
     let Some(row) = rows.pop() else { return Err(unknown(&run.id)) };
-    if RunStatus::from_name(row.text("status")?) == RunStatus::Cancelled {
-        return Err(JournalError::Cancelled { run: run.id.clone() });
-    }
+    RunStatus::of_open(&run.id, row.text("status")?)?;
     match row.number::<u64>("epoch")? == run.epoch {
         true => Ok(()),
         false => Err(JournalError::TakenOver { run: run.id.clone() }),
@@ -187,6 +189,11 @@ async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalErr
 
 pub(super) fn unknown(run: &str) -> JournalError {
     JournalError::UnknownRun { run: run.into() }
+}
+
+/// Returns how a run has ended, if it has.
+pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
+    Ok(row.optional_text("ended")?.map(RunEnd::read).transpose()?)
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, JournalError> {

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::de::{Deserialize, Deserializer, Error};
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// Reads data with a version from JSON.
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]

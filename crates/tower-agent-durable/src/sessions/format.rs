@@ -10,7 +10,7 @@ use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, Checkpoint};
 
 use super::StoredSession;
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// What a head of a session says that it is.
 const KIND: &str = "session";

@@ -59,7 +59,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// If the process dies, the session is free when its [lease](Self::lease) has ended, and it has the
 /// run's request. Calls that the lost run may have started are not repeated: the model reads that
 /// their outcome is unknown. What else the run did is lost, unless a
-/// [journal](crate::journal::Durable) has it: then the same request goes on with the run.
+/// [journal](crate::journal::Durable) has it: then the same request continues the run.
 ///
 /// # What is stored
 ///

@@ -8,7 +8,7 @@ use tower_agent::error::{Error, Result};
 
 use super::SessionStore;
 use super::writer::{Progress, Writer};
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// The source of the error of a run that has ended, and whose session could not be stored.
 ///

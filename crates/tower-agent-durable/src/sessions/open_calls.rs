@@ -10,7 +10,7 @@ use tower_agent::{AgentRequest, Error, ErrorKind, Request, RunContext};
 
 use super::SessionStore;
 use super::writer::{Progress, Writer};
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// The key among the run's values.
 const KEY: &str = "tower_agent_durable.open_calls";

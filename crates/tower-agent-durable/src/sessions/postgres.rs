@@ -1,8 +1,9 @@
 use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
 use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
+use crate::database::Postgres;
 use crate::database::{OrFailure, to_end};
+use crate::error::StoreError;
 use crate::time::{millis, now};
-use crate::{Postgres, StoreError};
 
 const LOAD: &str = "\
     SELECT -1::BIGINT AS position, version, head AS entry FROM tower_agent_sessions \

@@ -1,7 +1,7 @@
 //! What rows of a database mean.
 
 use super::{Append, SessionInfo, SessionKey, StoredSession};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::time::time;
 
 /// A row of a load: the head with its version, or an entry.

@@ -17,7 +17,7 @@ use super::mark::Entry;
 use super::open_calls::{OpenCalls, without_journal};
 use super::writer::{Progress, Writer};
 use super::{NotStored, SessionKey, SessionStore};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::time::now;
 
 /// How often a lease is renewed at most.
@@ -113,7 +113,7 @@ impl<S: SessionStore> Running<S> {
         (running, request)
     }
 
-    /// Renews the lease while the run goes on, also if nobody polls it.
+    /// Renews the lease while the run lasts, also if nobody polls it.
     fn renew(&self, every: Duration, progress: Progress) {
         let (writer, over, lost) = (self.writer.clone(), self.over.clone(), self.lost.clone());
         self.runtime.spawn(async move {

@@ -3,7 +3,7 @@ use tower_agent::Checkpoint;
 
 use super::format::{self, Head};
 use super::{SessionKey, SessionStore, StoredSession};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::time::now;
 
 /// A session: its conversation, its open interrupts and its state.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{SessionInfo, SessionKey, SessionQuery};
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// Stores sessions, each as a head and a list of entries.
 ///

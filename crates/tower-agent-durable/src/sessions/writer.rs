@@ -7,7 +7,7 @@ use tower_agent::message::Messages;
 
 use super::format::{Claim, Head, common, read_entries, settled, write_entries};
 use super::{Append, SessionKey, SessionStore};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::time::now;
 
 /// Writes the session of one run.

@@ -4,9 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tower::{Layer, ServiceExt};
+use tower_agent::callback::after_agent;
+use tower_agent::message::ToolCall;
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Resolution};
+use tower_agent::{
+    Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelResponse,
+    Resolution,
+};
 use tower_agent_durable::journal::{Durable, JournalError};
 use tower_agent_durable::{Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite};
 
@@ -163,4 +168,61 @@ async fn another_run_reads_that_the_outcome_of_a_lost_one_is_unknown() {
     let result = response.messages()[2].tool_results().next().unwrap().text();
     assert!(result.contains("its outcome is unknown"), "{result}");
     assert_eq!((response.messages().len(), paid.get()), (5, 1));
+}
+
+#[tokio::test]
+async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
+    for (is_kept, is_journaled) in [(true, false), (false, true), (true, true)] {
+        let (journal, done) = (Sqlite::in_memory().await.unwrap(), Count::default());
+        let calls = ["pay", "send"].map(|tool| ToolCall::new(tool, tool, json!({})));
+        let asks = Turn::response(ModelResponse::from_tool_calls(calls));
+        let model = ScriptedModel::new([asks, Turn::from_text("Done.")]);
+        let speaks = after_agent(|_, response: &AgentResponse| match response.interrupts() {
+            [] => Action::Continue,
+            _ => Action::Respond(AgentResponse::new([Message::assistant("One moment.")])),
+        })
+        .guard();
+        let agent = Agent::builder(model).name("agent");
+        let agent = match is_journaled {
+            true => agent.global_callbacks(Durable::new(journal.clone())),
+            false => agent,
+        };
+        let tools = ["pay", "send"].map(|tool| counting(tool, Effect::Mutating, &done));
+        let agent = agent.tools(tools).on_tool(Approval::of_tools(["pay", "send"]));
+        let agent = agent.on_agent(speaks).build().unwrap();
+        let store = Memory::default();
+        let session = SessionLayer::new(store.clone()).layer(agent.clone());
+        let run = async |request: AgentRequest| match is_kept {
+            true => session.clone().oneshot(key().request(request)).await.unwrap(),
+            false => agent.run(request).await.unwrap(),
+        };
+
+        let mut response = run(AgentRequest::new("Do it.").with_run_id("run 1")).await;
+        for (answered, call) in ["pay", "send"].into_iter().enumerate() {
+            assert_eq!((response.interrupts().len(), done.get()), (2 - answered, answered as u32));
+            let mut asked = response.interrupts().iter();
+            let asked = asked.find(|it| it.tool_call_id.as_deref() == Some(call)).unwrap();
+            let yes = Resolution::resolved(&asked.id, Decision::Approve);
+            let next = match is_kept {
+                true => AgentRequest::default().with_run_id("run 1"),
+                false => journal.runs().request("run 1").await.unwrap(),
+            };
+            response = run(next.with_resolutions([yes])).await;
+        }
+        assert_eq!((response.text(), done.get()), ("Done.".into(), 2));
+        let results: Vec<_> = response
+            .messages()
+            .iter()
+            .flat_map(Message::tool_results)
+            .map(|it| it.text())
+            .collect();
+        assert_eq!(
+            (results, response.messages().len()),
+            (vec!["pay done".into(), "send done".into()], 5)
+        );
+        if is_kept {
+            let session = Session::load(&store, &key()).await.unwrap().unwrap();
+            assert_eq!(session.checkpoint.messages, *response.messages());
+        }
+    }
 }

@@ -13,8 +13,9 @@ use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, Result};
 
 use super::config::Config;
+use super::lifecycle::Lifecycle;
+use super::mcp_client::McpClient;
 use super::transport::{Endpoint, HttpEndpoint};
-use super::{Lifecycle, McpClient};
 
 /// Builds an [`McpClient`].
 #[derive(Debug)]

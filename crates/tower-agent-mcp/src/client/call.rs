@@ -7,7 +7,7 @@ use tower_agent::{Effect, Error, ErrorKind, Result, ToolRequest};
 
 use super::config::Config;
 use super::link::Link;
-use crate::PROGRESS;
+use crate::progress::PROGRESS;
 
 /// One call of a server's tool, with all requests that it takes.
 pub(super) struct Call<'a> {

@@ -10,7 +10,7 @@ use tower_agent::Effect;
 use tower_agent::model::BoxModel;
 use tower_agent::tool::ToolDeclaration;
 
-use super::Lifecycle;
+use super::lifecycle::Lifecycle;
 
 /// The options of a client.
 #[derive(Clone)]

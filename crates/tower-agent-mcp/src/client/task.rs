@@ -18,7 +18,7 @@ use super::call::Call;
 use super::connection::Connection;
 use super::questions::Questions;
 use super::{content, error};
-use crate::PROGRESS;
+use crate::progress::PROGRESS;
 
 /// The wait between two polls, unless the server says otherwise.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tower_agent::{Agent, Tool};
 
-use super::McpServer;
 use super::handler::Inner;
+use super::mcp_server::McpServer;
 use super::seal::Seal;
 use super::served::Served;
 

@@ -57,6 +57,13 @@ impl<'a> Call<'a> {
                 Ok(Ended::Interrupted(checkpoint)) => checkpoint,
                 Err(error) => return Ok(failed(told(&error))),
             };
+            // Its client is no operator, and gets no result until there is an answer.
+            if checkpoint.interrupts.iter().any(|interrupt| interrupt.is_for_operator) {
+                return Ok(failed(format!(
+                    "interrupted: this call needs the answer of an operator: {}",
+                    messages(checkpoint.interrupts.iter().filter(|it| it.is_for_operator)),
+                )));
+            }
             let is_modern = self.context.protocol_version();
             let is_modern = is_modern.is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
             match (self.elicits(), is_modern) {
@@ -177,10 +184,14 @@ fn failed(message: String) -> CallToolResponse {
 }
 
 fn waiting(interrupts: &[Interrupt]) -> String {
-    let waits: Vec<_> = interrupts.iter().map(form::message).collect();
     format!(
         "interrupted: this call needs an answer of the user, and the client cannot ask for one \
          (elicitation): {}",
-        waits.join("; "),
+        messages(interrupts),
     )
+}
+
+fn messages<'a>(interrupts: impl IntoIterator<Item = &'a Interrupt>) -> String {
+    let messages: Vec<_> = interrupts.into_iter().map(form::message).collect();
+    messages.join("; ")
 }

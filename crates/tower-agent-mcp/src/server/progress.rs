@@ -1,7 +1,7 @@
 use serde_json::Value;
 use tower_agent::stream::EventKind;
 
-use crate::PROGRESS;
+use crate::progress::PROGRESS;
 
 /// What a client is told while a call runs.
 #[derive(Default)]

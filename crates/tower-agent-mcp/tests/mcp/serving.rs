@@ -363,6 +363,23 @@ async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
     }
 }
 
+#[tokio::test]
+async fn a_clients_user_is_not_asked_what_an_operator_answers() {
+    for lifecycle in LIFECYCLES {
+        let ask = |id: &str| Interrupt::new(id, "audit").with_message(format!("Was {id} done?"));
+        let pay = Tool::function("pay", "Pays.", move |_: Value| {
+            let asked = [ask("this").for_operator(), ask("that")];
+            Err::<String, _>(Error::interrupt_all(asked))
+        });
+        let client = Other { elicits: true, ..Other::default() };
+        let running = other(&serve([pay]), &client, lifecycle).await;
+        let result = running.call_tool(CallToolRequestParams::new("pay")).await.unwrap();
+        let told = "interrupted: this call needs the answer of an operator: Was this done?";
+        assert_eq!((result.is_error, text(&result)), (Some(true), told));
+        assert!(client.questions.lock().unwrap().is_empty());
+    }
+}
+
 /// Connects a client whose user can be asked, and says nothing by itself.
 pub(crate) async fn asked(server: &McpServer) -> Running {
     other(server, &Other { elicits: true, ..Other::default() }, Lifecycle::Discover).await

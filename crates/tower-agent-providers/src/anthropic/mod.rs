@@ -91,7 +91,7 @@
 mod messages;
 
 pub use self::messages::{Messages, MessagesDecoder, Thinking};
-use crate::{HttpModel, HttpModelBuilder};
+use crate::transport::{HttpModel, HttpModelBuilder};
 
 /// A model reached by the Anthropic Messages API, over an HTTP service `S`.
 pub type Anthropic<S> = HttpModel<Messages, S>;

@@ -118,7 +118,7 @@ mod seed;
 
 pub use self::generate_content::{GenerateContent, GenerateContentDecoder};
 pub use self::interactions::{Interactions, InteractionsDecoder};
-use crate::HttpModel;
+use crate::transport::HttpModel;
 
 /// A Gemini model reached by the `generateContent` protocol, over an HTTP service `S`.
 pub type Gemini<S> = HttpModel<GenerateContent, S>;

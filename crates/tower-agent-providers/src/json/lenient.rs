@@ -20,6 +20,7 @@
 //! # Ok::<_, serde_json::Error>(())
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -54,56 +55,115 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    deserializer.deserialize_any(ObjectVisitor(PhantomData))
+    deserializer.deserialize_any(OrNone(Object(PhantomData)))
 }
 
-struct ObjectVisitor<T>(PhantomData<T>);
+/// Reads a string, without copying one that has no escapes, and `null` and values of any other type
+/// as `None`.
+///
+/// # Errors
+///
+/// Fails for invalid JSON.
+pub fn string<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Cow<'de, str>>, D::Error> {
+    deserializer.deserialize_any(OrNone(Text))
+}
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Option<T>;
+/// The type of value that is read.
+trait Wanted<'de>: Sized {
+    type Value;
+
+    fn map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Self::Value>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn borrowed_text(self, _: &'de str) -> Option<Self::Value> {
+        None
+    }
+
+    fn text(self, _: &str) -> Option<Self::Value> {
+        None
+    }
+}
+
+struct Object<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Wanted<'de> for Object<T> {
+    type Value = T;
+
+    fn map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+    }
+}
+
+struct Text;
+
+impl<'de> Wanted<'de> for Text {
+    type Value = Cow<'de, str>;
+
+    fn borrowed_text(self, text: &'de str) -> Option<Cow<'de, str>> {
+        Some(Cow::Borrowed(text))
+    }
+
+    fn text(self, text: &str) -> Option<Cow<'de, str>> {
+        Some(Cow::Owned(text.to_owned()))
+    }
+}
+
+/// Reads what is wanted, and a value of any other type as `None`.
+struct OrNone<W>(W);
+
+impl<'de, W: Wanted<'de>> Visitor<'de> for OrNone<W> {
+    type Value = Option<W::Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        self.0.map(map)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<T>, A::Error> {
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(self.0.borrowed_text(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(self.0.text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
         Ok(None)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_unit<E>(self) -> Result<Option<T>, E> {
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_none<E>(self) -> Result<Option<T>, E> {
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Option<T>, E> {
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Option<T>, E> {
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Option<T>, E> {
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Option<T>, E> {
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
         Ok(None)
     }
 }

@@ -1,6 +1,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::word::is_word;
 use tower_agent::error::Result;
 
 /// Writes a JSON object field by field, without an intermediate tree.
@@ -59,8 +60,17 @@ impl<'a> Object<'a> {
         if self.extra.is_some_and(|extra| extra.contains_key(name)) {
             return Ok(());
         }
-        super::write(self.out, name)?;
-        self.out.push(b':');
+        match name.bytes().all(is_word) {
+            true => {
+                self.out.push(b'"');
+                self.out.extend_from_slice(name.as_bytes());
+                self.out.extend_from_slice(b"\":");
+            }
+            false => {
+                super::write(self.out, name)?;
+                self.out.push(b':');
+            }
+        }
         write(self.out)?;
         self.out.push(b',');
         Ok(())

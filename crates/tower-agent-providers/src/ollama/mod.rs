@@ -59,7 +59,7 @@
 mod chat;
 
 pub use self::chat::{Chat, ChatDecoder};
-use crate::HttpModel;
+use crate::transport::HttpModel;
 
 /// A model served by Ollama, over an HTTP service `S`.
 pub type Ollama<S> = HttpModel<Chat, S>;

@@ -85,7 +85,7 @@ mod settings;
 
 pub use self::chat::{Chat, ChatDecoder};
 pub use self::responses::{Responses, ResponsesDecoder};
-use crate::HttpModel;
+use crate::transport::HttpModel;
 
 /// A model reached by the OpenAI chat-completions protocol, over an HTTP service `S`.
 pub type OpenAi<S> = HttpModel<Chat, S>;

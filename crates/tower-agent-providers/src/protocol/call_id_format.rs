@@ -1,6 +1,8 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+
+use crate::word::is_word;
 use tower_agent::message::{Message, Messages, Part, ToolCall, ToolResult};
 
 /// The ids of tool calls that a provider accepts.
@@ -67,7 +69,7 @@ impl CallIdFormat {
     }
 
     fn accepts(&self, id: &str) -> bool {
-        id.len() <= self.max && id.bytes().all(is_accepted)
+        id.len() <= self.max && id.bytes().all(is_word)
     }
 
     /// Returns the id, or else its beginning and a hash of the whole, so that two ids remain two.
@@ -77,13 +79,9 @@ impl CallIdFormat {
         }
         let hash = format!("_{:016x}", fnv1a(id));
         let kept = id.bytes().take(self.max.saturating_sub(hash.len()));
-        let kept = kept.map(|byte| if is_accepted(byte) { byte.into() } else { '_' });
+        let kept = kept.map(|byte| if is_word(byte) { byte.into() } else { '_' });
         Cow::Owned(kept.chain(hash.chars()).collect())
     }
-}
-
-fn is_accepted(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 /// A hash that is the same in every process: providers cache what begins with the same bytes.

@@ -1,5 +1,7 @@
 use std::borrow::Cow;
 
+use crate::word::is_word;
+
 /// The maximum length of a name.
 const MAX: usize = 64;
 
@@ -16,12 +18,11 @@ const MAX: usize = 64;
 /// ```
 #[must_use]
 pub fn tool_name(name: &str) -> Cow<'_, str> {
-    let is_accepted = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if (1..=MAX).contains(&name.len()) && name.bytes().all(is_accepted) {
+    if (1..=MAX).contains(&name.len()) && name.bytes().all(is_word) {
         return Cow::Borrowed(name);
     }
     let accepted = name.chars().take(MAX).map(|letter| match u8::try_from(letter) {
-        Ok(byte) if is_accepted(byte) => letter,
+        Ok(byte) if is_word(byte) => letter,
         _ => '_',
     });
     match accepted.collect::<String>() {

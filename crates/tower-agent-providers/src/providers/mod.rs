@@ -141,8 +141,10 @@ impl Providers {
     }
 
     #[allow(dead_code, reason = "without features there are no protocols")]
-    fn with_protocol<P: crate::Protocol + Default>(self, provider: &str) -> Self {
-        self.with(provider, |model| Ok(crate::HttpModel::<P, _>::from_env()?.with_model(model)))
+    fn with_protocol<P: crate::protocol::Protocol + Default>(self, provider: &str) -> Self {
+        self.with(provider, |model| {
+            Ok(crate::transport::HttpModel::<P, _>::from_env()?.with_model(model))
+        })
     }
 }
 

@@ -86,6 +86,7 @@ impl fmt::Debug for BaseUrl {
 
 /// Returns whether a header names the media type `wanted`.
 pub(super) fn is_media_type(header: Option<&HeaderValue>, wanted: &str) -> bool {
-    let value = header.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)
+    let value = header.map(HeaderValue::as_bytes).unwrap_or_default();
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes())
 }

@@ -11,12 +11,11 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 use tower_agent::message::Metadata;
 
 /// Data from the head of a response, used in the response and in errors.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Head {
     metadata: Metadata,
     status: StatusCode,
-    retry_after: Option<Duration>,
-    should_retry: Option<bool>,
+    headers: HeaderMap,
     config: Arc<Config>,
 }
 
@@ -33,38 +32,26 @@ const RATE_LIMITS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 const SNIPPET: usize = 200;
 
 impl Head {
-    pub(super) fn new(status: StatusCode, headers: &HeaderMap, config: Arc<Config>) -> Self {
+    pub(super) fn new(status: StatusCode, headers: HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());
-        if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(headers, name)) {
+        if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(&headers, name)) {
             metadata = metadata.with_request_id(secrets.hide(id));
         }
-        for (name, value) in headers {
+        for (name, value) in &headers {
             if RATE_LIMITS.iter().any(|prefix| name.as_str().starts_with(prefix))
                 && let Ok(value) = value.to_str()
             {
                 metadata = metadata.with_rate_limit(name.as_str(), secrets.hide(value));
             }
         }
-        let should_retry = match text(headers, &SHOULD_RETRY) {
-            Some("true") => Some(true),
-            Some("false") => Some(false),
-            _ => None,
-        };
-        Self { metadata, status, retry_after: retry_after(headers), should_retry, config }
+        Self { metadata, status, headers, config }
     }
 
     /// Returns the metadata with what the decoder knows; a request id in the headers takes
     /// precedence.
     pub(super) fn into_metadata(self, decoder: &impl Decoder) -> Metadata {
-        let Self { mut metadata, config, .. } = self;
-        if let (None, Some(id)) = (metadata.request_id(), decoder.id()) {
-            metadata = metadata.with_request_id(config.secrets.hide(id));
-        }
-        if let Some(model) = decoder.model() {
-            metadata = metadata.with_model(config.secrets.hide(model));
-        }
-        metadata
+        completed(self.metadata, decoder, &self.config)
     }
 
     /// Returns the error for a response with an unsuccessful status.
@@ -76,7 +63,8 @@ impl Head {
 
     /// Returns the error for a fault in a response with a successful status.
     pub(super) fn fault(&self, fault: &Fault, decoder: &impl Decoder) -> Error {
-        self.error(fault, None).with_metadata(self.clone().into_metadata(decoder))
+        let metadata = completed(self.metadata.clone(), decoder, &self.config);
+        self.error(fault, None).with_metadata(metadata)
     }
 
     /// Returns the error for a body that broke off.
@@ -108,11 +96,11 @@ impl Head {
         }
         let mut error = Error::new(kind, message);
         // The head cannot know how the body would end.
-        let should_retry = self.should_retry.filter(|_| kind != ErrorKind::Protocol);
+        let should_retry = should_retry(&self.headers).filter(|_| kind != ErrorKind::Protocol);
         if let Some(retryable) = fault.retryable().or(should_retry) {
             error = error.with_retryable(retryable);
         }
-        match self.retry_after.or(fault.retry_after()) {
+        match retry_after(&self.headers).or(fault.retry_after()) {
             Some(after) => error.with_retry_after(after),
             None => error,
         }
@@ -137,8 +125,26 @@ impl Head {
     }
 }
 
+fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) -> Metadata {
+    if let (None, Some(id)) = (metadata.request_id(), decoder.id()) {
+        metadata = metadata.with_request_id(config.secrets.hide(id));
+    }
+    if let Some(model) = decoder.model() {
+        metadata = metadata.with_model(config.secrets.hide(model));
+    }
+    metadata
+}
+
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
+}
+
+fn should_retry(headers: &HeaderMap) -> Option<bool> {
+    match text(headers, &SHOULD_RETRY)? {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
 }
 
 /// Returns the wait that the server asks for: in milliseconds, in seconds, or until a date.

@@ -21,6 +21,9 @@ use crate::protocol::{Call, Framing, Protocol};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ModelTarget};
 
+/// The room for what usually stands before the messages in a body.
+const BEFORE_MESSAGES: usize = 256;
+
 /// A model reached by a protocol `P` over an HTTP service `S`.
 ///
 /// Clones share their configuration; whether they share connections depends on `S`.
@@ -67,7 +70,7 @@ impl<P: Protocol, S> HttpModel<P, S> {
     }
 
     fn http_request(&self, call: &Call<'_>) -> Result<Request<RequestBody>> {
-        let mut body = Vec::new();
+        let mut body = Vec::with_capacity(BEFORE_MESSAGES);
         self.protocol.encode(call, &mut body)?;
         let path = self.protocol.path(call)?;
         let url = self.config.base.join(&path).map_err(|error| {
@@ -135,14 +138,15 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send,
 {
     let (parts, body) = response.into_parts();
-    let head = Head::new(parts.status, &parts.headers, config.clone());
+    let is_stream = is_stream(P::FRAMING, &parts.headers, call.is_streamed());
+    let head = Head::new(parts.status, parts.headers, config.clone());
     if !parts.status.is_success() {
         // The status matters more than a truncated body.
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         return Err(head.refused(protocol, &body));
     }
     let (decoder, sink) = (protocol.decoder(call), call.request().delta_sender().cloned());
-    match is_stream(P::FRAMING, &parts.headers, call.is_streamed()) {
+    match is_stream {
         // Apart, so that there is no room for it where nothing is streamed.
         true => read::streamed(head, decoder, P::FRAMING, body, sink).boxed().await,
         false => read::plain(head, decoder, body, sink).await,

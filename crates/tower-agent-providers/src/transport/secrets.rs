@@ -56,7 +56,9 @@ impl Secrets {
     /// Cut a text only after this call: a part of a secret is not found.
     pub(crate) fn hide(&self, text: &str) -> String {
         let (mut shown, mut kept, mut at) = (String::with_capacity(text.len()), 0, 0);
-        while at < text.len() {
+        // No spelling of a secret is shorter than the secret.
+        let shortest = self.0.last().map_or(usize::MAX, Vec::len);
+        while text.len() - at >= shortest {
             let rest = &text.as_bytes()[at..];
             // A secret consists of whole characters.
             match self.0.iter().find_map(|secret| begins_with(rest, secret)) {

@@ -87,6 +87,40 @@ async fn read_sloppy(content: Value) -> ModelResponse {
 }
 
 #[tokio::test]
+async fn escaped_words_are_what_they_spell() {
+    let body = r#"{
+        "id": "chatcmpl\u002d1", "model": "org\/gpt",
+        "choices": [{
+            "finish_reason": "len\u0067th",
+            "message": { "tool_calls": [
+                { "id": "call\u005f1", "function": { "name": "a\u0064d", "arguments": "{}" } }
+            ] }
+        }]
+    }"#;
+    let response = answered(whole(200, &[], body)).await.unwrap();
+    assert_eq!(response.finish_reason(), &FinishReason::Length);
+    assert_eq!(response.metadata().request_id(), Some("chatcmpl-1"));
+    assert_eq!(response.metadata().model(), Some("org/gpt"));
+    let calls: Vec<_> = response.message().tool_calls().map(|it| (&*it.id, &*it.name)).collect();
+    assert_eq!(calls, [("call_1", "add")]);
+}
+
+#[tokio::test]
+async fn words_of_another_type_are_not_said() {
+    for wrong in [json!(7), json!(-7), json!(0.5), json!(true), json!([1]), json!({ "a": [1] })] {
+        let function = json!({ "name": "add", "arguments": "{}" });
+        let message = json!({ "tool_calls": [{ "id": wrong, "function": function }] });
+        let choice = json!({ "message": message, "finish_reason": wrong });
+        let response = read(json!({ "id": wrong, "model": wrong, "choices": [choice] })).await;
+        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+        assert_eq!(response.metadata().request_id(), None);
+        assert_eq!(response.metadata().model(), None);
+        let calls: Vec<_> = response.message().tool_calls().map(|it| &*it.id).collect();
+        assert_eq!(calls, ["call_0_0"]);
+    }
+}
+
+#[tokio::test]
 async fn usage_with_holes() {
     let usage = json!({
         "prompt_tokens": 3, "completion_tokens": null, "prompt_tokens_details": null,

@@ -288,3 +288,14 @@ async fn a_cut_off_stream_may_be_tried_again_whatever_the_head_says() {
     let (response, _) = streamed(whole(200, &headers, "{\"text\":\"a\"}\n")).await;
     assert!(response.unwrap_err().is_retryable());
 }
+
+#[test]
+fn any_text_is_the_name_of_a_field() {
+    let extra = json!({ "\"quoted\"\n": 2, "größe": 3, "": 4 });
+    let mut body = Vec::new();
+    let mut object = Object::with_extra(&mut body, extra.as_object());
+    object.field("back\\slash", 1).unwrap();
+    object.end().unwrap();
+    let read: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(read, json!({ "back\\slash": 1, "\"quoted\"\n": 2, "größe": 3, "": 4 }));
+}

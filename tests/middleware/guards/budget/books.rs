@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::task::noop_waker;
 use proptest::prelude::*;
 use tower::ServiceExt;
@@ -14,6 +15,7 @@ use tower_agent::callback::{after_model, before_model, before_tool, on_model_err
 use tower_agent::message::Metadata;
 use tower_agent::middleware::budget::{Account, Budget, Limit, Limits, Spent};
 use tower_agent::model::BoxModel;
+use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Callbacks, Error, ErrorKind, Interrupt, Message, ModelRequest,
@@ -90,7 +92,7 @@ async fn a_failure_gives_back_the_tokens_and_counts_the_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_or_panics_gives_back_what_it_held() {
+async fn a_call_that_is_dropped_or_panics_is_charged_what_it_held() {
     let account = Account::new(per_token());
     let model = charged(&account, BoxModel::new(ScriptedModel::always(Turn::pending())));
     let mut call = Box::pin(model.oneshot(tokens(100)));
@@ -98,7 +100,7 @@ async fn a_call_that_is_dropped_or_panics_gives_back_what_it_held() {
     assert_eq!(taken(account.reserved()), (1, 100, 10.0));
     drop(call);
     assert_eq!(taken(account.reserved()), (0, 0, 0.0));
-    assert_eq!(taken(account.used()), (1, 0, 0.0));
+    assert_eq!(taken(account.used()), (1, 100, 10.0));
 
     let panics = tower::service_fn(|_: ModelRequest| async {
         std::panic::resume_unwind(Box::new("a bug")) as Result<ModelResponse, BoxError>
@@ -106,7 +108,28 @@ async fn a_call_that_is_dropped_or_panics_gives_back_what_it_held() {
     let model = charged(&account, BoxModel::new(panics));
     tokio::spawn(model.oneshot(tokens(100))).await.unwrap_err();
     assert_eq!(taken(account.reserved()), (0, 0, 0.0));
-    assert_eq!(taken(account.used()), (2, 0, 0.0));
+    assert_eq!(taken(account.used()), (2, 200, 20.0));
+}
+
+/// A client that reads nearly all and hangs up, again and again.
+#[tokio::test]
+async fn streams_that_are_dropped_use_up_an_account() {
+    let account = Account::new(Limits::new().tokens(1_000).reservation(300));
+    let turn = Turn::from_text("0123456789".repeat(10)).usage(Usage::new(100, 50));
+    let model = ScriptedModel::always(turn).chunk_size(1);
+    let agent =
+        Agent::builder(model).global_callbacks(Budget::of(account.clone())).build().unwrap();
+    for _ in 0..5 {
+        let mut run = agent.stream("?");
+        let mut read = 0;
+        while read < 90 {
+            let Some(event) = run.next().await else { break };
+            read += usize::from(matches!(event.kind, EventKind::TextDelta { .. }));
+        }
+    }
+    // The fourth would exceed the account.
+    assert_eq!((account.used().model_calls, account.used().tokens), (3, 900));
+    assert_eq!(account.reserved().tokens, 0);
 }
 
 #[tokio::test]
@@ -250,6 +273,7 @@ proptest! {
 
         let waker = noop_waker();
         let mut calls_in_flight: Vec<Call> = Vec::new();
+        let mut dropped = 0;
         for step in steps {
             match step {
                 Step::Start { max_tokens, polls, used } => {
@@ -269,7 +293,9 @@ proptest! {
                 }
                 Step::Drop(which) => {
                     let which = which.index(calls_in_flight.len());
+                    let held = account.reserved().tokens;
                     drop(calls_in_flight.swap_remove(which));
+                    dropped += held - account.reserved().tokens;
                 }
             }
             let (used, reserved) = (account.used(), account.reserved());
@@ -279,9 +305,10 @@ proptest! {
             let begun = truth.begun.load(Ordering::SeqCst);
             prop_assert_eq!(used.model_calls + reserved.model_calls, begun);
         }
+        dropped += account.reserved().tokens;
         drop(calls_in_flight);
 
-        let answered: u64 = truth.answered.lock().unwrap().iter().sum();
+        let answered = truth.answered.lock().unwrap().iter().sum::<u64>() + dropped;
         prop_assert_eq!(account.reserved(), Spent::default());
         prop_assert_eq!(account.used().model_calls, truth.begun.load(Ordering::SeqCst));
         prop_assert_eq!(account.used().tokens, answered);

@@ -55,10 +55,10 @@ impl Engine {
         Ok(Self { client, runs, url: url.into() })
     }
 
-    /// Starts a run: the next free worker that has the agent makes it.
+    /// Starts a run, which the next free worker with this agent executes.
     ///
-    /// The same request of the same [run](AgentRequest::with_run_id) is made once: started again, it
-    /// returns the same run. If it has failed, it goes on with the call that failed.
+    /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
+    /// returns that run. If it has failed, it continues with the call that failed.
     ///
     /// # Errors
     ///
@@ -84,9 +84,9 @@ impl Engine {
     }
 
     /// Resumes a run that waits, with the resolutions of its interrupts. Without any, a run that has
-    /// failed goes on with the call that failed.
+    /// failed continues with the call that failed.
     ///
-    /// The same resolutions resume a run once: delivered again, they return the same run.
+    /// The same resolutions resume a run once: delivered again, they return that run.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl Engine {
         Ok(self.handle(&last.label))
     }
 
-    /// Cancels a run: the worker that works on it stops before its next step, and it cannot go on.
+    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run that has
+    /// completed stays completed.
     ///
     /// # Errors
     ///

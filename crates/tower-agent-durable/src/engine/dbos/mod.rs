@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Engine  ->  RunHandle    AgentRequest in, RunEnd out, in any process
-//! Worker                   makes the runs of its agents, one or more to a machine
+//! Worker                   executes the runs of its agents, one or more on each machine
 //! ```
 //!
 //! A request waits in a queue until a worker that has the agent is free. If the worker's machine is
-//! lost, the run is [taken over](Engine::take_over) by another, which goes on with the first call that
-//! has not returned, as the [journal](crate::journal) has it.
+//! lost, another worker [takes the run over](Engine::take_over) and continues it with the first call that
+//! has not returned, according to the [journal](crate::journal).
 //!
 //! ```no_run
 //! use tower_agent::model::ModelService;
@@ -41,15 +41,15 @@
 //! # }
 //! ```
 //!
-//! # What is made once
+//! # Requests that are delivered twice
 //!
-//! | delivered twice | |
+//! | | |
 //! |---|---|
-//! | a request that starts a run | is one run: both get its end |
-//! | the resolutions that resume it | resume it once: both get its end |
+//! | a request that starts a run | is one run: both callers receive its end |
+//! | the resolutions that resume it | resume it once: both callers receive its end |
 //! | another request of the run, or another resolution | is refused |
 //!
-//! A run that has failed goes on when it is started or resumed again; one that was cancelled does not.
+//! A run that has failed continues when it is started or resumed again; one that was cancelled does not.
 //! The requests of a run follow one another: each begins when the one before it has ended.
 //!
 //! A request crosses processes as data: tools, callbacks and an answer format belong to the worker's
@@ -60,18 +60,24 @@
 //! It does not notice that a machine is lost: something that does calls
 //! [`take_over`](Engine::take_over). A worker that was only slow is fenced off by the journal.
 //!
-//! Workers with different versions of a program share a queue. If a run would not go on as it began, the
-//! journal says so with [`NonDeterminism`](crate::journal::JournalError::NonDeterminism), and the run
-//! fails; started again, it may find a worker that has the right one.
+//! Workers with different versions of a program share a queue. If a worker's version does not continue a
+//! run as it began, the run fails with
+//! [`NonDeterminism`](crate::journal::JournalError::NonDeterminism). Start it again, and a worker with the
+//! right version may get it.
 //!
-//! A run that an engine has started is its own: do not call an agent with the same run id.
+//! A run that an engine has started belongs to the engine: do not call an agent with the same run id.
 //!
 //! # In the database
 //!
 //! DBOS has a schema of its own, `dbos`, in which each request is a workflow with the run's id and a
-//! number, such as `invoice 7/1`. Its input is the request and its output is how the run has ended:
-//! protect it like the journal. Set `idle_in_transaction_session_timeout` for the database, since a
+//! number, such as `invoice 7/1`. Its input is the request, and its output is the end of the run: protect
+//! it like the journal. Set `idle_in_transaction_session_timeout` for the database, since a
 //! machine that stalls in the middle of a write keeps others out until the server ends its session.
+//!
+//! Leave the server's `synchronous_commit` on. If it is off, a server that crashes may lose the latest
+//! writes of DBOS: a request that was started, which then runs only if it is started again, or the end of
+//! a run, which is then replayed. No step is repeated, since the journal sets `synchronous_commit`
+//! itself.
 
 mod engine;
 mod error;

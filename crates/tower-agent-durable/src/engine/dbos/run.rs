@@ -11,7 +11,7 @@ use tower_agent::stream::Event;
 use tower_agent::{Action, Agent, AgentRequest, AgentResponse, Callback, Error, Request, Result};
 
 use super::{DbosError, Engine};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::{JournalError, RunEnd, Steps};
 
 /// How long a run waits for a journal that cannot be reached.

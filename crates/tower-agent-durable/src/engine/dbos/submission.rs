@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tower_agent::Resolution;
 
 use super::DbosError;
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::{Fingerprint, Input, JournalError};
 
 /// The key of the label among the attributes of a workflow.
@@ -86,7 +86,7 @@ impl Submission {
         )
     }
 
-    /// Whether it goes on when it is submitted again.
+    /// Whether it continues when it is submitted again.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.status, WorkflowStatus::Error | WorkflowStatus::MaxRecoveryAttemptsExceeded)
     }

@@ -71,17 +71,17 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many runs of an agent each of its workers makes at once; the worker that has started
-    /// last says so for all. Defaults to 16.
+    /// Sets how many runs of an agent each of its workers executes at once. The setting of the worker that
+    /// started last counts for all. Defaults to 16.
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.concurrency = runs;
         self
     }
 
-    /// Sets a function that gets the events of the runs as they happen, each with the run's id, such as
-    /// to publish them. Without one, models do not stream.
+    /// Sets a function that receives the events of the runs as they happen, each with the run's id, for
+    /// example to publish them. Without one, models do not stream.
     ///
-    /// A run that is made again shows what it has done once more.
+    /// A run that continues after a crash sends the events of the replayed calls again.
     pub fn on_event<F, O>(mut self, function: F) -> Self
     where
         F: Fn(Arc<str>, Event) -> O + Send + Sync + 'static,
@@ -91,7 +91,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Starts to work.
+    /// Starts the worker.
     ///
     /// # Errors
     ///

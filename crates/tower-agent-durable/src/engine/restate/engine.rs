@@ -10,15 +10,15 @@ use uuid::Uuid;
 use super::ingress::Ingress;
 use super::wire::{Resume, Submit};
 use super::{RestateError, RunHandle};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::{JournalError, RunEnd, RunInfo, RunStatus};
 use crate::time::{now, time};
 
 /// As long as the journal's object keeps idempotency keys.
 const MOST: Duration = Duration::from_secs(600);
 
-/// A Restate server: the [journal](crate::journal::Journal) of runs, which it has a
-/// [`Worker`](super::Worker) make. Starts, resumes and cancels them, in any process.
+/// A Restate server: the [journal](crate::journal::Journal) of the runs that its
+/// [workers](super::Worker) execute. Starts, resumes and cancels them, from any process.
 ///
 /// Clones share the connections.
 #[derive(Clone)]
@@ -37,18 +37,18 @@ impl Engine {
         Ok(Self { ingress: Ingress::new(ingress)? })
     }
 
-    /// Sets how long a call to the server may take with its retries; then it fails, and a run that has
-    /// made it stops. Defaults to one minute. It is at most ten, for which the server knows a call again.
+    /// Sets how long a call to the server may take with its retries. Then the call fails, and its run stops.
+    /// Defaults to one minute; at most ten, since the server remembers a call for that long.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.ingress.timeout = timeout.min(MOST);
         self
     }
 
-    /// Starts a run: a worker makes it with its agent of this name.
+    /// Starts a run, which a worker executes with its agent of this name.
     ///
-    /// The same request of the same [run](AgentRequest::with_run_id) is made once: started again, it
-    /// returns the same run. If it has failed, it goes on with the call that failed.
+    /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
+    /// returns that run. If it has failed, it continues with the call that failed.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Engine {
 
     /// Resumes a run that waits, with the resolutions of its [interrupts](RunInfo::interrupts).
     ///
-    /// The same resolutions resume a run once: delivered again, they return the same run.
+    /// The same resolutions resume a run once: delivered again, they return that run.
     ///
     /// # Errors
     ///
@@ -122,7 +122,8 @@ impl Engine {
         })
     }
 
-    /// Cancels a run: the worker that makes it stops before its next step, and it cannot go on.
+    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run that has
+    /// completed stays completed.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use tower_agent::Error;
 
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::JournalError;
 
 /// Why a run cannot be started, resumed or made.
@@ -41,7 +41,7 @@ pub enum RestateError {
         /// The interrupt's id.
         interrupt: String,
     },
-    /// An operator has ended what makes the run. Started again, the run goes on.
+    /// An operator has killed the invocation that executes the run. Started again, the run continues.
     #[error("what makes run `{run}` was ended: {why}")]
     Stopped {
         /// The run.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::RestateError;
 use super::http::Http;
 use super::wire::{Answer, JOURNAL, Seen};
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// How long a call may take with its retries, by default.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@ use serde::de::DeserializeOwned;
 
 use super::wire::{Begin, Change, End, HasBegun, Start, Started, Write};
 use super::{Engine, RestateError};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,
 };
@@ -12,8 +12,8 @@ use crate::time::now;
 impl Journal for Engine {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
         let run = input.request.run_id();
-        let Input { agent, request, fingerprint } = input.clone();
-        let start = Start { agent, request, fingerprint, at: now() };
+        let Input { agent, request, fingerprint, is_retried } = input.clone();
+        let start = Start { agent, request, fingerprint, is_retried, at: now() };
         let Started { epoch, input, conversation } = write(self, run, "start", &start).await?;
         Ok(OpenRun::new(run, epoch, input, conversation))
     }

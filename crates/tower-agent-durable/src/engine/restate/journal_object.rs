@@ -11,7 +11,8 @@ use super::wire::{
     Answer, Begin, Change, End, HasBegun, Kept, KeptStep, Order, RUN, Refused, Resume, Seen,
     Settle, Start, Started, Submit, Write,
 };
-use crate::journal::{Input, KnownRun, OpenRun, RunEnd, RunStatus, next_request};
+use crate::error::StoreError;
+use crate::journal::{Input, JournalError, KnownRun, OpenRun, RunEnd, RunStatus, next_request};
 
 // The keys of the state of a run.
 const KEPT: &str = "run";
@@ -48,6 +49,19 @@ impl From<Refused> for Fault {
     }
 }
 
+impl From<JournalError> for Fault {
+    fn from(error: JournalError) -> Self {
+        let refused = Refused::of_journal(&error);
+        Self::Refused(refused.unwrap_or_else(|error| Refused::Data { why: error.to_string() }))
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        JournalError::from(error).into()
+    }
+}
+
 impl From<TerminalError> for Fault {
     fn from(error: TerminalError) -> Self {
         Self::Failed(error)
@@ -71,9 +85,7 @@ async fn kept(context: &Context<'_>) -> Result<Option<Kept>, Fault> {
 /// Returns the run, if who has this epoch works on it.
 async fn own(context: &Context<'_>, epoch: u64) -> Result<Kept, Fault> {
     let kept = kept(context).await?.ok_or(Refused::UnknownRun)?;
-    if kept.status == RunStatus::Cancelled.as_str() {
-        return Err(Refused::Cancelled.into());
-    }
+    RunStatus::of_open(context.key(), &kept.status)?;
     match kept.epoch == epoch {
         true => Ok(kept),
         false => Err(Refused::TakenOver.into()),
@@ -190,10 +202,13 @@ impl JournalObject {
 }
 
 async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault> {
-    let Start { agent, request, fingerprint, at } = start;
+    let Start { agent, request, fingerprint, is_retried, at } = start;
     let known = kept(context).await?;
     let started_at = known.as_ref().map_or(at, |kept| kept.started_at);
-    let mut fingerprints = known.as_ref().map_or_else(Vec::new, |kept| kept.fingerprints.clone());
+    let (mut fingerprints, mut answers) = known
+        .as_ref()
+        .map(|kept| (kept.fingerprints.clone(), kept.answers.clone()))
+        .unwrap_or_default();
     let is_new = fingerprints.last() != Some(&fingerprint);
     let run = match known {
         None => OpenRun::new(context.key(), 1, 1, 1),
@@ -202,18 +217,9 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
                 agent: agent.clone(),
                 request: request.clone(),
                 fingerprint: fingerprint.clone(),
+                is_retried,
             };
-            let known = KnownRun {
-                status: RunStatus::from_name(&kept.status),
-                epoch: kept.epoch,
-                input: kept.input,
-                conversation: kept.conversation,
-                fingerprints: kept.fingerprints,
-            };
-            known.start(&input).map_err(|error| match Refused::of_journal(&error) {
-                Ok(refused) => refused,
-                Err(error) => Refused::Data { why: error.to_string() },
-            })?
+            known_run(context, kept).await?.start(&input)?
         }
     };
     if is_new {
@@ -222,10 +228,11 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
     context.clear(END);
     let OpenRun { epoch, input, conversation, .. } = run;
     if input == conversation {
-        fingerprints.clear();
+        (fingerprints, answers) = Default::default();
     }
     if is_new || fingerprints.is_empty() {
         fingerprints.push(fingerprint);
+        answers.extend_from_slice(request.resolutions());
     }
     let status = RunStatus::Running.as_str().to_owned();
     let kept = Kept {
@@ -235,6 +242,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
         conversation,
         status,
         fingerprints,
+        answers,
         started_at,
         updated_at: at,
     };
@@ -242,12 +250,29 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
     Ok(Started { epoch, input, conversation })
 }
 
-fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
-    Ok(serde_json::from_str(text).map_err(|error| Refused::Data { why: error.to_string() })?)
+async fn known_run(context: &Context<'_>, kept: Kept) -> Result<KnownRun, Fault> {
+    let Kept { epoch, input, conversation, status, fingerprints, answers, .. } = kept;
+    let status = RunStatus::of_open(context.key(), &status)?;
+    let turn = latest(context).await?.map_or(0, |request| request.checkpoint().turn);
+    let interrupts = ended(context).await?.iter().flat_map(RunEnd::interrupts).cloned().collect();
+    Ok(KnownRun { status, epoch, input, conversation, fingerprints, answers, turn, interrupts })
+}
+
+/// Returns the latest request of the run.
+async fn latest(context: &Context<'_>) -> Result<Option<SavedRequest>, Fault> {
+    let request = context.get::<String>(REQUEST).await?;
+    let read = |request: String| serde_json::from_str(&request).map_err(StoreError::data);
+    Ok(request.map(read).transpose()?)
+}
+
+/// Returns how the run has ended, if it has.
+async fn ended(context: &Context<'_>) -> Result<Option<RunEnd>, Fault> {
+    let end = context.get::<String>(END).await?;
+    Ok(end.map(|end| RunEnd::read(&end)).transpose()?)
 }
 
 fn text(value: &impl serde::Serialize) -> Result<String, Fault> {
-    Ok(serde_json::to_string(value).map_err(|error| Refused::Data { why: error.to_string() })?)
+    Ok(serde_json::to_string(value).map_err(StoreError::data)?)
 }
 
 async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fault> {
@@ -316,14 +341,12 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
         return Ok(());
     }
     let kept = kept(context).await?.ok_or(Refused::UnknownRun)?;
-    let request = context.get::<String>(REQUEST).await?.ok_or(Refused::UnknownRun)?;
-    let request: SavedRequest = read(&request)?;
+    let request = latest(context).await?.ok_or(Refused::UnknownRun)?;
     let agent = context.get::<String>(AGENT).await?.map_or(kept.agent, Arc::from);
     if known.is_some() && kept.status != RunStatus::Waiting.as_str() {
         return order(context, agent, request, hash).await;
     }
-    let end = context.get::<String>(END).await?;
-    let end: Option<RunEnd> = end.map(|end| read(&end)).transpose()?;
+    let end = ended(context).await?;
     let asked = end.as_ref().map_or(&[][..], RunEnd::interrupts);
     let is_asked = |id: &str| asked.iter().any(|asked| asked.id == id);
     if let Some(other) = resolutions.iter().find(|it| !is_asked(&it.id)) {
@@ -334,10 +357,8 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
 }
 
 async fn find_order(context: &Context<'_>, hash: &str) -> Result<Option<Order>, Fault> {
-    if let Some(kept) = kept(context).await?
-        && kept.status == RunStatus::Cancelled.as_str()
-    {
-        return Err(Refused::Cancelled.into());
+    if let Some(kept) = kept(context).await? {
+        RunStatus::of_open(context.key(), &kept.status)?;
     }
     Ok(context.get::<Json<Order>>(&order_key(hash)).await?.map(Json::into_inner))
 }
@@ -391,6 +412,10 @@ async fn settle_request(context: &Context<'_>, settle: Settle) -> Result<(), Fau
 
 async fn cancel_run(context: &Context<'_>, at: i64) -> Result<(), Fault> {
     let (kept, open) = (kept(context).await?, open_order(context).await?);
+    let is_over = |kept: &Kept| kept.status == RunStatus::Completed.as_str();
+    if open.is_none() && kept.as_ref().is_some_and(is_over) {
+        return Ok(());
+    }
     if let Some((_, order)) = &open {
         context.invocation_handle(order.invocation.clone()).cancel();
     }

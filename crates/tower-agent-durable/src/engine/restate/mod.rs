@@ -1,14 +1,14 @@
 //! Durable runs on several machines, with Restate.
 //!
 //! ```text
-//! Engine                     ->  a run is started, resumed, awaited, cancelled: in any process
-//! Worker::builder(&Engine)   ->  a process that makes runs
-//! Durable<Engine>            ->  their journal
+//! Engine                     ->  starts, resumes, awaits and cancels runs, from any process
+//! Worker::builder(&Engine)   ->  executes runs
+//! Durable<Engine>            ->  the journal of the runs
 //! ```
 //!
-//! [Restate](https://docs.restate.dev) is a server, or a cluster of them, with a replicated log. It
-//! hands each run to one of the workers that are behind an address, and to another if that one stops. The
-//! run goes on after its last call.
+//! [Restate](https://docs.restate.dev) is a server, or a cluster of servers, with a replicated log. It
+//! gives each run to one of the workers behind an address. If that worker stops, another one continues the
+//! run after its last call.
 //!
 //! ```no_run
 //! use tokio::net::TcpListener;
@@ -47,35 +47,37 @@
 //!
 //! Start a Restate server, and workers behind one address, such as a Kubernetes service. Register the
 //! address once, and again after an update of this crate: `restate deployments register --force
-//! http://workers:9080`. All workers have the same agents.
+//! http://workers:9080`. All workers must have the same agents.
 //!
-//! - Whoever reaches the server's ingress can start, resume and read runs; whoever reaches the workers
-//!   can make them work. Let neither be reached from outside. Connections are not encrypted.
-//! - Each run takes one of the invocations that a server makes at once, and its steps take another each
-//!   for a moment. If runs take all of them, nothing goes on, so set
+//! - Anyone who can reach the server's ingress can start, resume and read runs, and anyone who can reach
+//!   the workers can make them execute runs. Keep both in a private network: connections are not
+//!   encrypted.
+//! - A run occupies one of the server's concurrent invocations, and each of its steps occupies another one
+//!   for a moment. If runs occupy all of them, the server stands still. So set
 //!   `worker.invoker.concurrent-invocations-limit` well above the
 //!   [`concurrency`](WorkerBuilder::concurrency) of all workers together.
-//! - A request, and what a call has returned, is at most as large as the server's message size limit,
-//!   32 MiB by default. A larger one fails, and with it the run.
-//! - What a run has kept stays until it is [deleted](Engine::delete).
+//! - A request, and the result of a call, may have the size of the server's message size limit, 32 MiB by
+//!   default. A larger one fails the run.
+//! - The data of a run stays until it is [deleted](Engine::delete).
 //!
-//! # What happens when
+//! # What happens if
 //!
-//! | what stops | what happens |
+//! | | |
 //! |---|---|
-//! | a worker | the server hands its runs to others; of what was running, the [journal](crate::journal#what-is-made-again) says what is made again |
-//! | a worker that is only cut off | likewise; what it still writes is refused |
-//! | the server | its runs stop, and go on when it is back; in a cluster, at once |
-//! | all workers | runs wait for one |
-//! | the agent, with an error | the run has [failed](crate::journal::RunEnd::Failed), and goes on when its request is started again |
-//! | somebody kills an invocation of `TowerAgentRun` | [`Stopped`](RestateError::Stopped); the run goes on when its request is started again |
+//! | a worker stops | the server gives its runs to others; the [journal](crate::journal#what-is-repeated) says which calls are repeated |
+//! | a worker is cut off | likewise; what it still writes is refused |
+//! | the server stops | its runs stop, and continue when it is back; in a cluster, at once |
+//! | all workers stop | runs wait for one |
+//! | the agent fails | the run has [failed](crate::journal::RunEnd::Failed); start its request again to continue it |
+//! | an operator kills an invocation of `TowerAgentRun` | the run is [stopped](RestateError::Stopped); start its request again to continue it |
 //!
-//! # How it is made
+//! # How it works
 //!
 //! The journal of a run is a virtual object, `TowerAgentJournal`, whose key is the run's id. The server
-//! calls its handlers one at a time, so that each step is checked and kept at once, under its name. A run
-//! is a call of another, `TowerAgentRun`, whose handler calls the agent. Steps are not steps of Restate,
-//! which go by their order and one after another: here, tools of one turn run side by side.
+//! calls its handlers one at a time, so a step is checked and stored in one piece, under its name. A run is
+//! an invocation of a second object, `TowerAgentRun`, whose handler calls the agent. The steps of a run are
+//! not steps of Restate, which must come one after another in a fixed order: the tools of one turn run in
+//! parallel.
 mod engine;
 mod error;
 mod http;

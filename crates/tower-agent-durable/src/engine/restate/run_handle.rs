@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::RestateError;
 use super::ingress::Ingress;
 use super::wire::{Refused, Seen, Settle};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::{JournalError, RunEnd, RunStatus};
 
 /// A run, which a worker makes. Created by [`Engine::start`](super::Engine::start),

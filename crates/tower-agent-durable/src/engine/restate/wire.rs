@@ -7,7 +7,7 @@ use tower_agent::agent::SavedRequest;
 use tower_agent::{Error, Resolution};
 
 use super::RestateError;
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::journal::{Fingerprint, Intent, JournalError, RunEnd, RunStatus, StepId};
 
 /// The object that keeps a run.
@@ -109,12 +109,16 @@ impl Refused {
             JournalError::EarlierRequest { .. } => Self::EarlierRequest,
             JournalError::NoRun { call, .. } => Self::NoRun { call },
             JournalError::Repeated { step } => Self::Repeated { step },
-            JournalError::Store(StoreError::NewerFormat { found, newest }) => {
-                Self::Newer { found, newest }
-            }
-            JournalError::Store(StoreError::Data(why)) => Self::Data { why: why.to_string() },
-            JournalError::Store(error) => return Err(error),
+            JournalError::Store(error) => Self::of_store(error)?,
         })
+    }
+
+    fn of_store(error: StoreError) -> Result<Self, StoreError> {
+        match error {
+            StoreError::NewerFormat { found, newest } => Ok(Self::Newer { found, newest }),
+            StoreError::Data(why) => Ok(Self::Data { why: why.to_string() }),
+            error => Err(error),
+        }
     }
 }
 
@@ -128,6 +132,9 @@ pub(super) struct Kept {
     pub(super) status: String,
     /// Those of the requests of the conversation; the last is that of the latest.
     pub(super) fingerprints: Vec<Fingerprint>,
+    /// What these have answered, in order.
+    #[serde(default)]
+    pub(super) answers: Vec<Resolution>,
     pub(super) started_at: i64,
     pub(super) updated_at: i64,
 }
@@ -137,9 +144,19 @@ impl Kept {
     pub(super) fn new(agent: Arc<str>, at: i64) -> Self {
         let status = RunStatus::Running.as_str().to_owned();
         let (epoch, input, conversation) = Default::default();
-        let fingerprints = Vec::new();
+        let (fingerprints, answers) = Default::default();
         let (started_at, updated_at) = (at, at);
-        Self { agent, epoch, input, conversation, status, fingerprints, started_at, updated_at }
+        Self {
+            agent,
+            epoch,
+            input,
+            conversation,
+            status,
+            fingerprints,
+            answers,
+            started_at,
+            updated_at,
+        }
     }
 }
 
@@ -191,6 +208,8 @@ pub(super) struct Start {
     pub(super) agent: Arc<str>,
     pub(super) request: SavedRequest,
     pub(super) fingerprint: Fingerprint,
+    #[serde(default)]
+    pub(super) is_retried: bool,
     pub(super) at: i64,
 }
 

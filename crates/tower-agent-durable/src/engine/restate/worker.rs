@@ -43,7 +43,7 @@ impl Worker {
         WorkerBuilder { engine: engine.clone(), agents: Agents::new(), concurrency: CONCURRENCY }
     }
 
-    /// Stops: the runs that it makes are dropped, and go on in other workers.
+    /// Stops: its runs are dropped, and continue in other workers.
     pub async fn stop(mut self) {
         self.0.abort();
         // It was aborted.
@@ -63,21 +63,21 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many runs it makes at once; the server keeps others and offers them again. Defaults to
-    /// 100.
+    /// Sets how many runs the worker executes at once; the server keeps the others and offers them again.
+    /// Defaults to 100.
     ///
-    /// All workers together make fewer than the invocations that a server makes at once, 1000 by
-    /// default: each run is one, and so is each of its steps while it is kept. Without any left, nothing
-    /// goes on.
+    /// The sum over all workers must be lower than the number of concurrent invocations of the server,
+    /// 1000 by default: a run occupies one, and so does each of its steps while it is stored. If none is
+    /// left, the server stands still.
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.concurrency = runs;
         self
     }
 
-    /// Starts to work: serves what the server sends over HTTP/2.
+    /// Starts the worker, which serves the requests of the server over HTTP/2.
     ///
     /// Register the address of the workers once with the server, as in
-    /// `restate deployments register http://workers:9080`. Nobody else should reach it.
+    /// `restate deployments register http://workers:9080`. Only the server may be able to reach it.
     pub fn start(self, listener: TcpListener) -> Worker {
         let Self { engine, agents, concurrency } = self;
         let free = Semaphore::new(concurrency.min(Semaphore::MAX_PERMITS));

@@ -10,7 +10,7 @@ use tower_agent_durable::journal::{
 };
 
 use super::place::{Database, InFile, OnServer, Place, Seen};
-use super::{durable, races, runs, saying};
+use super::{durable, questions, races, runs, saying};
 use crate::server::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +29,7 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(new()).await;
     runs::a_run_that_has_failed_goes_on_with_the_call_that_failed(new()).await;
     runs::a_run_that_was_cancelled_or_deleted_stops_before_its_next_step(new()).await;
-    runs::a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(new()).await;
+    runs::a_run_that_has_completed_is_not_cancelled(new()).await;
     runs::a_request_that_comes_late_does_not_begin_the_run_again(new()).await;
     runs::a_second_answer_does_not_begin_the_run_again(new()).await;
     runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
@@ -42,6 +42,13 @@ pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     a_step_is_kept_as_it_was_committed_and_once(new().await).await;
     whoever_starts_a_run_takes_it_over(new().await).await;
     a_request_is_the_same_or_another(new().await).await;
+    runs::another_request_of_a_run_that_has_ended_is_refused(new().await).await;
+    runs::a_run_that_has_completed_has_a_next_turn(new().await).await;
+    runs::another_answer_is_refused_while_the_run_waits_for_more_or_has_failed(new().await).await;
+    runs::an_answer_from_before_another_one_repeats_nothing(new().await).await;
+    questions::an_answer_counts_in_a_run_of_any_id(new().await).await;
+    questions::an_attempt_in_another_run_has_a_question_of_its_own(new().await).await;
+    questions::what_is_around_the_tool_changes_nothing(new().await).await;
     races::of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more(new().await)
         .await;
     races::runs_that_start_at_once_have_one_winner(new().await).await;
@@ -201,10 +208,8 @@ async fn a_request_is_the_same_or_another(place: impl Place) {
     assert_eq!(numbers(&journal.start(&one).await.unwrap()), (3, 1, 1));
     let run = journal.start(&one).await.unwrap();
     journal.end(&run, &end).await.unwrap();
-    // It continues no conversation.
-    let run = journal.start(&other).await.unwrap();
-    assert_eq!(numbers(&run), (5, 2, 2));
-    // And in another conversation, the first request is another one again.
-    journal.end(&run, &end).await.unwrap();
-    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (6, 3, 3));
+    // It continues nothing.
+    let refused = journal.start(&other).await;
+    assert!(matches!(refused, Err(JournalError::OtherRequest { run }) if &*run == "run 1"));
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (5, 1, 1));
 }

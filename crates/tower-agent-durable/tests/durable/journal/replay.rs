@@ -8,8 +8,8 @@ use tower_agent::middleware::budget::{Account, Budget, Limits};
 use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::{
-    Agent, AgentRequest, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Request,
-    State, Tool, ToolRequest, Usage,
+    Agent, AgentRequest, BoxError, Effect, Error, ErrorKind, Interrupt, ModelRequest,
+    ModelResponse, Request, Resolution, State, Tool, ToolRequest, Usage,
 };
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
@@ -262,6 +262,59 @@ async fn a_value_is_made_once_in_a_run() {
     }
     let other = AgentRequest::new("Do it.").with_run_id("run 2");
     assert_eq!(agent().run(other).await.unwrap().state().get("number"), Some(json!(2)));
+}
+
+/// A tool that takes a number, shows it in a question, and uses it once it has the answer.
+fn numbering(durable: &Durable<Sqlite>, made: &Count) -> Tool {
+    let (durable, made) = (durable.clone(), made.clone());
+    let tool = move |_: Value, request: ToolRequest| {
+        let (durable, made) = (durable.clone(), made.clone());
+        async move {
+            let context = request.context();
+            let number = async || Ok::<u32, Error>(made.one());
+            let number = durable.value(context, "number", number).await?;
+            let id = context.step_path();
+            match context.resolution(&id) {
+                Some(_) => Ok(number),
+                None => {
+                    Err(Error::interrupt(Interrupt::new(id, "confirm").with_payload(json!(number))))
+                }
+            }
+        }
+    };
+    Tool::function_with("order", "Orders.", tool)
+}
+
+#[tokio::test]
+async fn a_value_of_a_call_that_waits_stays_the_same_when_the_call_goes_on() {
+    for is_nested in [false, true] {
+        let (database, made) = (Sqlite::in_memory().await.unwrap(), Count::default());
+        let agent = || {
+            let durable = Durable::new(database.clone());
+            let orders = numbering(&durable, &made);
+            let tool = match is_nested {
+                false => orders,
+                true => {
+                    let worker = Agent::builder(calling(&["order"], &Count::default()));
+                    worker.name("order").tool(orders).build().unwrap().into_tool("Works.")
+                }
+            };
+            let agent = Agent::builder(calling(&["order", "order"], &Count::default()));
+            agent.name("agent").global_callbacks(durable).tool(tool).build().unwrap()
+        };
+        let mut paused = agent().run(request()).await.unwrap();
+        for number in 1..=2 {
+            let [asked] = paused.interrupts() else { panic!("{:?}", paused.interrupts()) };
+            assert_eq!((&asked.payload, made.get()), (&json!(number), number));
+            // The same pause again.
+            let next = database.runs().request("run 1").await.unwrap();
+            assert_eq!(agent().run(next).await.unwrap().interrupts(), paused.interrupts());
+            let yes = Resolution::resolved(&asked.id, true);
+            let next = database.runs().request("run 1").await.unwrap().with_resolutions([yes]);
+            paused = agent().run(next).await.unwrap();
+        }
+        assert_eq!((paused.text(), made.get()), ("Done.".into(), 2));
+    }
 }
 
 #[tokio::test]

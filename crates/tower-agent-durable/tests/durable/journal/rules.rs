@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
-use tower_agent::callback::on_agent_error;
+use tower_agent::callback::{Bundle, on_agent_error};
 use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::middleware::budget::{Account, Budget, Limits};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Effect, EndReason, Error, ErrorKind, Recovery, Resolution,
-    Tool,
+    Agent, AgentRequest, AgentResponse, Effect, EndReason, Error, ErrorKind, Message, Recovery,
+    Resolution, Tool, ToolResponse,
 };
 use tower_agent_durable::journal::{
-    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
-    Unfinished,
+    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
+    RunStatus, StepId, Unfinished,
 };
 use tower_agent_durable::{Sqlite, StoreError};
 
@@ -102,6 +103,19 @@ impl Journal for Failing {
     }
 }
 
+/// Starts the run again after so many payments, and answers what it asks about one.
+async fn started_again(agent: impl Fn() -> Agent, journal: &Sqlite, paid: u32) -> AgentResponse {
+    let response = agent().run(request()).await.unwrap();
+    let [interrupt] = response.interrupts() else { return response };
+    let answer = match paid {
+        0 => Unfinished::RunAgain,
+        _ => Unfinished::Done(json!("pay done")),
+    };
+    let answer = Resolution::resolved(&interrupt.id, answer);
+    let again = journal.runs().request("run 1").await.unwrap();
+    agent().run(again.with_resolutions([answer])).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_run_stops_where_its_journal_fails_and_goes_on_when_it_is_back() {
     let mut stopped = 0;
@@ -124,22 +138,113 @@ async fn a_run_stops_where_its_journal_fails_and_goes_on_when_it_is_back() {
             stopped += 1;
             // Nothing was done without a journal.
             let (made, paid) = (model.get(), pay.get());
-            let mut response = agent(0).run(request()).await.unwrap();
-            if let [interrupt] = response.interrupts() {
-                let answer = match paid {
-                    0 => Unfinished::RunAgain,
-                    _ => Unfinished::Done(json!("pay done")),
-                };
-                let answer = Resolution::resolved(&interrupt.id, answer);
-                let again = inner.runs().request("run 1").await.unwrap();
-                response = agent(0).run(again.with_resolutions([answer])).await.unwrap();
-            }
+            let response = started_again(|| agent(0), &inner, paid).await;
             assert_eq!((response.text(), pay.get()), ("Done.".to_owned(), 1), "at {fails_at}");
             assert!(made <= 3 && model.get() <= 4, "{made}, {} calls", model.get());
         }
     }
     // The start, the end, and both ends of 5 steps, twice.
     assert_eq!(stopped, 24);
+}
+
+#[tokio::test]
+async fn a_layer_that_swallows_the_error_of_a_journal_ends_no_run() {
+    let mut stopped = 0;
+    for fails_at in 2.. {
+        let (inner, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
+        let operation = Arc::default();
+        let journal = Failing { inner: inner.clone(), operation, fails_at, is_written: true };
+        let sorry = |result: Result<AgentResponse, Error>| {
+            let sorry = || AgentResponse::new([Message::assistant("Sorry.")]);
+            Ok::<_, Error>(result.unwrap_or_else(|_| sorry()))
+        };
+        let agent = durable(calling(&["pay"], &Count::default()), journal)
+            .tool(counting("pay", Effect::Mutating, &pay))
+            .agent_layer(tower::util::MapResultLayer::new(sorry))
+            .build()
+            .unwrap();
+        let Err(error) = agent.run(request()).await else { break };
+        assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+        let status = inner.runs().get("run 1").await.unwrap().status;
+        let (is_end, ends) = (fails_at == 8, RunStatus::Completed);
+        assert_eq!(status, if is_end { ends } else { RunStatus::Running }, "at {fails_at}");
+        stopped += 1;
+    }
+    // Both ends of 3 steps, and the end.
+    assert_eq!(stopped, 7);
+}
+
+#[tokio::test]
+async fn a_layer_that_swallows_the_error_of_a_journal_in_a_sub_agent_answers_no_call() {
+    let mut stopped = 0;
+    for is_written in [false, true] {
+        for fails_at in 2.. {
+            let (inner, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
+            let agent = |fails_at: u32| {
+                let (inner, operation) = (inner.clone(), Arc::default());
+                let journal = Failing { inner, operation, fails_at, is_written };
+                let sorry = |result: Result<ToolResponse, Error>| {
+                    Ok::<_, Error>(result.unwrap_or_else(|_| ToolResponse::new("Sorry.")))
+                };
+                let worker = Agent::builder(calling(&["pay"], &Count::default())).name("worker");
+                let worker = worker.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
+                durable(calling(&["worker"], &Count::default()), journal)
+                    .tool(worker.into_tool("Works."))
+                    .tool_layer(tower::util::MapResultLayer::new(sorry))
+                    .build()
+                    .unwrap()
+            };
+            let Err(error) = agent(fails_at).run(request()).await else { break };
+            assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+            let paid = pay.get();
+            let response = started_again(|| agent(0), &inner, paid).await;
+            let told: Vec<_> = response.messages().iter().flat_map(Message::tool_results).collect();
+            let told: Vec<_> = told.iter().map(|result| result.text()).collect();
+            assert_eq!((told, pay.get()), (vec!["Done.".to_owned()], 1), "at {fails_at}");
+            stopped += 1;
+        }
+    }
+    // Both ends of 6 steps, and the end, twice.
+    assert_eq!(stopped, 26);
+}
+
+#[tokio::test]
+async fn a_budget_is_charged_once_for_what_a_sub_agent_did_in_another_process() {
+    // The journal fails when the call of the sub-agent has ended, or the one after it.
+    for (fails_at, completes_elsewhere) in [(9, false), (9, true), (11, false), (11, true)] {
+        let inner = Sqlite::in_memory().await.unwrap();
+        let agent = |fails_at: u32, account: &Account| {
+            let journal = Failing {
+                inner: inner.clone(),
+                operation: Arc::default(),
+                fails_at,
+                is_written: false,
+            };
+            let looks = counting("look", Effect::Pure, &Count::default());
+            let worker = Agent::builder(calling(&["look"], &Count::default())).name("worker");
+            let worker = worker.tool(looks).build().unwrap();
+            let budget = Budget::of(account.clone());
+            let budget = Bundle::new().on_agent(budget.clone()).on_model(budget);
+            durable(calling(&["worker"], &Count::default()), journal)
+                .tool(worker.into_tool("Works."))
+                .global_callbacks(budget)
+                .build()
+                .unwrap()
+        };
+        let account = || Account::new(Limits::new().model_calls(100));
+        let (one, other, third) = (account(), account(), account());
+        agent(fails_at, &one).run(request()).await.unwrap_err();
+        if completes_elsewhere {
+            agent(0, &other).run(request()).await.unwrap();
+        }
+        // Of the boss two, and of the worker two.
+        for account in [&one, &other, &third] {
+            for _ in 0..2 {
+                agent(0, account).run(request()).await.unwrap();
+                assert_eq!(account.used().model_calls, 4, "at {fails_at}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -174,6 +279,14 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
 
 /// A tool that waits until it is told to return.
 pub(crate) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
+    waiting_as("pay", count)
+}
+
+/// One of this name.
+pub(super) fn waiting_as(
+    name: &'static str,
+    count: &Count,
+) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
     let (notify, count) = (Arc::<Notify>::default(), count.clone());
     let (begun, has_begun) = oneshot::channel();
     let begun = std::sync::Mutex::new(Some(begun));
@@ -188,7 +301,7 @@ pub(crate) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()
             "paid"
         }
     };
-    (Tool::function("pay", "Does it.", tool), notify, has_begun)
+    (Tool::function(name, "Does it.", tool), notify, has_begun)
 }
 
 #[tokio::test]

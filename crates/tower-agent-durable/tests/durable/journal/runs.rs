@@ -1,17 +1,21 @@
 //! What an operator sees of the runs, and does with them, in every database.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tower_agent::agent::SavedRequest;
+use tower_agent::message::{Messages, ToolCall};
 use tower_agent::middleware::approval::{Approval, Decision};
+use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    AgentRequest, Effect, Error, ErrorKind, ModelRequest, Request, Resolution, State,
+    Agent, AgentRequest, AgentResponse, Effect, Error, ErrorKind, ModelRequest, ModelResponse,
+    Request, Resolution, Settings, State, Tool, ToolRequest,
 };
 use tower_agent_durable::journal::{Journal, JournalError, RunInfo, RunStatus, StepKind};
 
 use super::conformance::input;
-use super::place::{Database, Place};
+use super::place::{Database, Place, Seen};
 use super::{Count, calling, counting, durable, journal_error, request, saying};
 
 pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(
@@ -134,19 +138,83 @@ pub(super) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_st
     assert_eq!(agent.run(other).await.unwrap().text(), "Hi.");
 }
 
-pub(super) async fn a_run_that_has_completed_does_not_answer_the_calls_of_the_next_conversation(
+fn is_other(result: tower_agent::Result<AgentResponse>) -> bool {
+    result.is_err_and(|error| matches!(journal_error(&error), JournalError::OtherRequest { .. }))
+}
+
+pub(super) async fn another_request_of_a_run_that_has_ended_is_refused(place: impl Place) {
+    let journal = place.open().await;
+    for (run, has_failed) in [("run 1", false), ("run 2", true)] {
+        let (models, pay, fails) = <(Count, Count, Count)>::default();
+        let fails = move |request: &mut ModelRequest| match request.messages().len() {
+            3 if has_failed && fails.one() == 1 => Err(Error::new(ErrorKind::Auth, "no key")),
+            _ => Ok(()),
+        };
+        let agent = durable(calling(&["pay"], &models), journal.clone())
+            .tool(counting("pay", Effect::Mutating, &pay))
+            .on_model(tower_agent::callback::before_model(fails))
+            .build()
+            .unwrap();
+        let request = || AgentRequest::new("Do it.").with_run_id(run);
+        assert_eq!(agent.run(request()).await.is_err(), has_failed);
+        let mut settings = Settings::default();
+        settings.temperature = Some(0.1);
+        let others = [
+            AgentRequest::new("Do it again.").with_run_id(run),
+            request().with_settings(settings),
+            request().with_state(State::from_iter([("now".to_owned(), json!(1))])),
+        ];
+        let before = (models.get(), pay.get());
+        for other in others {
+            assert!(is_other(agent.run(other).await), "{run}");
+        }
+        assert_eq!((models.get(), pay.get()), before);
+        assert_eq!(agent.run(request()).await.unwrap().text(), "Done.");
+        assert_eq!((models.get(), pay.get()), (2, 1));
+    }
+}
+
+pub(super) async fn a_run_that_has_completed_has_a_next_turn(place: impl Place) {
+    let (journal, keys) = (place.open().await, Arc::<Mutex<Vec<String>>>::default());
+    let seen = keys.clone();
+    let pay = move |_: Value, request: ToolRequest| {
+        seen.lock().unwrap().push(request.idempotency_key());
+        "paid"
+    };
+    let agent = durable(calling(&["pay"], &Count::default()), journal)
+        .tool(Tool::function_with("pay", "Pays.", pay))
+        .build()
+        .unwrap();
+    let first = agent.run(request()).await.unwrap();
+    // Without the first call, the second has its path.
+    let next = |earlier: &AgentResponse, text: &str| {
+        let checkpoint = earlier.checkpoint().with_messages(Messages::new());
+        AgentRequest::resume(checkpoint).with_message(text)
+    };
+    let again = || next(&first, "Again.").with_run_id("run 1");
+    let second = agent.run(again()).await.unwrap();
+    assert_eq!(agent.run(again()).await.unwrap().text(), "Done.");
+    let made = keys.lock().unwrap().clone();
+    assert_eq!(made.len(), 2);
+    assert_ne!(made[0], made[1]);
+
+    // From before that turn, and from another run.
+    assert!(is_earlier(agent.run(next(&first, "Something else.").with_run_id("run 1")).await));
+    assert!(is_other(agent.run(request()).await));
+    let elsewhere = agent.run(next(&second, "Elsewhere.")).await.unwrap();
+    assert!(is_other(agent.run(next(&elsewhere, "And?").with_run_id("run 1")).await));
+    assert_eq!(keys.lock().unwrap().len(), 3);
+}
+
+pub(super) async fn a_run_that_has_completed_is_not_cancelled(
     place: impl Place<Journal: Database>,
 ) {
-    let database = place.open().await;
-    let (models, pay) = <(Count, Count)>::default();
-    let agent = durable(calling(&["pay"], &models), database.clone());
-    let agent = agent.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
+    let (database, models) = (place.open().await, Count::default());
+    let agent = durable(calling(&[], &models), database.clone()).build().unwrap();
     agent.run(request()).await.unwrap();
-    let other = || AgentRequest::new("Do it again.").with_run_id("run 1");
-    for _ in 0..2 {
-        assert_eq!(agent.run(other()).await.unwrap().text(), "Done.");
-        assert_eq!((models.get(), pay.get()), (4, 2));
-    }
+    database.runs().cancel("run 1").await.unwrap();
+    assert_eq!(database.runs().get("run 1").await.unwrap().status, RunStatus::Completed);
+    assert_eq!((agent.run(request()).await.unwrap().text(), models.get()), ("Done.".into(), 1));
 }
 
 pub(super) async fn a_request_that_comes_late_does_not_begin_the_run_again(
@@ -291,4 +359,102 @@ pub(super) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: 
             (id, RunStatus::Completed, true)
         );
     }
+}
+
+/// The answer to the first question of a run that waits, from who has seen no more.
+fn decided(paused: &AgentResponse, decision: Decision) -> AgentRequest {
+    let answer = Resolution::resolved(&paused.interrupts()[0].id, decision);
+    AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]).with_run_id("run 1")
+}
+
+fn is_earlier(result: tower_agent::Result<AgentResponse>) -> bool {
+    result.is_err_and(|error| matches!(journal_error(&error), JournalError::EarlierRequest { .. }))
+}
+
+pub(super) async fn another_answer_is_refused_while_the_run_waits_for_more_or_has_failed(
+    place: impl Place,
+) {
+    let journal = place.open().await;
+    let (models, pay, bill, fails) = <(Count, Count, Count, Count)>::default();
+    let fails = move |request: &mut ModelRequest| match request.messages().len() {
+        5 if fails.one() == 1 => Err(Error::new(ErrorKind::Auth, "no key")),
+        _ => Ok(()),
+    };
+    let agent = durable(calling(&["pay", "bill"], &models), journal.clone())
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .tool(counting("bill", Effect::Mutating, &bill))
+        .on_tool(Approval::of_tools(["pay", "bill"]))
+        .on_model(tower_agent::callback::before_model(fails))
+        .build()
+        .unwrap();
+    let first = agent.run(request()).await.unwrap();
+    let second = agent.run(decided(&first, Decision::Approve)).await.unwrap();
+    let no = || Decision::Reject { reason: None };
+    let [first_no] = decided(&first, no()).context().resolutions().try_into().unwrap();
+    let late = || {
+        [
+            decided(&first, no()),
+            // From who has seen what came after, too.
+            AgentRequest::resume(second.checkpoint()).with_resolutions([first_no.clone()]),
+            decided(&second, Decision::Approve).with_resolutions([first_no.clone()]),
+            AgentRequest::resume(first.checkpoint()).with_message("Never mind."),
+        ]
+        .map(|request| request.with_run_id("run 1"))
+    };
+    for late in late() {
+        assert!(is_earlier(agent.run(late).await));
+    }
+    let seen = journal.info("run 1").await;
+    assert_eq!((seen.status, seen.interrupts), (RunStatus::Waiting, second.interrupts().to_vec()));
+    assert_eq!((models.get(), pay.get(), bill.get()), (2, 1, 0));
+
+    agent.run(decided(&second, Decision::Approve)).await.unwrap_err();
+    assert_eq!(journal.info("run 1").await.status, RunStatus::Failed);
+    for late in late().into_iter().chain([decided(&second, no())]) {
+        assert!(is_earlier(agent.run(late).await));
+    }
+    let done = agent.run(decided(&second, Decision::Approve)).await.unwrap();
+    assert_eq!((done.text(), done.messages().len()), ("Done.".into(), 6));
+    assert_eq!((models.get(), pay.get(), bill.get()), (3, 1, 1));
+}
+
+/// An agent that pays when it may, and then looks something up.
+fn worker(name: &'static str, looks: &Count) -> Tool {
+    let call = |id: &str, tool: &str| {
+        Turn::response(ModelResponse::from_tool_calls([ToolCall::new(id, tool, json!({}))]))
+    };
+    // A model that is called again calls the tool under another id.
+    let turns = [
+        call("pay", "pay"),
+        call("look 1", "look"),
+        Turn::from_text("Done."),
+        call("look 2", "look"),
+        Turn::from_text("Done."),
+    ];
+    let agent = Agent::builder(ScriptedModel::new(turns)).name(name);
+    let tools = [("look", looks), ("pay", &Count::default())];
+    let agent = agent.tools(tools.map(|(tool, count)| counting(tool, Effect::Mutating, count)));
+    agent.on_tool(Approval::of_tools(["pay"])).build().unwrap().into_tool("Works.")
+}
+
+pub(super) async fn an_answer_from_before_another_one_repeats_nothing(place: impl Place) {
+    let (journal, looks) = (place.open().await, Count::default());
+    let calls = ["one", "two"].map(|it| ToolCall::new(it, it, json!({ "request": "Work." })));
+    let asks = Turn::response(ModelResponse::from_tool_calls(calls));
+    let model = ScriptedModel::new([asks, Turn::from_text("All done.")]);
+    let agent = durable(model, journal.clone()).tools(["one", "two"].map(|it| worker(it, &looks)));
+    let agent = agent.build().unwrap();
+    let first = agent.run(request()).await.unwrap();
+    let [one, two] = first.interrupts() else { panic!("{:?}", first.interrupts()) };
+    let answer = |paused: &AgentResponse, id: &str| {
+        let yes = Resolution::resolved(id, Decision::Approve);
+        let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
+        request.with_run_id("run 1")
+    };
+    let second = agent.run(answer(&first, &one.id)).await.unwrap();
+    assert_eq!((second.interrupts().len(), looks.get()), (1, 1));
+    // Two persons have seen the first pause, and each answers one question.
+    assert!(is_earlier(agent.run(answer(&first, &two.id)).await));
+    let done = agent.run(answer(&second, &two.id)).await.unwrap();
+    assert_eq!((done.text(), looks.get()), ("All done.".into(), 2));
 }

@@ -81,7 +81,7 @@ fn is_refused(report: &str) -> bool {
     let refusals = [
         "was taken over by another process",
         "has had this request",
-        "was started with another request and has not ended",
+        "was started with another request",
     ];
     refusals.iter().any(|refusal| report.contains(refusal))
 }

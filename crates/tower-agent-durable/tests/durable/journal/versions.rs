@@ -1,8 +1,8 @@
 //! What a later version of this crate has written.
 
 use serde_json::json;
-use tower_agent::Effect;
 use tower_agent::middleware::approval::Approval;
+use tower_agent::{AgentRequest, Effect};
 use tower_agent_durable::journal::{Begun, Journal, JournalError, Record, RunEnd, RunStatus};
 use tower_agent_durable::{Sqlite, StoreError};
 
@@ -62,14 +62,52 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
     .await;
     runs.request("run 1").await.unwrap();
 
-    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":1,"end"', '{"version":2,"end"')"#)
+    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":1,"end"', '{"version":2,"end"') WHERE run = 'run 1'"#)
         .await;
     assert!(is_newer(runs.get("run 1").await));
-    assert!(is_newer(runs.list().await));
     assert!(is_newer(runs.request("run 1").await));
-    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":2,"end"', '{"version":1,"end"')"#)
+    // The others are seen, and that there is one more.
+    agent.run(request().with_run_id("run 2")).await.unwrap();
+    let seen = async || {
+        let seen = runs.list().await.unwrap().into_iter();
+        let seen = seen.map(|run| (run.id.to_string(), run.status, run.interrupts.len()));
+        let mut seen: Vec<_> = seen.collect();
+        seen.sort_by(|one, other| one.0.cmp(&other.0));
+        seen
+    };
+    let two = ("run 2".to_owned(), RunStatus::Waiting, 1);
+    assert_eq!(seen().await, [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]);
+    assert_eq!(runs.steps("run 1").await.unwrap().len(), 1);
+    let next = AgentRequest::new("Do more.").with_run_id("run 1");
+    let error = agent.run(next).await.unwrap_err();
+    assert!(error.message().contains("format 2, but this version reads up to 1"), "{error}");
+    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":2,"end"', '{"version":1,"end"') WHERE run = 'run 1'"#)
         .await;
     assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Waiting);
+
+    // Of a later version of what the end contains.
+    write(
+        r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"version":1', '"checkpoint":{"version":2') WHERE run = 'run 1'"#,
+    )
+    .await;
+    assert_eq!(seen().await, [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]);
+    let error = runs.get("run 1").await.unwrap_err().to_string();
+    assert!(error.contains("format 2, but this version of tower-agent reads up to 1"), "{error}");
+    write(
+        r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"version":2', '"checkpoint":{"version":1') WHERE run = 'run 1'"#,
+    )
+    .await;
+
+    write("UPDATE tower_agent_runs SET status = 'dreaming' WHERE run = 'run 1'").await;
+    assert_eq!(seen().await, [("run 1".to_owned(), RunStatus::Unreadable, 1), two]);
+    assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Unreadable);
+    for error in [
+        runs.request("run 1").await.unwrap_err().to_string(),
+        agent.run(request()).await.unwrap_err().to_string(),
+    ] {
+        assert!(error.contains("`dreaming`, the status of run `run 1`"), "{error}");
+    }
+    assert_eq!(pay.get(), 0);
     other.close().await;
 }
 

@@ -130,6 +130,8 @@ async fn a_run_that_has_failed_goes_on_when_it_is_started_again() {
     assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "busy"));
     assert_eq!(engine.info("run 1").await.unwrap().error.unwrap().message(), "busy");
     assert_eq!(text(&start().await), "Done.");
+    // It has completed.
+    engine.cancel("run 1").await.unwrap();
     assert_eq!(text(&start().await), "Done.");
     assert_eq!((models.get(), looks.get()), (2, 1));
 }
@@ -209,4 +211,26 @@ async fn more_runs_than_a_worker_makes_at_once_leave_room_for_their_steps() {
     };
     join_all((0..12).map(run)).await;
     assert_eq!(models.get(), 24);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_of_a_later_version_is_an_error_that_says_so() {
+    let Some(server) = Server::start("restate-later", &[]) else { return };
+    let (engine, models, pays) = (server.engine(), Count::default(), Count::default());
+    let agent = durable(calling(&["pay"], &models), engine.clone())
+        .tool(counting("pay", Effect::Mutating, &pays))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    let _worker = work(&server, &engine, [agent]).await;
+    let request = AgentRequest::new("Do it.").with_run_id("later");
+    let end = engine.start("agent", request).await.unwrap().end().await.unwrap();
+    let yes = Resolution::resolved(&end.interrupts()[0].id, Decision::Approve);
+    let later = json!({ "version": 2, "end": { "something": "else" } }).to_string();
+    let end = json!({ "epoch": 1, "status": "waiting", "end": later, "at": 0 });
+    server.call_journal("later", "end", end).await;
+    is(engine.resume("later", [yes]).await, "Store(NewerFormat");
+    is(engine.info("later").await, "Store(NewerFormat");
+    is(engine.get("later").await.unwrap().end().await, "Store(NewerFormat");
+    assert_eq!((models.get(), pays.get()), (1, 0));
 }

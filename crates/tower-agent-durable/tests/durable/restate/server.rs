@@ -118,6 +118,12 @@ impl Server {
         Engine::new(&self.ingress()).unwrap()
     }
 
+    /// Calls the object that keeps a run, as a worker of another version may.
+    pub(crate) async fn call_journal(&self, run: &str, handler: &str, input: Value) {
+        let path = format!("/TowerAgentJournal/{run}/{handler}");
+        Admin(self.ports[0]).tell("POST", &path, input).await;
+    }
+
     pub(crate) fn admin(&self) -> Admin {
         Admin(self.ports[1])
     }

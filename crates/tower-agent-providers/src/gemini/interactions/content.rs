@@ -64,14 +64,14 @@ pub(super) fn content_step<'a>(
 
 /// Writes the step of a result. Its name is required, although the reference says otherwise.
 pub(super) fn function_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
-    let parts: Vec<_> = result.parts.iter().filter(|part| is_content(part)).collect();
+    let parts = result.parts.iter().filter(|part| is_content(part));
     let is_plain =
-        |part: &&Part| matches!(part, Part::Text(text) if added(&text.provider).is_none());
+        |part: &Part| matches!(part, Part::Text(text) if added(&text.provider).is_none());
     let mut json = Object::new(out);
     json.field("type", "function_result")?;
     json.field("call_id", &*result.call_id)?;
     json.field("name", tool_name(&result.name))?;
-    match parts.iter().all(is_plain) {
+    match parts.clone().all(is_plain) {
         true => json.field("result", joined(&result.parts, "\n"))?,
         false => json.field_with("result", |out| json::array(out, parts, content))?,
     }

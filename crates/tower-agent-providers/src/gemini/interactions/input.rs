@@ -51,21 +51,26 @@ fn steps(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) 
         function_result(result, out)?;
         out.push(b',');
     }
-    match turn.unanswered.is_empty() {
-        true if has_waited => user_inputs(messages, turn.range.start..index + 1, out),
-        true => user_inputs(messages, index..index + 1, out),
-        false => Ok(()),
+    if !turn.unanswered.is_empty() {
+        return Ok(());
     }
+    if has_waited {
+        user_inputs(messages, turn.range, out)?;
+    }
+    user_input(message, out)
 }
 
 /// Writes what the user says in these messages.
 fn user_inputs(messages: &Messages, range: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
-    for message in messages.range(range.start).take(range.len()) {
-        if is_input(message) {
-            let parts = message.parts().iter().filter(|part| is_content(part));
-            content_step("user_input", parts, out)?;
-            out.push(b',');
-        }
+    let mut said = messages.range(range.start).take(range.len());
+    said.try_for_each(|message| user_input(message, out))
+}
+
+fn user_input(message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    if is_input(message) {
+        let parts = message.parts().iter().filter(|part| is_content(part));
+        content_step("user_input", parts, out)?;
+        out.push(b',');
     }
     Ok(())
 }

@@ -2,8 +2,8 @@ use std::borrow::Cow;
 
 use super::decoder::ChatDecoder;
 use super::{fault, host, request};
-use crate::HttpModelBuilder;
 use crate::protocol::{Call, Fault, Framing, Protocol};
+use crate::transport::HttpModelBuilder;
 use tower_agent::error::Result;
 
 /// The protocol of Ollama's `/api/chat`.

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::response::{Answer, Said};
@@ -16,7 +18,7 @@ pub struct ChatDecoder {
     model: Option<String>,
     calls: ToolCalls,
     usage: Usage,
-    finish_reason: Option<String>,
+    finish_reason: Option<FinishReason>,
     has_choice: bool,
     is_refusal: bool,
 }
@@ -82,13 +84,12 @@ impl Decoder for ChatDecoder {
         }
         CALL_IDS.keep(response.message_mut());
         // Some servers send `stop` beside tool calls; the message itself decides then.
-        let reason = match self.finish_reason.as_deref() {
-            None | Some("stop") if self.is_refusal => Some(FinishReason::Other("refusal".into())),
-            None | Some("stop") => None,
-            Some("tool_calls" | "function_call") => Some(FinishReason::ToolCalls),
-            Some("length") => Some(FinishReason::Length),
-            Some("content_filter") => Some(FinishReason::ContentFilter),
-            Some(word) => Some(FinishReason::Other(word.to_owned().into())),
+        let reason = match self.finish_reason {
+            None | Some(FinishReason::Stop) if self.is_refusal => {
+                Some(FinishReason::Other("refusal".into()))
+            }
+            None | Some(FinishReason::Stop) => None,
+            reason => reason,
         };
         let response = match reason {
             Some(reason) => response.with_finish_reason(reason),
@@ -114,11 +115,11 @@ impl ChatDecoder {
         self.calls.end(out).map_err(Fault::protocol)
     }
 
-    fn answer(&mut self, json: &[u8], what: &str) -> Result<Said, Fault> {
-        let mut answer: Answer = json::read(json, what)?;
+    fn answer<'a>(&mut self, json: &'a [u8], what: &str) -> Result<Said<'a>, Fault> {
+        let mut answer: Answer<'a> = json::read(json, what)?;
         let usage = answer.usage();
-        self.id = answer.id.take().or(self.id.take());
-        self.model = answer.model.take().or(self.model.take());
+        keep(&mut self.id, answer.id.take());
+        keep(&mut self.model, answer.model.take());
         if is_error(answer.error.as_ref()) || answer.object.as_deref() == Some("error") {
             let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
             return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
@@ -131,12 +132,12 @@ impl ChatDecoder {
             return Err(Fault::of(error, &Value::Null));
         }
         self.has_choice = true;
-        let reason = choice.finish_reason.take().filter(|reason| !reason.is_empty());
-        self.finish_reason = reason.or(self.finish_reason.take());
+        let word = choice.finish_reason.as_deref().filter(|word| !word.is_empty());
+        self.finish_reason = word.map(finish_reason).or(self.finish_reason.take());
         Ok(choice.delta.take().or(choice.message.take()).unwrap_or_default())
     }
 
-    fn said(&mut self, said: Said, out: &mut Vec<Piece>) {
+    fn said(&mut self, said: Said<'_>, out: &mut Vec<Piece>) {
         if !said.thoughts().is_empty() {
             out.push(Delta::Reasoning(said.thoughts().to_owned()).into());
         }
@@ -149,6 +150,23 @@ impl ChatDecoder {
         for piece in said.tool_calls {
             self.calls.push(piece, out);
         }
+    }
+}
+
+/// Replaces what is known. Most chunks repeat it.
+fn keep(known: &mut Option<String>, said: Option<Cow<'_, str>>) {
+    if let Some(said) = said.filter(|said| known.as_deref() != Some(said)) {
+        *known = Some(said.into_owned());
+    }
+}
+
+fn finish_reason(word: &str) -> FinishReason {
+    match word {
+        "stop" => FinishReason::Stop,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "length" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        word => FinishReason::Other(word.to_owned().into()),
     }
 }
 

@@ -192,13 +192,14 @@ fn text_alone<'a>(
     parts: impl Iterator<Item = &'a Part>,
     join: Option<&str>,
 ) -> Option<Cow<'a, str>> {
-    let texts: Vec<_> = parts.map(plain_text).collect::<Option<_>>()?;
-    match (join, &*texts) {
-        (_, []) => Some(Cow::default()),
-        (_, [one]) => Some(Cow::Borrowed(*one)),
-        (Some(join), many) => Some(many.join(join).into()),
-        (None, _) => None,
+    let mut texts = parts.map(plain_text);
+    let Some(first) = texts.next() else { return Some(Cow::default()) };
+    let mut text = Cow::Borrowed(first?);
+    for more in texts {
+        let (more, join) = (more?, join?);
+        text.to_mut().extend([join, more]);
     }
+    Some(text)
 }
 
 /// Returns the text of a part without other fields. A field added by the provider keeps the part

@@ -1,10 +1,11 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{json_text, null_default, object, or_default, text};
+use crate::json::lenient::{json_text, null_default, object, or_default, string, text};
 use tower_agent::message;
 
 // Our own types: those of async-openai reject what many servers send.
@@ -12,40 +13,42 @@ use tower_agent::message;
 /// A response, or one chunk of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Answer {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) id: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) model: Option<String>,
-    #[serde(rename = "choices", deserialize_with = "first_choice")]
-    pub(super) choice: Option<Choice>,
+pub(super) struct Answer<'a> {
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) id: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) model: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "choices", deserialize_with = "first_choice")]
+    pub(super) choice: Option<Choice<'a>>,
     #[serde(deserialize_with = "object")]
     usage: Option<Usage>,
     #[serde(deserialize_with = "object")]
     x_groq: Option<Groq>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) object: Option<String>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) object: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Choice {
+pub(super) struct Choice<'a> {
     #[serde(deserialize_with = "or_default")]
     pub(super) index: u64,
     /// Set in a plain response.
-    pub(super) message: Option<Said>,
+    #[serde(borrow)]
+    pub(super) message: Option<Said<'a>>,
     /// Set in a chunk of a streamed response.
-    pub(super) delta: Option<Said>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) finish_reason: Option<String>,
+    #[serde(borrow)]
+    pub(super) delta: Option<Said<'a>>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
 }
 
 /// The model's message, or its next piece.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
+pub(super) struct Said<'a> {
     #[serde(deserialize_with = "text")]
     pub(super) content: String,
     #[serde(deserialize_with = "text")]
@@ -54,31 +57,31 @@ pub(super) struct Said {
     pub(super) reasoning: String,
     #[serde(deserialize_with = "text")]
     pub(super) refusal: String,
-    #[serde(deserialize_with = "null_default")]
-    pub(super) tool_calls: Vec<ToolCallPiece>,
+    #[serde(borrow, deserialize_with = "null_default")]
+    pub(super) tool_calls: Vec<ToolCallPiece<'a>>,
 }
 
 /// A tool call, or a piece of one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ToolCallPiece {
+pub(super) struct ToolCallPiece<'a> {
     #[serde(deserialize_with = "or_default")]
     pub(super) index: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) id: String,
-    #[serde(deserialize_with = "null_default")]
-    pub(super) function: Function,
+    #[serde(borrow, deserialize_with = "string")]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "null_default")]
+    function: Function<'a>,
     #[serde(deserialize_with = "or_default")]
     pub(super) extra_content: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Function {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) name: String,
+struct Function<'a> {
+    #[serde(borrow, deserialize_with = "string")]
+    name: Option<Cow<'a, str>>,
     #[serde(deserialize_with = "json_text")]
-    pub(super) arguments: String,
+    arguments: String,
 }
 
 /// Where Groq puts the usage of a stream.
@@ -119,22 +122,24 @@ struct CompletionDetails {
 }
 
 /// Reads the first choice of a list; `null` is a list without any.
-fn first_choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice>, D::Error> {
+fn first_choice<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Choice<'de>>, D::Error> {
     deserializer.deserialize_any(FirstChoice)
 }
 
 struct FirstChoice;
 
 impl<'de> Visitor<'de> for FirstChoice {
-    type Value = Option<Choice>;
+    type Value = Option<Choice<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a sequence")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<Choice>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut first = None;
-        while let Some(choice) = seq.next_element::<Choice>()? {
+        while let Some(choice) = seq.next_element::<Choice<'de>>()? {
             if choice.index == 0 && first.is_none() {
                 first = Some(choice);
             }
@@ -142,12 +147,12 @@ impl<'de> Visitor<'de> for FirstChoice {
         Ok(first)
     }
 
-    fn visit_unit<E>(self) -> Result<Option<Choice>, E> {
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
         Ok(None)
     }
 }
 
-impl Answer {
+impl Answer<'_> {
     /// Returns the token usage, if it is included.
     pub(super) fn usage(&self) -> Option<message::Usage> {
         let usage = self.usage.or_else(|| self.x_groq.as_ref()?.usage)?;
@@ -161,7 +166,24 @@ impl Answer {
     }
 }
 
-impl Said {
+impl ToolCallPiece<'_> {
+    /// Returns the id, empty if it is not said.
+    pub(super) fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the name of the tool, empty if it is not said.
+    pub(super) fn name(&self) -> &str {
+        self.function.name.as_deref().unwrap_or_default()
+    }
+
+    /// Takes the text of the arguments.
+    pub(super) fn take_arguments(&mut self) -> String {
+        std::mem::take(&mut self.function.arguments)
+    }
+}
+
+impl Said<'_> {
     /// Returns the reasoning; servers that send both fields send the same text in each.
     pub(super) fn thoughts(&self) -> &str {
         if self.reasoning_content.is_empty() { &self.reasoning } else { &self.reasoning_content }

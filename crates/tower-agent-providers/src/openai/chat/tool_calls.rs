@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::response::{Function, ToolCallPiece};
+use super::response::ToolCallPiece;
 use tower_agent::message::CallIds;
 use tower_agent::stream::{Delta, Piece};
 
@@ -41,7 +41,7 @@ impl ToolCalls {
     }
 
     /// Adds a piece and appends the resulting deltas to `out`.
-    pub(super) fn push(&mut self, piece: ToolCallPiece, out: &mut Vec<Piece>) {
+    pub(super) fn push(&mut self, mut piece: ToolCallPiece<'_>, out: &mut Vec<Piece>) {
         let at = self.place_of(&piece);
         if at == self.calls.len() {
             // A call that another one follows receives no id any more.
@@ -53,13 +53,13 @@ impl ToolCalls {
             }
         }
         let call = &mut self.calls[at];
-        let more = piece.function.arguments;
-        if call.id.is_empty() && !piece.id.is_empty() {
-            self.by_id.insert(piece.id.clone(), at);
-            call.id = piece.id;
+        let more = piece.take_arguments();
+        if call.id.is_empty() && !piece.id().is_empty() {
+            self.by_id.insert(piece.id().to_owned(), at);
+            call.id = piece.id().to_owned();
         }
         if call.name.is_empty() {
-            call.name = piece.function.name;
+            call.name = piece.name().to_owned();
         }
         call.arguments.push_str(&more);
         call.extra_content.extend(piece.extra_content.unwrap_or_default());
@@ -71,16 +71,18 @@ impl ToolCalls {
     }
 
     /// Adds a call that is complete and appends its deltas to `out`.
-    pub(super) fn push_whole(&mut self, piece: ToolCallPiece, out: &mut Vec<Piece>) {
-        let ToolCallPiece { id, function: Function { name, arguments }, extra_content, .. } = piece;
-        let extra_content = extra_content.unwrap_or_default();
-        let mut call = Open { id, name, extra_content, ..Open::default() };
-        if call.name.is_empty() {
-            call.arguments.text = arguments;
+    pub(super) fn push_whole(&mut self, mut piece: ToolCallPiece<'_>, out: &mut Vec<Piece>) {
+        let (at, json) = (self.calls.len(), piece.take_arguments());
+        let mut call = Open::default();
+        if piece.name().is_empty() {
+            call.id = piece.id().to_owned();
+            call.arguments.text = json;
         } else {
-            call.announce(self.calls.len(), &mut self.ids, self.asked, out);
-            send_arguments(self.calls.len(), arguments, out);
+            let (ids, asked) = (&mut self.ids, self.asked);
+            call.announced = Some(announce(at, piece.id(), piece.name(), ids, asked, out));
+            send_arguments(at, json, out);
         }
+        call.extra_content = piece.extra_content.unwrap_or_default();
         self.calls.push(call);
     }
 
@@ -88,7 +90,7 @@ impl ToolCalls {
     pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), &'static str> {
         self.announce_all(out);
         let is_nameless = |call: &Open| {
-            call.name.is_empty() && !(call.id.is_empty() && call.arguments.is_empty())
+            call.announced.is_none() && !(call.id.is_empty() && call.arguments.is_empty())
         };
         match self.calls.iter().any(is_nameless) {
             true => Err("the server sent a tool call without a name"),
@@ -103,16 +105,16 @@ impl ToolCalls {
     }
 
     /// Returns the index of the call that a piece belongs to, one past the last for a new call.
-    fn place_of(&mut self, piece: &ToolCallPiece) -> usize {
+    fn place_of(&mut self, piece: &ToolCallPiece<'_>) -> usize {
         let new = self.calls.len();
         let Some(last) = new.checked_sub(1) else { return new };
-        let name = &piece.function.name;
+        let (id, name) = (piece.id(), piece.name());
         if let Some(index) = piece.index {
             let found = self.by_index.get(&index).copied();
-            return found.filter(|&at| !self.calls[at].is_another(&piece.id, name)).unwrap_or(new);
+            return found.filter(|&at| !self.calls[at].is_another(id, name)).unwrap_or(new);
         }
-        if !piece.id.is_empty() {
-            let known = self.by_id.get(&piece.id).copied();
+        if !id.is_empty() {
+            let known = self.by_id.get(id).copied();
             // Without a name it is a late id, or a server that sends a new id with each piece.
             return known.unwrap_or(if name.is_empty() { last } else { new });
         }
@@ -130,19 +132,14 @@ impl ToolCalls {
 
     fn announce(&mut self, at: usize, out: &mut Vec<Piece>) {
         let call = &mut self.calls[at];
-        call.announce(at, &mut self.ids, self.asked, out);
+        let id = announce(at, &call.id, &call.name, &mut self.ids, self.asked, out);
+        call.announced = Some(id);
         self.waiting.remove(&at);
         send_arguments(at, call.arguments.text.clone(), out);
     }
 }
 
 impl Open {
-    fn announce(&mut self, at: usize, ids: &mut CallIds, asked: usize, out: &mut Vec<Piece>) {
-        let id = ids.claim(&self.id.as_str().into(), || format!("call_{asked}_{at}"));
-        self.announced = Some(id.clone());
-        out.push(Delta::ToolCall { index: at, id, name: self.name.as_str().into() }.into());
-    }
-
     /// Returns whether a piece with the same number starts another call.
     fn is_another(&self, id: &str, name: &str) -> bool {
         !id.is_empty() && !name.is_empty() && !self.id.is_empty() && self.id != id
@@ -199,6 +196,20 @@ impl Arguments {
             }
         }
     }
+}
+
+/// Appends the delta that starts a call and returns the call's id.
+fn announce(
+    index: usize,
+    id: &str,
+    name: &str,
+    ids: &mut CallIds,
+    asked: usize,
+    out: &mut Vec<Piece>,
+) -> Arc<str> {
+    let id = ids.claim(&id.into(), || format!("call_{asked}_{index}"));
+    out.push(Delta::ToolCall { index, id: id.clone(), name: name.into() }.into());
+    id
 }
 
 fn send_arguments(index: usize, json: String, out: &mut Vec<Piece>) {

@@ -1,0 +1,154 @@
+//! The question about a tool call that may have been made.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tower_agent::call::CallKind;
+use tower_agent::error::ResolutionOutcome;
+use tower_agent::{Error, Interrupt};
+
+use super::step_request::StepRequest;
+use super::{Fingerprint, Intent, JournalError, Lease, Unfinished};
+use crate::error::StoreError;
+
+/// The key of the stored question, in the call.
+const KEY: &str = "tower_agent_durable.unfinished";
+
+/// Who holds the call.
+const GUARD: &str = "Durable";
+
+/// The question about one attempt of a tool call, and its answer. It is kept with the conversation until
+/// the call has a result, so that no run of the conversation makes the call without an answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Question {
+    /// The run of the attempt.
+    run: Arc<str>,
+    /// The number of the last attempt in earlier runs.
+    earlier: u32,
+    /// The number of the attempt in its run, from 1.
+    attempt: u32,
+    fingerprint: Fingerprint,
+    idempotency_key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer: Option<Unfinished>,
+}
+
+impl Question {
+    /// Returns the last question about this call, if there is one.
+    pub(super) fn kept<R: StepRequest>(request: &R) -> Result<Option<Self>, JournalError> {
+        let private = request.context().private_state();
+        // Usually nothing is stored, and every call checks this.
+        if R::CALL != CallKind::Tool || private.is_empty() {
+            return Ok(None);
+        }
+        let kept = private.get(&key(request));
+        let kept = kept.map(serde_json::from_value);
+        Ok(kept.transpose().map_err(StoreError::data)?)
+    }
+
+    /// Returns the question about this attempt. `earlier` is the number of the last attempt in
+    /// [earlier runs](Self::number_before).
+    pub(super) fn about<R: StepRequest>(
+        request: &R,
+        earlier: u32,
+        lease: &Lease,
+        intent: &Intent,
+    ) -> Self {
+        Self {
+            run: lease.run.id.clone(),
+            earlier,
+            attempt: lease.attempt,
+            fingerprint: intent.fingerprint.clone(),
+            idempotency_key: request.key(),
+            answer: None,
+        }
+    }
+
+    /// Returns the number of the last attempt before this run.
+    pub(super) fn number_before(&self, run: &str) -> u32 {
+        match *self.run == *run {
+            true => self.earlier,
+            false => self.number(),
+        }
+    }
+
+    /// Returns the number of the attempt among all of the call.
+    pub(super) fn number(&self) -> u32 {
+        self.earlier.saturating_add(self.attempt)
+    }
+
+    /// Returns the key of the attempt for the service that the tool calls.
+    pub(super) fn idempotency_key(&self) -> &str {
+        &self.idempotency_key
+    }
+
+    /// Returns the fingerprint of the call.
+    pub(super) fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+
+    /// Returns the answer, or the error that asks.
+    pub(super) fn answer<R: StepRequest>(&mut self, request: &R) -> Result<Unfinished, Error> {
+        if let Some(answer) = &self.answer {
+            return Ok(answer.clone());
+        }
+        let answer = match request.context().resolution(&self.id(request)).map(|it| &it.outcome) {
+            Some(ResolutionOutcome::Resolved(answer)) => {
+                let answer = serde_json::from_value(answer.clone());
+                answer.map_err(|error| self.ask(request, Some(error.to_string())))?
+            }
+            Some(ResolutionOutcome::Cancelled) => {
+                let why = "stopped while it was running; its outcome is unknown";
+                Unfinished::Failed(why.to_owned())
+            }
+            _ => return Err(self.ask(request, None)),
+        };
+        self.answer = Some(answer.clone());
+        self.keep(request);
+        if answer == Unfinished::RunAgain {
+            request.context().release_call(GUARD);
+        }
+        Ok(answer)
+    }
+
+    /// Returns the error that asks. `why` says what was wrong with an answer.
+    pub(super) fn ask<R: StepRequest>(&self, request: &R, why: Option<String>) -> Error {
+        self.keep(request);
+        request.context().hold_call(GUARD);
+        let what = request.name().unwrap_or_default();
+        let message = why.unwrap_or_else(|| {
+            format!("`{what}` was running when the run stopped, and may have been done")
+        });
+        Error::interrupt(
+            Interrupt::new(self.id(request), Unfinished::REASON)
+                .with_message(message)
+                .with_response_schema(Unfinished::schema())
+                .with_payload(request.subject())
+                .for_operator(),
+        )
+    }
+
+    fn keep<R: StepRequest>(&self, request: &R) {
+        let kept = serde_json::json!(self);
+        request.context().private_state().set(key(request), kept);
+    }
+
+    /// An answer is about one attempt.
+    fn id<R: StepRequest>(&self, request: &R) -> String {
+        format!("unfinished {} {}", request.context().step_path(), self.number())
+    }
+}
+
+/// Returns the path of the call that an interrupt asks about.
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
+    let is_ours = interrupt.reason == Unfinished::REASON;
+    let rest = interrupt.id.strip_prefix("unfinished ").filter(|_| is_ours)?;
+    Some(rest.rsplit_once(' ')?.0)
+}
+
+/// Agents of one name at once have the same call path.
+fn key<R: StepRequest>(request: &R) -> String {
+    let context = request.context();
+    context.call_key(&format!("{KEY} {}", context.step_path()))
+}

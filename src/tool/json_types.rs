@@ -1,0 +1,214 @@
+//! Compares the JSON types of a value with those that a schema allows.
+//!
+//! Serde reads more than a schema describes: a struct from a list, a unit variant from an object. A
+//! guard that reads the value would not find there what the tool gets.
+
+use serde_json::{Map, Value};
+
+/// Longer ways through a schema, and more steps, are refused: a model could write arguments that
+/// take forever.
+const MAX_DEPTH: usize = 512;
+const MAX_STEPS: usize = 1_000_000;
+
+/// A value of a JSON type that its schema does not allow.
+pub(super) struct Misfit<'a> {
+    /// The field, such as `filter.dates[1]`; empty for the value as a whole.
+    pub(super) field: String,
+    pub(super) problem: String,
+    pub(super) expected: &'a Value,
+}
+
+/// Finds a value whose JSON type `schema` does not allow at its place. `null` fits everywhere: it
+/// hides nothing. Keywords that are not about types are ignored.
+pub(super) fn misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>> {
+    let mut check = Check { root: schema, steps: 0 };
+    let found = check.fits(value, schema, 0).err();
+    found.map(|misfit| Misfit { field: misfit.field.trim_start_matches('.').to_owned(), ..misfit })
+}
+
+struct Check<'a> {
+    root: &'a Value,
+    steps: usize,
+}
+
+impl<'a> Check<'a> {
+    fn fits(&mut self, value: &Value, schema: &'a Value, depth: usize) -> Result<(), Misfit<'a>> {
+        let misfit = |problem| Misfit { field: String::new(), problem, expected: schema };
+        self.steps += 1;
+        if depth > MAX_DEPTH || self.steps > MAX_STEPS {
+            return Err(misfit("is too deeply nested to be checked".to_owned()));
+        }
+        let Value::Object(keywords) = schema else { return Ok(()) };
+        if !allows(keywords, value) {
+            return Err(misfit(format!("invalid type: {}", type_of(value))));
+        }
+        if let Some(target) = self.target(keywords) {
+            self.fits(value, target, depth + 1)?;
+        }
+        for part in list(keywords, "allOf") {
+            self.fits(value, part, depth + 1)?;
+        }
+        for choice in ["anyOf", "oneOf"] {
+            let all = list(keywords, choice);
+            let mut first = None;
+            let mut fits = all.is_empty();
+            for one in self.meant(value, all) {
+                match self.fits(value, one, depth + 1) {
+                    Ok(()) => fits = true,
+                    Err(misfit) => first = first.or(Some(misfit)),
+                }
+                if fits {
+                    break;
+                }
+            }
+            if !fits {
+                let none = || misfit(format!("invalid type: {}", type_of(value)));
+                return Err(first.unwrap_or_else(none));
+            }
+        }
+        self.inside(value, keywords, depth + 1)
+    }
+
+    /// Compares what is in an object or a list.
+    fn inside(
+        &mut self,
+        value: &Value,
+        keywords: &'a Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), Misfit<'a>> {
+        match value {
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    for schema in of_field(keywords, name) {
+                        let found = self.fits(field, schema, depth);
+                        found.map_err(|misfit| misfit.inside(&format!(".{name}")))?;
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let places = list(keywords, "prefixItems");
+                for (index, item) in items.iter().enumerate() {
+                    let Some(schema) = places.get(index).or_else(|| keywords.get("items")) else {
+                        continue;
+                    };
+                    let found = self.fits(item, schema, depth);
+                    found.map_err(|misfit| misfit.inside(&format!("[{index}]")))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the choices that a value can be meant for: those that it names by its fields and
+    /// tags, or else all that do not exclude it.
+    fn meant(&self, value: &Value, all: &'a [Value]) -> Vec<&'a Value> {
+        let of = |is_meant: fn(&Map<String, Value>, &Value) -> bool| -> Vec<&'a Value> {
+            let can_be = |one: &&Value| {
+                let keywords = self.followed(one).as_object();
+                keywords.is_none_or(|it| allows(it, value) && is_meant(it, value))
+            };
+            all.iter().filter(can_be).collect()
+        };
+        match of(|it, value| is_closed_for(it, value) && is_named(it, value)) {
+            named if named.is_empty() => of(is_closed_for),
+            named => named,
+        }
+    }
+
+    /// Follows the references of a schema that is nothing else.
+    fn followed(&self, schema: &'a Value) -> &'a Value {
+        let mut at = schema;
+        for _ in 0..MAX_DEPTH {
+            match at.as_object().and_then(|keywords| self.target(keywords)) {
+                Some(target) => at = target,
+                None => break,
+            }
+        }
+        at
+    }
+
+    fn target(&self, keywords: &Map<String, Value>) -> Option<&'a Value> {
+        self.root.pointer(keywords.get("$ref")?.as_str()?.strip_prefix('#')?)
+    }
+}
+
+impl Misfit<'_> {
+    fn inside(self, place: &str) -> Self {
+        Self { field: format!("{place}{}", self.field), ..self }
+    }
+}
+
+fn list<'a>(keywords: &'a Map<String, Value>, name: &str) -> &'a [Value] {
+    keywords.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Returns the schemas of a field.
+fn of_field<'a>(keywords: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
+    let known = keywords.get("properties").and_then(|properties| properties.get(name));
+    match (known, keywords.get("patternProperties").and_then(Value::as_object)) {
+        (Some(known), _) => vec![known],
+        // Which pattern a name matches is not looked at where there are several.
+        (None, Some(patterns)) if patterns.len() == 1 => patterns.values().collect(),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => keywords.get("additionalProperties").into_iter().collect(),
+    }
+}
+
+/// Returns whether the keywords themselves allow the JSON type of a value.
+fn allows(keywords: &Map<String, Value>, value: &Value) -> bool {
+    let found = type_of(value);
+    let is = |name: &Value| match name.as_str() {
+        Some("integer") => found == "number",
+        Some(name @ ("array" | "boolean" | "null" | "number" | "object" | "string")) => {
+            found == name
+        }
+        // No type that is known.
+        _ => true,
+    };
+    let by_type = match keywords.get("type") {
+        None => true,
+        Some(Value::Array(names)) => names.iter().any(is),
+        Some(name) => is(name),
+    };
+    let by_const = keywords.get("const").is_none_or(|one| type_of(one) == found);
+    let by_enum = match keywords.get("enum") {
+        Some(Value::Array(all)) => all.iter().any(|one| type_of(one) == found),
+        _ => true,
+    };
+    value.is_null() || by_type && by_const && by_enum
+}
+
+/// Returns whether an object has all fields that the keywords require, and the tags.
+fn is_named(keywords: &Map<String, Value>, value: &Value) -> bool {
+    let Value::Object(fields) = value else { return true };
+    let mut required = list(keywords, "required").iter().filter_map(Value::as_str);
+    required.all(|name| fields.contains_key(name))
+        && properties(keywords).all(|(name, schema)| match schema.get("const") {
+            Some(tag) => fields.get(name) == Some(tag),
+            None => true,
+        })
+}
+
+/// Returns whether an object has no field that closed keywords do not list.
+fn is_closed_for(keywords: &Map<String, Value>, value: &Value) -> bool {
+    let Value::Object(fields) = value else { return true };
+    let is_open = keywords.get("additionalProperties") != Some(&Value::Bool(false))
+        || keywords.contains_key("patternProperties");
+    is_open || fields.keys().all(|name| properties(keywords).any(|(listed, _)| listed == name))
+}
+
+fn properties(keywords: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    keywords.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
