@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write, pipe};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A server that is killed on drop.
 pub struct Process {
@@ -27,13 +28,29 @@ pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
     false
 }
 
+/// Returns a port of the loopback on which nothing listens.
+///
+/// The system gives it to no connection, and to nobody who asks for any port: it stays free until
+/// whoever is told of it listens, also if that stops and starts again.
+pub fn free_port() -> u16 {
+    // Below those that Linux, macOS and Windows give away.
+    const FIRST: u16 = 16384;
+    const COUNT: u32 = 16384;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Processes at the same time begin at different ones.
+    let start = std::process::id().wrapping_mul(64);
+    let mut ports = (0..COUNT).map(|_| {
+        let next = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into());
+        FIRST + (next % COUNT) as u16
+    });
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.find(is_free).unwrap()
+}
+
 impl Process {
     /// Starts a server on a free port of the loopback, and waits until it prints `ready`.
     pub fn start(ready: &str, command: impl FnOnce(u16) -> Command) -> Self {
-        let port = {
-            let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            probe.local_addr().unwrap().port()
-        };
+        let port = free_port();
         let (output, input) = pipe().unwrap();
         let child = command(port)
             .stdin(Stdio::null())

@@ -30,7 +30,7 @@ use tokio::process::Command;
 
 use self::app::app;
 use self::offline::Offline;
-use test_support::process::is_installed;
+use test_support::process::{free_port, is_installed};
 
 /// What a person can do at the page, as `tests/front_end/page.mjs` names it.
 const STEPS: usize = 41;
@@ -81,7 +81,7 @@ async fn a_person_at_the_page_can_do_all_that_it_offers() {
 #[ignore = "no test: the page's test starts it, and kills it in the middle of an answer"]
 async fn a_server_in_a_process_of_its_own() {
     let port = env::var("PORT").map_or(0, |port| port.parse().unwrap());
-    let (address, server) = serve(port).await;
+    let (address, server) = serve(if port == 0 { free_port() } else { port }).await;
     println!("http://{address}");
     // It ends with its standard input at the latest, that is with the process that started it.
     let mut input = stdin();

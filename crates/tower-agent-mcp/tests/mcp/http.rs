@@ -15,6 +15,7 @@ use rmcp::model::ProgressNotificationParam;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
+use test_support::process::free_port;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -39,14 +40,14 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) async fn serve(app: Router) -> Self {
-        Self::serve_at(app, ([127, 0, 0, 1], 0).into()).await
+        Self::serve_at(app, ([127, 0, 0, 1], free_port()).into()).await
     }
 
     async fn serve_at(app: Router, address: SocketAddr) -> Self {
         let listener = loop {
             match TcpListener::bind(address).await {
                 Ok(listener) => break listener,
-                // A connection of another program may have this port for now.
+                // The server before it may listen until its task is dropped.
                 Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
             }
             tokio::task::yield_now().await;

@@ -22,6 +22,7 @@ use tower_agent_providers::openai::OpenAi;
 use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::server::{delta, event, events, finished, read_request, says, unfinished};
+use test_support::process::free_port;
 use test_support::{call, deltas, stream, text};
 
 async fn fails_at(base_url: &str) -> Error {
@@ -31,8 +32,7 @@ async fn fails_at(base_url: &str) -> Error {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let error = fails_at(&format!("http://{address}/v1")).await;
+    let error = fails_at(&format!("http://127.0.0.1:{}/v1", free_port())).await;
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
     assert!(error.message().starts_with("the connection was refused: "), "{error}");
     assert!(error.is_retryable());
@@ -270,8 +270,8 @@ async fn a_server_that_stays_after_its_answer_does_not_hold_it_up() {
 
 #[tokio::test]
 async fn a_layer_learns_which_model_was_called_even_if_nobody_answers() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let model = OpenAi::builder().base_url(format!("http://{address}/v1")).api_key("").model("m");
+    let base_url = format!("http://127.0.0.1:{}/v1", free_port());
+    let model = OpenAi::builder().base_url(base_url).api_key("").model("m");
     let target = ModelTarget::default();
     let mut request = ModelRequest::default();
     request.extensions_mut().insert(target.clone());

@@ -1,6 +1,6 @@
 //! A Restate server of a test's own, which listens on the loopback alone.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use test_support::process::{Process, is_installed};
+use test_support::process::{Process, free_port, is_installed};
 use tower_agent_durable::engine::restate::Engine;
 
 use crate::database::Folder;
@@ -30,10 +30,8 @@ fn program() -> PathBuf {
     servers.join(package).join("bin/restate-server")
 }
 
-/// Returns ports that are free, each another one.
-fn ports<const N: usize>() -> [u16; N] {
-    let probes = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    probes.map(|probe| probe.local_addr().unwrap().port())
+fn ports() -> [u16; 3] {
+    [(); 3].map(|()| free_port())
 }
 
 impl Server {
@@ -54,7 +52,7 @@ impl Server {
         if !is_installed("Restate", &program(), ".ci/servers") {
             return None;
         }
-        let nodes: [[u16; 3]; 3] = [ports(), ports(), ports()];
+        let nodes = [ports(), ports(), ports()];
         let address = |[_, _, fabric]: [u16; 3]| format!("\"http://127.0.0.1:{fabric}\"");
         let addresses = format!("[{}]", nodes.map(address).join(","));
         let mut number = 0;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use test_support::process::free_port;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tower_agent::Effect;
@@ -16,10 +17,7 @@ use crate::journal::{Count, calling, counting, durable, journal_error, request};
 #[tokio::test]
 async fn without_a_server_a_run_stops_before_its_first_call() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let closed = {
-        let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        probe.local_addr().unwrap()
-    };
+    let closed = (Ipv4Addr::LOCALHOST, free_port()).into();
     for (address, why) in [(silent.local_addr().unwrap(), "did not answer"), (closed, "onnect")] {
         let engine = Engine::new(&format!("http://{address}")).unwrap();
         let (engine, models) = (engine.timeout(Duration::from_millis(200)), Count::default());
