@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::Service;
 
-use super::durability;
+use super::explain::Explanation;
 use super::named_tools::KnownTools;
-use super::options;
 use super::outline::{Body, Outline};
-use super::{Explanation, RunStream};
+use super::stream::RunStream;
+use super::{durability, options};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{Bundle, LayerInner, Tree};
 use crate::context::{Inherited, Open, RunContext};

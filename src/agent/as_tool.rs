@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Agent;
+use super::agent::Agent;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::message::Message;

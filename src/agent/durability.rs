@@ -3,7 +3,7 @@
 //! What is outside it could repeat a call, leave it out or move it to another task, and would be asked
 //! again about a call that is not made again.
 
-use super::BuildError;
+use super::build_error::BuildError;
 use crate::call::CallKind;
 use crate::callback::{Bundle, InBundle, Purpose, Registered};
 use crate::error::{Error, ErrorKind, Result};

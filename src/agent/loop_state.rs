@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Progress;
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::Answering;
+use super::progress::Progress;
 use super::step::{self, Step};
 use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};

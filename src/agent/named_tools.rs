@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::BuildError;
+use super::build_error::BuildError;
 use crate::callback::NamedTool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tool::ToolSet;

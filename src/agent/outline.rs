@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Explanation;
+use super::explain::Explanation;
 use super::options::{self, Semantics};
 use crate::call::Request;
 use crate::callback::{Bundle, InBundle, StackBuilder, Tree};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Agent;
+use super::agent::Agent;
 use super::step::{self, Step};
 use super::team_response::TeamResponse;
 use crate::call::Request;

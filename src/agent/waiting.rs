@@ -1,6 +1,6 @@
 //! Finds the agent that a conversation waits for.
 
-use super::Agent;
+use super::agent::Agent;
 use super::step::{self, Step};
 use crate::context::{RunContext, Turn};
 use crate::error::{Error, ErrorKind, Result};

@@ -16,7 +16,9 @@ use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
 use tower::Service;
 
-use super::{CallKind, CallService, Request};
+use super::CallKind;
+use super::request::Request;
+use super::service::CallService;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Usage;

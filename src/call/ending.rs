@@ -4,7 +4,7 @@
 //! nothing outside undoes it: each call is admitted before it starts and settled after it has
 //! ended.
 
-use super::Request;
+use super::request::Request;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 

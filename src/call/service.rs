@@ -1,6 +1,6 @@
 use tower::Service;
 
-use super::Request;
+use super::request::Request;
 use crate::error::BoxError;
 
 /// A service of one kind of call: any `tower::Service<R>` with `R`'s response and an error that

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Extensions;
+use super::extensions::Extensions;
 
 /// Placed in a call by a recording, for a redaction inside it.
 #[derive(Clone, Default)]

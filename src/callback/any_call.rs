@@ -2,10 +2,11 @@
 
 use std::future::Future;
 
-use super::{
+use super::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
-    IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, Next, OnError, OnErrorAsync, Wrap,
+    IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
+use super::wrap::{Next, Wrap};
 use crate::call::Request;
 use crate::error::{Error, Result};
 

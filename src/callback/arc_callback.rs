@@ -3,9 +3,11 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use super::Callback;
+use super::action::{Action, Outcome, Recovery};
 use super::erased::{Erased, Implemented};
 use super::hook_set::HookSet;
-use super::{Action, Callback, Outcome, Purpose, Recovery};
+use super::purpose::Purpose;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::panic::catch;

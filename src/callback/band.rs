@@ -4,9 +4,10 @@ use std::future::{Future, poll_fn};
 
 use tower::Service;
 
+use super::action::Outcome;
 use super::call_state::{CallState, Recovered, Rest};
+use super::list::Callbacks;
 use super::options::{CallbackSemantics, Retries};
-use super::{Callbacks, Outcome};
 use crate::call::{CallKind, Origin, Request};
 use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};

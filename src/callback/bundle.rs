@@ -1,7 +1,10 @@
 use tower_layer::Layer;
 
+use super::Callback;
 use super::layers::Layers;
-use super::{Callback, CallbackSemantics, Callbacks, NamedTool};
+use super::list::Callbacks;
+use super::noted::NamedTool;
+use super::options::CallbackSemantics;
 use crate::call::Request;
 use crate::model::{BoxModel, ModelRequest, ModelService};
 use crate::run::{AgentRequest, AgentService, BoxAgent};

@@ -1,13 +1,14 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use super::action::{Action, Outcome, Recovery};
+use super::arc_callback::ArcCallback;
 use super::hook::{Hook, name};
 use super::hook_set::HookSet;
 use super::members::Members;
 use super::options::{
     AfterPolicy, BeforePolicy, CallbackSemantics, HookFailure, OnErrorPolicy, RespondScope,
 };
-use super::{Action, ArcCallback, Outcome, Recovery};
 use crate::call::{CallKind, Origin, Request};
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::panic::catch;

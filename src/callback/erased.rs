@@ -10,8 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
+use super::Callback;
+use super::action::{Action, Outcome, Recovery};
 use super::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
-use super::{Action, Callback, Outcome, Purpose, Recovery};
+use super::purpose::Purpose;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;

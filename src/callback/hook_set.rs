@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Action, Recovery};
+use super::action::{Action, Recovery};
 use crate::call::Request;
 use crate::error::Result;
 

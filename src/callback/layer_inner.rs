@@ -6,9 +6,11 @@ use std::vec;
 
 use tower::Service;
 
-use super::bundle::InBundle;
+use super::band;
+use super::bundle::{Bundle, InBundle};
 use super::layers::Layers;
-use super::{Bundle, Callbacks, Tree, band};
+use super::list::Callbacks;
+use super::tree::Tree;
 use crate::call::{BoxCallFuture, BoxCallService, Request};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};

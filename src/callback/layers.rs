@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::names::names_of;
-use super::noted::{applying, noting};
-use super::{NamedTool, Registered};
+use super::noted::{NamedTool, Registered, applying, noting};
 use crate::call::{BoxCallFuture, BoxCallService, CallService, Request};
 use crate::error::{Error, ErrorKind};
 

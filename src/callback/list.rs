@@ -2,12 +2,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::Callback;
+use super::action::Recovery;
+use super::arc_callback::ArcCallback;
 use super::call_state::{CallState, Recovered, Rest};
 use super::members::Members;
-use super::noted::note;
-use super::{
-    ArcCallback, Callback, CallbackSemantics, Globals, NamedTool, Notes, Recovery, Registered,
-};
+use super::noted::{NamedTool, Notes, Registered, note};
+use super::options::{CallbackSemantics, Globals};
 use crate::call::Request;
 use crate::error::{Error, Result};
 

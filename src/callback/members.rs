@@ -1,6 +1,6 @@
 use std::ops::Index;
 
-use super::ArcCallback;
+use super::arc_callback::ArcCallback;
 use super::hook_set::HookSet;
 use crate::call::Request;
 

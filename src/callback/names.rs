@@ -1,6 +1,7 @@
 use std::any::Any;
 
-use super::{Callbacks, Wrap};
+use super::list::Callbacks;
+use super::wrap::Wrap;
 use crate::call::Request;
 use crate::type_name::without_paths;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::Purpose;
+use super::purpose::Purpose;
 use crate::on_drop::OnDrop;
 use crate::type_name::without_paths;
 

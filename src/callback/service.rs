@@ -7,7 +7,8 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::{Callbacks, band};
+use super::band;
+use super::list::Callbacks;
 use crate::call::{BoxCallFuture, Request};
 use crate::error::{BoxError, Error, Result};
 

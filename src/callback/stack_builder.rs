@@ -2,12 +2,14 @@ use std::fmt;
 
 use tower_layer::Layer;
 
+use super::Callback;
 use super::bundle::InBundle;
-use super::layer_inner::{Bundles, Place};
+use super::layer_inner::{Bundles, LayerInner, Place};
 use super::layers::Layers;
+use super::list::Callbacks;
 use super::names::names_of;
 use super::noted::applying;
-use super::{Callback, CallbackSemantics, Callbacks, LayerInner};
+use super::options::CallbackSemantics;
 use crate::call::{BoxCallService, CallService, Request};
 
 /// Builds a stack of callbacks and layers for one call, outermost first.

@@ -1,4 +1,6 @@
-use super::{Bundle, CallbackSemantics, Callbacks};
+use super::bundle::Bundle;
+use super::list::Callbacks;
+use super::options::CallbackSemantics;
 use crate::call::Request;
 use crate::context::{Inherited, RunContext};
 use crate::run::LoopSemantics;

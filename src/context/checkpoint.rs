@@ -3,7 +3,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{CALLS, Conversation, Record, RunContext, Suspended, slot};
+use super::conversation::{Conversation, Suspended};
+use super::record::Record;
+use super::{CALLS, RunContext, slot};
 use crate::any_value::AnyValue;
 use crate::error::{Error, Interrupt};
 use crate::message::Messages;

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::State;
 use super::charges::Charges;
 use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
 use super::record::Record;
-use super::{State, Values};
+use super::values::Values;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{Error, ErrorKind};
+use super::Error;
+use super::kind::ErrorKind;
 
 impl Error {
     /// Sets the text that the model reads about a tool's failure, instead of the error's kind and

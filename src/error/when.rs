@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Error, ErrorKind, Result};
+use super::kind::ErrorKind;
+use super::{Error, Result};
 use crate::panic::catch;
 
 /// A predicate that selects the errors to act on.

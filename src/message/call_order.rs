@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Message, Messages, Role, ToolResult};
+use super::messages::Messages;
+use super::part::ToolResult;
+use super::{Message, Role};
 
 impl Messages {
     /// Returns the messages with the results of each turn in the order of its calls, directly after

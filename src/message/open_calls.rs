@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Message, Messages, Part, Role, ToolCall, ToolResult};
+use super::messages::Messages;
+use super::part::{Part, ToolResult};
+use super::tool_call::ToolCall;
+use super::{Message, Role};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The number of results that are searched linearly.

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{MediaSource, ProviderData, ToolCall};
+use super::media_source::MediaSource;
+use super::provider_data::ProviderData;
+use super::tool_call::ToolCall;
 
 /// One part of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

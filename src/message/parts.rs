@@ -1,6 +1,6 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Part;
+use super::part::Part;
 
 /// The parts of a message. Most messages have one, which is stored inline, without an allocation of
 /// its own.

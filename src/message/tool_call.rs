@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Arguments, ProviderData};
+use super::arguments::Arguments;
+use super::provider_data::ProviderData;
 
 /// A tool call of the model. Cloning is O(1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,9 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use super::{BoxModel, ModelRequest, ModelResponse, ModelService};
+use super::request::ModelRequest;
+use super::response::ModelResponse;
+use super::service::{BoxModel, ModelService};
 use crate::call::{BoxCallFuture, Request};
 use crate::error::{CallSite, Error, ErrorKind, Result, When};
 use crate::type_name::without_paths;

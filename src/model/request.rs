@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
-use super::written::Earlier;
-use super::{ModelResponse, Settings, Written};
-use crate::call::Extensions;
-use crate::call::Request;
-use crate::call::{CallKind, Origin};
+use super::response::ModelResponse;
+use super::settings::Settings;
+use super::written::{Earlier, Written};
+use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::error::Result;
 use crate::message::{Messages, Usage};

@@ -1,4 +1,4 @@
-use super::ModelRequest;
+use super::request::ModelRequest;
 use crate::call::{BoxCallService, CallService};
 
 /// A model: any `tower::Service<ModelRequest>` with a [`ModelResponse`](super::ModelResponse) and an error that converts

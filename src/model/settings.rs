@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::PromptCache;
+use super::prompt_cache::PromptCache;
 use crate::tool;
 
 /// Settings of a model call. The provider decides about unset fields. They serialise without the

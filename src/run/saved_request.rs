@@ -3,7 +3,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{AgentRequest, Checkpoint};
+use super::Checkpoint;
+use super::request::AgentRequest;
 use crate::call::Request;
 use crate::context::State;
 use crate::error::Resolution;

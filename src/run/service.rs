@@ -1,4 +1,4 @@
-use super::AgentRequest;
+use super::request::AgentRequest;
 use crate::call::{BoxCallService, CallService};
 
 /// An agent: any `tower::Service<AgentRequest>` with an [`AgentResponse`](super::AgentResponse) and

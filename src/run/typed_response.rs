@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::{AgentResponse, EndReason};
+use super::response::{AgentResponse, EndReason};
 use crate::error::Result;
 
 /// The response of a run that was asked for a `T`.

@@ -6,10 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use super::call::{Call, CallHandle};
 use super::channel::EventBatch;
+use super::delta::Delta;
 use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
 use super::message_builder::{self, MessageBuilder};
-use super::{Delta, Piece};
+use super::piece::Piece;
 use crate::error::Result;
 use crate::message::{CallIds, Message, Part};
 use crate::on_drop::OnDrop;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use slab::Slab;
 
 use super::channel::{EventBatch, EventChannel};
+use super::delta::Delta;
+use super::event::EventKind;
 use super::message_builder::{self, look_alike};
-use super::{Delta, EventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use super::{EventKind, Invocation};
+use super::event::{EventKind, Invocation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 

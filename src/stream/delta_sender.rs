@@ -1,10 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::attempt::Attempt;
 use super::call::CallHandle;
+use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
-use super::mapper::Frame;
-use super::{Attempt, ConsumerWait, EventStream, Mapper};
+use super::event_stream::EventStream;
+use super::mapper::{Frame, Mapper};
 use crate::message::Message;
 use crate::state::State;
 

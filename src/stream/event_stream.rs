@@ -8,7 +8,7 @@ use futures_util::Stream;
 use super::call::CallChannel;
 use super::channel::QueuedEvent;
 use super::consumer_wait::{Clock, Pause};
-use super::{Event, EventKind, Invocation};
+use super::event::{Event, EventKind, Invocation};
 
 /// The events of a run, in order, as they happen.
 ///

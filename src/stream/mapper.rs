@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Delta;
+use super::delta::Delta;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Delta;
+use super::delta::Delta;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Text, ToolCall};
 
@@ -53,7 +53,7 @@ impl MessageBuilder {
 
     /// Adds a piece that nobody else needs.
     pub(super) fn add(&mut self, piece: super::Piece) -> Result<()> {
-        use super::Piece as Added;
+        use super::piece::Piece as Added;
         match piece {
             Added::Delta(Delta::Text(text))
                 if !matches!(self.pieces.last(), Some(Piece::Text(_))) =>

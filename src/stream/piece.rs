@@ -1,4 +1,4 @@
-use super::Delta;
+use super::delta::Delta;
 use crate::message::{Part, ProviderData};
 
 /// What a provider adds to the message of its [attempt](super::Attempt).

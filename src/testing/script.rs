@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::Service;
 
-use super::{Turn, kept};
+use super::kept;
+use super::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ModelRequest, ModelResponse};

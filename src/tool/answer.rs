@@ -2,8 +2,7 @@ use schemars::{JsonSchema, Schema};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
-use super::InvalidArguments;
-use super::arguments::parse_text;
+use super::arguments::{InvalidArguments, parse_text};
 use super::schema::{Parameters, closed};
 use crate::message::Arguments;
 

@@ -9,8 +9,11 @@ use std::task::{Context, Poll};
 use serde::de::DeserializeOwned;
 use tower::Service;
 
+use super::arguments;
+use super::output::IntoToolResponse;
+use super::request::ToolRequest;
+use super::response::ToolResponse;
 use super::schema::Parameters;
-use super::{IntoToolResponse, ToolRequest, ToolResponse, arguments};
 use crate::error::{Error, Result};
 use crate::function::{Later, Now, Seal};
 use crate::maybe_future::MaybeFuture;

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ToolResponse;
+use super::response::ToolResponse;
 use crate::error::{BoxError, Error, Result};
 
 /// Return types of a tool function.

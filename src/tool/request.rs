@@ -3,7 +3,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::arguments::{looks_like_object, wrapped};
-use super::{Effect, ToolDeclaration, ToolResponse};
+use super::declaration::{Effect, ToolDeclaration};
+use super::response::ToolResponse;
 use crate::call::{BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::chance;
 use crate::context::RunContext;

@@ -1,4 +1,4 @@
-use super::ToolRequest;
+use super::request::ToolRequest;
 use crate::call::{BoxCallService, CallService};
 
 /// A service that executes tool calls: any `tower::Service<ToolRequest>` with a

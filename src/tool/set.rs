@@ -5,7 +5,11 @@ use std::task::{Context, Poll};
 use serde_json::Value;
 use tower::Service;
 
-use super::{BoxTool, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+use super::declaration::ToolDeclaration;
+use super::request::ToolRequest;
+use super::response::ToolResponse;
+use super::service::BoxTool;
+use super::tool::Tool;
 use crate::call::{BoxCallFuture, CallKind, Request};
 use crate::error::{Error, ErrorKind, Result};
 

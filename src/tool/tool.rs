@@ -9,9 +9,12 @@ use tower::util::MapErr;
 use tower_layer::Layer;
 
 use super::arguments;
+use super::arguments::ToolArguments;
+use super::declaration::{Effect, ToolDeclaration};
 use super::function::{Function, IntoToolFuture};
+use super::request::ToolRequest;
 use super::schema::Parameters;
-use super::{BoxTool, Effect, ToolArguments, ToolDeclaration, ToolRequest, ToolService};
+use super::service::{BoxTool, ToolService};
 use crate::error::Error;
 use crate::function::Seal;
 

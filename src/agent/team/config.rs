@@ -1,4 +1,4 @@
-use crate::agent::Agent;
+use crate::agent::agent::Agent;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::catch;

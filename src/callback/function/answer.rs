@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
+use crate::callback::action::{Action, Recovery};
 use crate::callback::erased::Decision;
-use crate::callback::{Action, Recovery};
 use crate::error::Result;
 use crate::function::{Later, Now, Seal};
 use crate::maybe_future::MaybeFuture;

@@ -15,9 +15,13 @@ use tower_layer::Layer;
 pub use self::answer::{IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook};
 pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
 
+use super::Callback;
+use super::action::{Action, Recovery};
+use super::arc_callback::ArcCallback;
 use super::erased::{Decision, Erased};
 use super::hook_set::HookSet;
-use super::{Action, ArcCallback, Callback, CallbackService, Callbacks, Recovery};
+use super::list::Callbacks;
+use super::service::CallbackService;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::function::Seal;

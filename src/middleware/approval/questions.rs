@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Decision;
+use super::decision::Decision;
 use crate::call::Request;
 use crate::error::{Error, Interrupt, Resolution, Result};
 use crate::tool::ToolRequest;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use super::built_in;
-use super::detector::Check;
+use super::detector::{Check, Detector, DetectorError};
 use super::table::Table;
 use super::walk::{Ground, Tracks, Walk};
-use super::{Detector, DetectorError};
 
 /// Number of emitted bytes that are kept for look-behind.
 const LOOK_BEHIND: usize = 8;

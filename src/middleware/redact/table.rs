@@ -8,7 +8,7 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
 use regex_automata::{Anchored, MatchKind};
 
-use super::DetectorError;
+use super::detector::DetectorError;
 
 /// The maximum size of an automaton in bytes: enough for some thousand words.
 const MAX_BYTES: usize = 16 << 20;

@@ -4,8 +4,8 @@ use tower::retry::budget::Budget;
 use tower::util::rng::Rng;
 use tower_layer::Layer;
 
-use super::CallRetry;
 use super::policy::Policy;
+use super::service::CallRetry;
 use crate::callback::{Purpose, layer_has_purpose};
 use crate::error::Error;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::CallTimeout;
 use super::clock::{self, Limits};
+use super::service::CallTimeout;
 use crate::call::Request;
 use crate::callback::{Purpose, layer_has_purpose, layer_names_tools};
 use crate::model::ModelRequest;

@@ -3,7 +3,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Difference, RecordedCall};
+use super::call::RecordedCall;
+use super::difference::Difference;
 use crate::error::{Error, ErrorKind};
 
 /// A [`Recording`](super::Recording) cannot be read or written, or a run differs from it.

@@ -11,8 +11,11 @@ use serde_json::{Map, Value};
 use tower::Service;
 use tower_layer::Layer;
 
+use super::call::RecordedCall;
+use super::error::{RecordingError, Site};
+use super::recordable::Recordable;
+use super::recording::{CallStart, OpenCall, Recording};
 use super::tape::{self, Tape, Track};
-use super::{CallStart, OpenCall, Recordable, RecordedCall, Recording, RecordingError, Site};
 use crate::call::{CallKind, Extensions, Request, Witness};
 use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};

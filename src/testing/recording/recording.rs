@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::call::RecordedCall;
+use super::difference::Difference;
+use super::error::{RecordingError, Site};
 use super::file::{self, Recorded};
-use super::{Difference, RecordedCall, RecordingError, Site};
 use crate::call::CallKind;
 use crate::lock::lock;
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::ends;
 use super::keeper::OrderKeeper;
 use super::lanes::{Lane, Stream};
 use super::owners::{Owner, agree};
-use super::{Violation, ends};
+use super::violation::Violation;
 use crate::wire::{Event, EventKind, ReasoningRole};
 
 /// Returns the id in a chunk.

@@ -1,9 +1,10 @@
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
+use super::ends;
 use super::lanes::{self, Lane, Stream};
 use super::owners::{Entities, agree, close};
-use super::{Violation, ends};
+use super::violation::Violation;
 use crate::wire::{EncryptedEntity, Event, EventKind, RunError, RunOutcome, RunStarted};
 
 /// Keeps the events of one run in order: see the [module](crate::order).

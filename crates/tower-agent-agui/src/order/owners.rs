@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Violation;
+use super::violation::Violation;
 use crate::wire::{Message, MessageKind, SubagentStarted};
 
 /// A subagent; `None` is the agent itself.

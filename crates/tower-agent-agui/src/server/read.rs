@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::Refusal;
 use super::limits::Limits;
+use super::reply::Refusal;
 use tower_agent::error::BoxError;
 
 pub(super) async fn read<B>(body: B, limits: Limits) -> Result<Bytes, Refusal>

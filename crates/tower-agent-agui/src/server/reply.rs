@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::Body;
+use super::body::Body;
 use crate::sse;
 use crate::wire::{InputError, InputErrorKind};
 

@@ -1,8 +1,8 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::store::BoxStore;
-use super::{Thread, ThreadKey};
+use super::store::{BoxStore, ThreadKey};
+use super::thread::Thread;
 use tower_agent::error::BoxError;
 
 /// The save that starts a run. If the request is dropped meanwhile, the run does not start and its

@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 
-use super::ThreadKey;
 use super::claim::Claim;
 use super::seal::{SealKeys, Used, is_sealed};
-use super::store::BoxStore;
+use super::store::{BoxStore, ThreadKey};
 use super::take::{self, Allowed, Taken};
 use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
 use super::told::{Names, Told};

@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Mutex;
 
-use super::{Thread, ThreadKey, ThreadStore};
+use super::store::{ThreadKey, ThreadStore};
+use super::thread::Thread;
 use crate::lock::lock;
 use tower_agent::error::BoxError;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::Thread;
+use super::thread::Thread;
 use tower_agent::error::BoxError;
 
 /// Identifies a thread. The principal is part of the key, so that the thread of another principal

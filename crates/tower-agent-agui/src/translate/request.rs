@@ -8,8 +8,8 @@ use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
 use tower_agent::stream;
 
-use super::TranslateResponse;
 use super::names::Names;
+use super::response::TranslateResponse;
 use super::state::ToldState;
 
 /// One event of an agent, to be translated for a client. Cloning is O(1).

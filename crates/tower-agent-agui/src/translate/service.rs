@@ -4,8 +4,8 @@ use std::task::{Context, Poll};
 use serde_json::{Map, Value, json};
 use tower::Service;
 
-use super::request::TranslateRun;
-use super::{TranslateRequest, TranslateResponse};
+use super::request::{TranslateRequest, TranslateRun};
+use super::response::TranslateResponse;
 use crate::lock::lock;
 use crate::wire::{
     EncryptedEntity, Event, EventKind as Sent, Interrupt, PROTOCOL_VERSION, RunError, RunFinished,

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::Patch;
+use super::content::Content;
+use super::event::Event;
 use super::kind::{EncryptedEntity, EventKind, ReasoningRole};
+use super::message::Message;
 use super::run::{RunError, RunFinished, RunStarted, SubagentStarted};
-use super::{Content, Event, Message, Patch};
 
 impl Event {
     /// Creates the start of a run. For more fields use [`RunStarted`].

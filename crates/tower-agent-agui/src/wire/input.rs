@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Message;
+use super::message::Message;
 use super::skip::{absent, or_default, word};
 
 /// The client's request: the body of a post.

@@ -3,10 +3,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::Patch;
+use super::content::Content;
+use super::message::Message;
+use super::run::{RunError, RunFinished, RunStarted, SubagentOutcome, SubagentStarted};
 use super::skip::absent;
-use super::{
-    Content, Message, Patch, RunError, RunFinished, RunStarted, SubagentOutcome, SubagentStarted,
-};
 
 /// The kind of an event, with its data. [`Event`](super::Event) has a constructor for each kind
 /// except chunks.

@@ -1,9 +1,13 @@
 //! The databases as journals. Each operation is a task of its own, which goes on to its end.
 
+use super::error::JournalError;
+use super::intent::Intent;
+use super::journal::{Begun, Input, Journal, Lease, OpenRun};
+use super::record::Record;
+use super::run_end::RunEnd;
 use super::runs::Runs;
-use super::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId, tables,
-};
+use super::step_id::StepId;
+use super::tables;
 #[cfg(feature = "postgres")]
 use crate::database::Postgres;
 #[cfg(feature = "sqlite")]

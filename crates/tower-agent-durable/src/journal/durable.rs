@@ -6,12 +6,16 @@ use tower_agent::callback::Bundle;
 use tower_agent::context::Effects;
 use tower_agent::{Result, RunContext};
 
-use super::record::Outcome;
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::intent::Intent;
+use super::journal::{Begun, Journal};
+use super::record::{Outcome, Record};
 use super::run_service::DurableRunLayer;
+use super::step_id::StepKind;
 use super::step_service::DurableLayer;
 use super::steps::Steps;
 use super::unfinished::AnswerUnfinished;
-use super::{Begun, Fingerprint, Intent, Journal, JournalError, Record, StepKind};
 use crate::error::StoreError;
 
 /// Makes runs durable: a run that has stopped continues in another process, with what its model and tool

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use tower_agent::Error;
 
-use super::StepId;
+use super::step_id::StepId;
 use crate::error::StoreError;
 
 /// Why a run cannot continue, at all or in this process.

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::Fingerprint;
+use super::fingerprint::Fingerprint;
 
 /// What a step is about to do. It has hashes of the request and not the request, which may contain
 /// secrets.

@@ -3,7 +3,12 @@ use std::sync::Arc;
 
 use tower_agent::agent::SavedRequest;
 
-use super::{Fingerprint, Intent, JournalError, Record, RunEnd, StepId};
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::intent::Intent;
+use super::record::Record;
+use super::run_end::RunEnd;
+use super::step_id::StepId;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///

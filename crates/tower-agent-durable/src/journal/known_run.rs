@@ -1,7 +1,10 @@
 use tower_agent::agent::SavedRequest;
 use tower_agent::{Interrupt, Resolution};
 
-use super::{Fingerprint, Input, JournalError, OpenRun, RunStatus};
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::journal::{Input, OpenRun};
+use super::run_status::RunStatus;
 
 /// What a journal has of a run that is started.
 pub(crate) struct KnownRun {

@@ -1,8 +1,8 @@
 use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Interrupt, Resolution};
 
-use super::RunEnd;
 use super::question::path_of;
+use super::run_end::RunEnd;
 
 /// Returns the request with which a run goes on whose latest one has ended so.
 pub(crate) fn next_request(latest: SavedRequest, end: Option<RunEnd>) -> AgentRequest {

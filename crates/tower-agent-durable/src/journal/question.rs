@@ -7,8 +7,12 @@ use tower_agent::call::CallKind;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::{Error, Interrupt};
 
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::intent::Intent;
+use super::journal::Lease;
 use super::step_request::StepRequest;
-use super::{Fingerprint, Intent, JournalError, Lease, Unfinished};
+use super::unfinished::Unfinished;
 use crate::error::StoreError;
 
 /// The key of the stored question, in the call.

@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use tower_agent::{Error, Interrupt};
 
-use super::RunStatus;
+use super::run_status::RunStatus;
 
 /// A run.
 #[derive(Clone, Debug)]

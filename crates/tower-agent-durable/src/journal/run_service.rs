@@ -8,8 +8,11 @@ use tower_agent::call::{CallService, Origin};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint, Error, Request, Result};
 use tower_layer::Layer;
 
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::journal::{Input, Journal};
+use super::run_end::RunEnd;
 use super::steps::Steps;
-use super::{Fingerprint, Input, Journal, JournalError, RunEnd};
 use crate::error::StoreError;
 use crate::sessions::OpenCalls;
 

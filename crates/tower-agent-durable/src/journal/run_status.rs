@@ -1,7 +1,9 @@
 use std::fmt;
 
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-use super::{JournalError, RunEnd};
+use super::error::JournalError;
+#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
+use super::run_end::RunEnd;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use crate::error::StoreError;
 

@@ -4,9 +4,14 @@ use std::time::SystemTime;
 use tower_agent::AgentRequest;
 use tower_agent::agent::SavedRequest;
 
+use super::error::JournalError;
+use super::intent::Intent;
 use super::next_request::next_request;
+use super::run_end::RunEnd;
+use super::run_info::RunInfo;
+use super::run_status::RunStatus;
+use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
-use super::{Intent, JournalError, RunEnd, RunInfo, RunStatus, StepInfo};
 use crate::database::{Row, Sql, Value};
 use crate::error::StoreError;
 use crate::time::{millis, now, time};

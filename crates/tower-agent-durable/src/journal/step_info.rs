@@ -1,6 +1,6 @@
 use std::time::SystemTime;
 
-use super::StepId;
+use super::step_id::StepId;
 
 /// A step of a run.
 #[derive(Clone, Debug)]

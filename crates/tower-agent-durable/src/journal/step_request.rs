@@ -5,8 +5,9 @@ use serde::de::DeserializeOwned;
 use tower_agent::call::Extensions;
 use tower_agent::{ModelRequest, ModelResponse, Request, Result, RunContext, ToolRequest};
 
-use super::fingerprint::{self, LENGTH};
-use super::{Fingerprint, JournalError, StepKind};
+use super::error::JournalError;
+use super::fingerprint::{self, Fingerprint, LENGTH};
+use super::step_id::StepKind;
 
 /// The name under which a run keeps the hashes of its messages and tools.
 const HASHES: &str = "tower_agent_durable.fingerprint";

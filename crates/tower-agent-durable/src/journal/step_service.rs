@@ -8,13 +8,16 @@ use tower_agent::error::CallSite;
 use tower_agent::{Error, ErrorKind, Result};
 use tower_layer::Layer;
 
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::intent::Intent;
+use super::journal::{Begun, Journal, Lease};
 use super::question::Question;
-use super::record::Outcome;
+use super::record::{Outcome, Record};
+use super::step_id::{StepId, StepKind};
 use super::step_request::StepRequest;
 use super::steps::Steps;
-use super::{
-    Begun, Fingerprint, Intent, Journal, JournalError, Lease, Record, StepId, StepKind, Unfinished,
-};
+use super::unfinished::Unfinished;
 use crate::error::StoreError;
 
 /// Journals model and tool calls.

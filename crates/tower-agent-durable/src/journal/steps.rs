@@ -3,7 +3,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tower_agent::RunContext;
 
-use super::{JournalError, OpenRun, StepId, StepKind};
+use super::error::JournalError;
+use super::journal::OpenRun;
+use super::step_id::{StepId, StepKind};
 use crate::lock::lock;
 
 /// The key among the run's values.

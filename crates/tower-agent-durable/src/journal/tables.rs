@@ -4,10 +4,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_agent::agent::SavedRequest;
 
+use super::error::JournalError;
+use super::intent::Intent;
+use super::journal::{Begun, Input, Lease, OpenRun};
 use super::known_run::KnownRun;
-use super::{
-    Begun, Input, Intent, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,
-};
+use super::record::Record;
+use super::run_end::RunEnd;
+use super::run_status::RunStatus;
+use super::step_id::StepId;
 use crate::database::{Row, Sql, Transaction, Value};
 use crate::error::StoreError;
 use crate::time::now;

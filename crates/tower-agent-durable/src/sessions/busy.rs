@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio_util::sync::CancellationToken;
 
-use super::SessionKey;
+use super::key::SessionKey;
 use crate::lock::lock;
 
 /// The sessions to which this process is writing, so that the next run of a session waits for what

@@ -9,7 +9,7 @@ use tower_agent::call::Request;
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, Checkpoint};
 
-use super::StoredSession;
+use super::store::StoredSession;
 use crate::error::StoreError;
 
 /// What a head of a session says that it is.

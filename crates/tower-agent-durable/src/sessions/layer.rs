@@ -6,7 +6,8 @@ use tower_layer::Layer;
 
 use super::busy::Busy;
 use super::keeping::Keeping;
-use super::{SessionService, SessionStore};
+use super::service::SessionService;
+use super::store::SessionStore;
 
 const LEASE: Duration = Duration::from_secs(30);
 

@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 use tower_agent::AgentResponse;
 use tower_agent::error::{Error, Result};
 
-use super::SessionStore;
+use super::store::SessionStore;
 use super::writer::{Progress, Writer};
 use crate::error::StoreError;
 

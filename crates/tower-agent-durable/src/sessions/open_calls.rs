@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tower_agent::callback::{Callback, before_agent};
 use tower_agent::{AgentRequest, Error, ErrorKind, Request, RunContext};
 
-use super::SessionStore;
+use super::store::SessionStore;
 use super::writer::{Progress, Writer};
 use crate::error::StoreError;
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::SessionKey;
+use super::key::SessionKey;
 
 /// Which sessions to list.
 ///

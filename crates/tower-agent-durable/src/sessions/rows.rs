@@ -1,6 +1,8 @@
 //! What rows of a database mean.
 
-use super::{Append, SessionInfo, SessionKey, StoredSession};
+use super::key::SessionKey;
+use super::query::SessionInfo;
+use super::store::{Append, StoredSession};
 use crate::error::StoreError;
 use crate::time::time;
 

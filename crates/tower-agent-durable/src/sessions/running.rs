@@ -13,10 +13,12 @@ use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 use super::busy::Busy;
 use super::format::{Head, read_entries};
 use super::keeping::Keeping;
+use super::key::SessionKey;
 use super::mark::Entry;
+use super::not_stored::NotStored;
 use super::open_calls::{OpenCalls, without_journal};
+use super::store::SessionStore;
 use super::writer::{Progress, Writer};
-use super::{NotStored, SessionKey, SessionStore};
 use crate::error::StoreError;
 use crate::time::now;
 

@@ -8,10 +8,12 @@ use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::message::Messages;
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
+use super::future::ResponseFuture;
 use super::keeping::Keeping;
+use super::key::SessionKey;
 use super::mark::{self, Entry, Mark};
 use super::running::Running;
-use super::{ResponseFuture, SessionKey, SessionStore};
+use super::store::SessionStore;
 
 /// An agent whose conversations are kept; created by [`SessionLayer`](super::SessionLayer).
 pub struct SessionService<A, S> {

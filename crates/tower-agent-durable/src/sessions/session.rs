@@ -2,7 +2,8 @@ use serde_json::{Map, Value};
 use tower_agent::Checkpoint;
 
 use super::format::{self, Head};
-use super::{SessionKey, SessionStore, StoredSession};
+use super::key::SessionKey;
+use super::store::{SessionStore, StoredSession};
 use crate::error::StoreError;
 use crate::time::now;
 

@@ -1,7 +1,8 @@
+use super::key::SessionKey;
+use super::query::{SessionInfo, SessionQuery};
 use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
-use super::{Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession};
-use crate::database::Sqlite;
-use crate::database::{OrFailure, to_end};
+use super::store::{Append, SessionStore, StoredSession};
+use crate::database::{OrFailure, Sqlite, to_end};
 use crate::error::StoreError;
 use crate::time::{millis, now};
 

@@ -2,7 +2,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{SessionInfo, SessionKey, SessionQuery};
+use super::key::SessionKey;
+use super::query::{SessionInfo, SessionQuery};
 use crate::error::StoreError;
 
 /// Stores sessions, each as a head and a list of entries.

@@ -6,7 +6,8 @@ use tower_agent::Checkpoint;
 use tower_agent::message::Messages;
 
 use super::format::{Claim, Head, common, read_entries, settled, write_entries};
-use super::{Append, SessionKey, SessionStore};
+use super::key::SessionKey;
+use super::store::{Append, SessionStore};
 use crate::error::StoreError;
 use crate::time::now;
 

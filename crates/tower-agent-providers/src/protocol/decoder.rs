@@ -1,4 +1,5 @@
-use super::{Event, Fault};
+use super::event::Event;
+use super::fault::Fault;
 use tower_agent::model::ModelResponse;
 use tower_agent::stream::{Piece, Streamed};
 

@@ -2,7 +2,7 @@ use tower::Layer;
 use tower_agent::middleware::redact::Redact;
 use tower_agent::testing::Recording;
 
-use super::HttpRecorded;
+use super::service::HttpRecorded;
 
 /// Records the calls of an HTTP client, or answers them from a recording. Clones share the
 /// recording.

@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use serde_json::Value;
 use tower::Service;
 
-use super::RecordedBody;
+use super::body::RecordedBody;
 use super::exchange::{self, Exchange, unreadable};
 use super::hiding::Hiding;
 use crate::transport::{RequestBody, failed};

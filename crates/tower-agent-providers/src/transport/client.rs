@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_agent::error::BoxError;
 
-use super::RequestBody;
+use super::body::RequestBody;
 
 type Inner = Client<HttpsConnector<HttpConnector>, RequestBody>;
 type InnerFuture = <Inner as Service<http::Request<RequestBody>>>::Future;

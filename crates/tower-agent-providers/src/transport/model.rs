@@ -12,8 +12,8 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tower::Service;
 
-use super::RequestBody;
 use super::base_url::is_media_type;
+use super::body::RequestBody;
 use super::config::Config;
 use super::head::Head;
 use super::read;

@@ -10,8 +10,9 @@ use dbos::{
 };
 use tower_agent::{AgentRequest, Error, Resolution};
 
+use super::error::DbosError;
+use super::run_handle::RunHandle;
 use super::submission::{Label, Submission, answers};
-use super::{DbosError, RunHandle};
 use crate::journal::{Input, JournalError, RunEnd, RunStatus, Runs, input};
 
 /// By which DBOS tells these workflows from those of others in the database.

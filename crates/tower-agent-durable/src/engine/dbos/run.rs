@@ -10,7 +10,8 @@ use tower_agent::callback::Bundle;
 use tower_agent::stream::Event;
 use tower_agent::{Action, Agent, AgentRequest, AgentResponse, Callback, Error, Request, Result};
 
-use super::{DbosError, Engine};
+use super::engine::Engine;
+use super::error::DbosError;
 use crate::error::StoreError;
 use crate::journal::{JournalError, RunEnd, Steps};
 

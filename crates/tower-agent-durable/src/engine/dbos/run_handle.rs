@@ -4,7 +4,7 @@ use std::sync::Arc;
 use dbos::{Client, WorkflowHandle};
 use tower_agent::Error;
 
-use super::DbosError;
+use super::error::DbosError;
 use crate::journal::{JournalError, RunEnd};
 
 /// A request of a run, which a worker makes. Created by [`Engine::start`](super::Engine::start),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tower_agent::Resolution;
 
-use super::DbosError;
+use super::error::DbosError;
 use crate::error::StoreError;
 use crate::journal::{Fingerprint, Input, JournalError};
 

@@ -7,8 +7,8 @@ use tower_agent::agent::SavedRequest;
 use tower_agent::stream::Event;
 use tower_agent::{Agent, Error};
 
-use super::DbosError;
 use super::engine::{APPLICATION, Engine, VERSION, queue};
+use super::error::DbosError;
 use super::run::{OnEvent, make};
 use crate::journal::RunEnd;
 

@@ -7,9 +7,10 @@ use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Resolution};
 use uuid::Uuid;
 
+use super::error::RestateError;
 use super::ingress::Ingress;
+use super::run_handle::RunHandle;
 use super::wire::{Resume, Submit};
-use super::{RestateError, RunHandle};
 use crate::error::StoreError;
 use crate::journal::{JournalError, RunEnd, RunInfo, RunStatus};
 use crate::time::{now, time};

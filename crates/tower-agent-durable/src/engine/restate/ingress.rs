@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::RestateError;
+use super::error::RestateError;
 use super::http::Http;
 use super::wire::{Answer, JOURNAL, Seen};
 use crate::error::StoreError;

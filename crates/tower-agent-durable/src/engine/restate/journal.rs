@@ -1,8 +1,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::engine::Engine;
+use super::error::RestateError;
 use super::wire::{Begin, Change, End, HasBegun, Start, Started, Write};
-use super::{Engine, RestateError};
 use crate::error::StoreError;
 use crate::journal::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunStatus, StepId,

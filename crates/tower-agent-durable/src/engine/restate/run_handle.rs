@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::RestateError;
+use super::error::RestateError;
 use super::ingress::Ingress;
 use super::wire::{Refused, Seen, Settle};
 use crate::error::StoreError;

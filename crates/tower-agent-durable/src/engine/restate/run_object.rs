@@ -11,8 +11,9 @@ use tower::util::BoxCloneSyncService;
 use tower_agent::callback::Bundle;
 use tower_agent::{Action, AgentRequest, AgentResponse, Callback, Error, Request};
 
+use super::engine::Engine;
+use super::error::RestateError;
 use super::wire::{Answer, JOURNAL, Refused, Settle, Submit};
-use super::{Engine, RestateError};
 use crate::journal::Steps;
 
 pub(super) type Agents = HashMap<Arc<str>, BoxCloneSyncService<AgentRequest, AgentResponse, Error>>;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tower_agent::agent::SavedRequest;
 use tower_agent::{Error, Resolution};
 
-use super::RestateError;
+use super::error::RestateError;
 use crate::error::StoreError;
 use crate::journal::{Fingerprint, Intent, JournalError, RunEnd, RunStatus, StepId};
 

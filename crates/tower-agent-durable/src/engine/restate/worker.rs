@@ -14,7 +14,7 @@ use tower::util::BoxCloneSyncService;
 use tower_agent::Error;
 use tower_agent::agent::AgentService;
 
-use super::Engine;
+use super::engine::Engine;
 use super::journal_object::JournalObject;
 use super::run_object::{Agents, RunObject};
 

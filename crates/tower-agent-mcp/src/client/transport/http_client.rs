@@ -21,7 +21,7 @@ use sse_stream::{Sse, SseStream};
 use tower::{BoxError, ServiceExt};
 use tower_agent::{Error, ErrorKind};
 
-use super::HttpFault;
+use super::http_fault::HttpFault;
 use super::http_service::{HttpService, ResponseBody};
 use super::limited::{BodyError, Limited};
 use crate::client::calls::Calls;
