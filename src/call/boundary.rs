@@ -16,9 +16,9 @@ use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
 use tower::Service;
 
-use super::CallKind;
 use super::request::Request;
 use super::service::CallService;
+use crate::call_kind::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Usage;

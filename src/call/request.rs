@@ -4,7 +4,7 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
-use super::{CallKind, Origin};
+use crate::call_kind::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::CallSite;
 use crate::message::Usage;

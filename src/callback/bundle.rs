@@ -1,6 +1,6 @@
 use tower_layer::Layer;
 
-use super::Callback;
+use super::callback::Callback;
 use super::layers::Layers;
 use super::list::Callbacks;
 use super::noted::NamedTool;

@@ -2,10 +2,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Callback;
 use super::action::Recovery;
 use super::arc_callback::ArcCallback;
 use super::call_state::{CallState, Recovered, Rest};
+use super::callback::Callback;
 use super::members::Members;
 use super::noted::{NamedTool, Notes, Registered, note};
 use super::options::{CallbackSemantics, Globals};

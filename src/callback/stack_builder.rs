@@ -2,8 +2,8 @@ use std::fmt;
 
 use tower_layer::Layer;
 
-use super::Callback;
 use super::bundle::InBundle;
+use super::callback::Callback;
 use super::layer_inner::{Bundles, LayerInner, Place};
 use super::layers::Layers;
 use super::list::Callbacks;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::callback::hook_set::{AFTER, BEFORE, NoHook, ON_ERROR};
-use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Purpose, Recovery};
+use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Purpose, Recovery, erase};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
@@ -212,7 +212,7 @@ macro_rules! hooks {
                 }
 
                 fn erase(self) -> ArcCallback<$R> {
-                    ArcCallback::new(self)
+                    erase(self)
                 }
             }
         )*

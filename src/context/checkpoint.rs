@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 
 use super::conversation::{Conversation, Suspended};
 use super::record::Record;
-use super::{CALLS, RunContext, slot};
+use super::run_context::{CALLS, RunContext};
+use super::slot;
 use crate::any_value::AnyValue;
 use crate::error::{Error, Interrupt};
 use crate::message::Messages;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::RunContext;
 use super::charges::Charged;
 use super::effects::{Collected, EffectLog, Effects};
+use super::run_context::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::Error;
 use crate::message::Usage;

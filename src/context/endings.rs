@@ -1,7 +1,7 @@
 //! What has ended more than one call, as the calls of the run see it.
 
-use super::RunContext;
 use super::latch::Call;
+use super::run_context::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::Error;
 

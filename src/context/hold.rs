@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::RunContext;
+use super::run_context::RunContext;
 use crate::error::{Error, ErrorKind};
 
 /// The key under which the guards that hold a call are stored.

@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::run::{Given, Scope};
-use super::{RunContext, State};
+use super::run_context::RunContext;
 use crate::error::Resolution;
+use crate::state::State;
 
 /// The settings of a request for its run, and the context made from them on first use.
 ///

@@ -1,4 +1,4 @@
-use super::RunContext;
+use super::run_context::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind};
 

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-use super::State;
 use super::charges::Charges;
 use super::inherited::Inherited;
 use super::latch::Latch;
@@ -15,6 +14,7 @@ use super::values::Values;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
+use crate::state::State;
 use crate::stream::EventEmitter;
 
 /// The settings of a request for its run. The run chooses those that are not set.

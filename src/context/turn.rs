@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::RunContext;
 use super::record::{Record, Transcript};
 use super::run::RecordPlace;
+use super::run_context::RunContext;
 use crate::message::{Message, Messages};
 
 /// Which agent continues a conversation.

@@ -6,8 +6,8 @@ use tower::buffer::error::{Closed, ServiceError};
 use tower::load_shed::error::Overloaded;
 use tower::timeout::error::Elapsed;
 
+use super::error::{BoxError, Error, below};
 use super::kind::ErrorKind;
-use super::{BoxError, Error, below};
 
 /// Finds an [`Error`] anywhere in the source chain, otherwise an error of tower's.
 impl From<BoxError> for Error {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::error::{CallSite, Error, RaisedBy};
 use super::interrupt::Interrupt;
 use super::kind::ErrorKind;
-use super::{CallSite, Error, RaisedBy};
 use crate::call_kind::CallKind;
 use crate::metadata::Metadata;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Error;
+use super::error::Error;
 use super::kind::ErrorKind;
 
 impl Error {

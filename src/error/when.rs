@@ -1,8 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::error::{Error, Result};
 use super::kind::ErrorKind;
-use super::{Error, Result};
 use crate::panic::catch;
 
 /// A predicate that selects the errors to act on.

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::message::Message;
 use super::messages::Messages;
 use super::part::ToolResult;
-use super::{Message, Role};
+use super::role::Role;
 
 impl Messages {
     /// Returns the messages with the results of each turn in the order of its calls, directly after

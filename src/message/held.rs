@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{Message, Role};
+use super::message::Message;
+use super::role::Role;
 
 /// The key of what is kept of them.
 const KEY: &str = "tower_agent";

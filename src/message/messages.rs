@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Message;
+use super::message::Message;
 
 /// Number of messages in a chunk.
 const CHUNK: usize = 32;

@@ -5,195 +5,25 @@ mod call_ids;
 mod call_order;
 mod held;
 mod media_source;
+#[expect(clippy::module_inception, reason = "a type is in the file of its name")]
+mod message;
 mod messages;
 mod open_calls;
 mod part;
 mod parts;
 mod provider_data;
+mod role;
 mod tool_call;
 mod usage;
-
-use std::fmt;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 
 pub use self::arguments::Arguments;
 pub use self::call_ids::CallIds;
 pub use self::media_source::MediaSource;
+pub use self::message::Message;
 pub use self::messages::{Iter, Messages};
 pub use self::part::{Audio, Document, Image, Part, Reasoning, Text, ToolResult};
-use self::parts::Parts;
 pub use self::provider_data::ProviderData;
+pub use self::role::Role;
 pub use self::tool_call::ToolCall;
 pub use self::usage::Usage;
 pub use crate::metadata::Metadata;
-
-/// The role of a message's sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Role {
-    /// Instructions within the conversation.
-    System,
-    /// The user or the calling program.
-    User,
-    /// The model.
-    Assistant,
-    /// A tool, with the result of a call.
-    Tool,
-}
-
-/// One message of a conversation. Cloning is O(1).
-///
-/// ```
-/// use tower_agent::{Message, Part, Role};
-///
-/// let message = Message::user("What is on this picture?")
-///     .with_part(Part::image_url("https://example.com/cat.png"));
-/// assert_eq!(message.role(), Role::User);
-/// assert_eq!(message.text(), "What is on this picture?");
-/// assert_eq!(message.parts().len(), 2);
-/// ```
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Message(Arc<Content>);
-
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-struct Content {
-    role: Role,
-    parts: Parts,
-    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
-    provider: ProviderData,
-}
-
-impl Message {
-    /// Creates a message of these parts.
-    #[must_use]
-    pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
-        let (parts, provider) = (parts.into_iter().collect(), ProviderData::default());
-        Self(Arc::new(Content { role, parts, provider }))
-    }
-
-    /// Creates a system message with this text.
-    #[must_use]
-    pub fn system(text: impl Into<String>) -> Self {
-        Self::new(Role::System, [Part::from_text(text)])
-    }
-
-    /// Creates a user message with this text.
-    #[must_use]
-    pub fn user(text: impl Into<String>) -> Self {
-        Self::new(Role::User, [Part::from_text(text)])
-    }
-
-    /// Creates an assistant message with this text.
-    #[must_use]
-    pub fn assistant(text: impl Into<String>) -> Self {
-        Self::new(Role::Assistant, [Part::from_text(text)])
-    }
-
-    /// Creates a message with the result of a tool call.
-    #[must_use]
-    pub fn tool(result: ToolResult) -> Self {
-        Self::new(Role::Tool, [Part::ToolResult(result)])
-    }
-
-    /// Adds a part.
-    #[must_use]
-    pub fn with_part(mut self, part: Part) -> Self {
-        self.parts_mut().push(part);
-        self
-    }
-
-    /// Returns the role.
-    #[must_use]
-    pub fn role(&self) -> Role {
-        self.0.role
-    }
-
-    fn set_role(&mut self, role: Role) {
-        Arc::make_mut(&mut self.0).role = role;
-    }
-
-    /// Returns the parts.
-    #[must_use]
-    pub fn parts(&self) -> &[Part] {
-        self.0.parts.as_slice()
-    }
-
-    /// Returns the parts, to change them. Copies them if another clone shares them.
-    pub fn parts_mut(&mut self) -> &mut Vec<Part> {
-        Arc::make_mut(&mut self.0).parts.as_mut_vec()
-    }
-
-    /// Returns whether both are clones of one another, without later changes.
-    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Returns the text of all text parts, joined.
-    ///
-    /// It has neither reasoning, nor tool results, nor the arguments of tool calls. A guard that looks
-    /// for something in a message must read its [`parts`](Self::parts).
-    #[must_use]
-    pub fn text(&self) -> String {
-        self.parts().iter().filter_map(Part::as_text).collect()
-    }
-
-    /// Returns the tool calls, in order.
-    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.parts().iter().filter_map(|part| match part {
-            Part::ToolCall(call) => Some(call),
-            _ => None,
-        })
-    }
-
-    /// Returns the tool results, in order.
-    pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
-        self.parts().iter().filter_map(|part| match part {
-            Part::ToolResult(result) => Some(result),
-            _ => None,
-        })
-    }
-
-    /// Returns provider data that must be sent back.
-    #[must_use]
-    pub fn provider(&self) -> &ProviderData {
-        &self.0.provider
-    }
-
-    /// Returns provider data that must be sent back, to change it.
-    pub fn provider_mut(&mut self) -> &mut ProviderData {
-        &mut Arc::make_mut(&mut self.0).provider
-    }
-}
-
-impl PartialEq for Message {
-    fn eq(&self, other: &Self) -> bool {
-        self.is_clone_of(other) || self.0 == other.0
-    }
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Content { role, parts, provider } = &*self.0;
-        let mut message = f.debug_struct("Message");
-        message.field("role", role).field("parts", &parts.as_slice());
-        message.field("provider", provider).finish()
-    }
-}
-
-impl From<&str> for Message {
-    /// Creates a user message.
-    fn from(text: &str) -> Self {
-        Self::user(text)
-    }
-}
-
-impl From<String> for Message {
-    /// Creates a user message.
-    fn from(text: String) -> Self {
-        Self::user(text)
-    }
-}

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::message::Message;
 use super::messages::Messages;
 use super::part::{Part, ToolResult};
+use super::role::Role;
 use super::tool_call::ToolCall;
-use super::{Message, Role};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The number of results that are searched linearly.

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::Checkpoint;
 use super::answer_format::AnswerFormat;
 use super::response::AgentResponse;
 use crate::call::{CallKind, Extensions, Origin, Request};
+use crate::context::Checkpoint;
 use crate::context::{Joined, Record, RunContext, State};
 use crate::error::{Resolution, Result};
 use crate::message::{Message, Messages};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::{Checkpoint, answer_format};
+use super::answer_format;
 use crate::call::Origin;
+use crate::context::Checkpoint;
 use crate::context::{RunContext, State, Suspended};
 use crate::error::{Error, Interrupt, Result};
 use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};

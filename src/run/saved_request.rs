@@ -3,9 +3,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Checkpoint;
 use super::request::AgentRequest;
 use crate::call::Request;
+use crate::context::Checkpoint;
 use crate::context::State;
 use crate::error::Resolution;
 use crate::model::Settings;

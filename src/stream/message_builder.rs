@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::delta::Delta;
+use super::piece::Piece as Added;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Text, ToolCall};
 
@@ -52,8 +53,7 @@ impl MessageBuilder {
     }
 
     /// Adds a piece that nobody else needs.
-    pub(super) fn add(&mut self, piece: super::Piece) -> Result<()> {
-        use super::piece::Piece as Added;
+    pub(super) fn add(&mut self, piece: Added) -> Result<()> {
         match piece {
             Added::Delta(Delta::Text(text))
                 if !matches!(self.pieces.last(), Some(Piece::Text(_))) =>

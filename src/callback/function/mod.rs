@@ -15,9 +15,9 @@ use tower_layer::Layer;
 pub use self::answer::{IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook};
 pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
 
-use super::Callback;
 use super::action::{Action, Recovery};
 use super::arc_callback::ArcCallback;
+use super::callback::Callback;
 use super::erased::{Decision, Erased};
 use super::hook_set::HookSet;
 use super::list::Callbacks;

@@ -1,0 +1,465 @@
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::effects::Collected;
+use super::inherited::Inherited;
+use super::nesting::Nesting;
+use super::run::{CallName, Given, Scope};
+use super::values::Values;
+use crate::call_kind::CallKind;
+use crate::chance;
+use crate::error::{CallSite, Error, Interrupt, Resolution};
+use crate::message::{Message, Part, Usage};
+use crate::state::State;
+use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
+
+/// The prefix of the keys of data about tool calls.
+pub(super) const CALLS: &str = "calls/";
+
+/// The run that a call belongs to. A cheap handle, read-only except for three places for data:
+///
+/// - the request's [`Extensions`](crate::call::Extensions) for one call,
+/// - [`values`](Self::values) for one run,
+/// - [`state`](Self::state) for the session, which arrives with the request and is returned with
+///   the response.
+///
+/// `RunContext::default()` starts a new run, for a call made without an agent.
+#[derive(Clone, Default)]
+pub struct RunContext {
+    pub(super) scope: Arc<Scope>,
+    pub(super) iteration: u32,
+    /// The texts of the scope from earlier turns, since the agent started.
+    pub(super) texts: Range<usize>,
+    pub(super) tool_call: Option<CallName>,
+    /// Whether the model call with this context is beyond the agent's limit.
+    pub(super) beyond_limit: bool,
+    /// The log of the call that this is part of, if its effects are collected.
+    pub(super) effects: Option<Arc<Collected>>,
+}
+
+impl RunContext {
+    /// Creates a run with a session's state and a token that cancels it.
+    #[must_use]
+    pub fn new(state: State, cancellation: CancellationToken) -> Self {
+        let given = Given { state: Some(state), token: Some(cancellation), ..Given::default() };
+        Self::of(Scope::root(given, None), None, None)
+    }
+
+    /// Returns the context of a part of the run with further settings.
+    pub(super) fn with(&self, given: &Given) -> Self {
+        let mut scope = Scope::part(&self.scope, self.tool_call.clone());
+        scope.apply(given);
+        Self { scope: Arc::new(scope), ..self.clone() }
+    }
+
+    /// Returns a context that emits events, and the stream of these events, whose ids start with
+    /// `name`. At most `capacity` events wait for the consumer.
+    ///
+    /// An agent's run is streamed with [`Agent::stream`](crate::Agent::stream); this is for a call
+    /// made without an agent.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::RunContext;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let (context, mut events) = RunContext::default().watched("search".into(), 16);
+    /// context.emit("progress", 1).await;
+    /// assert!(events.next().await.is_some());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, EventStream) {
+        let (emitter, events) = EventEmitter::new(name, self.state().clone(), capacity);
+        let mut scope = Scope::part(&self.scope, self.tool_call.clone());
+        scope.emitter = Some(emitter);
+        (Self { scope: Arc::new(scope), ..self.clone() }, events)
+    }
+
+    pub(super) fn of(
+        scope: Scope,
+        tool_call: Option<CallName>,
+        effects: Option<Arc<Collected>>,
+    ) -> Self {
+        let (scope, texts) = (Arc::new(scope), 0..0);
+        Self { scope, iteration: 0, texts, tool_call, beyond_limit: false, effects }
+    }
+
+    /// Returns the run's id; unique, unless the caller has set it.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.scope.run.id
+    }
+
+    /// Returns the name of the agent that makes this call. Empty for a call made without an agent.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        self.scope.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Returns the names of the agents from the root to this one, joined by `/`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.scope.path
+    }
+
+    /// Returns the number of model calls before this turn: 0 at the first.
+    #[must_use]
+    pub fn iteration(&self) -> u32 {
+        self.iteration
+    }
+
+    /// Returns the maximum number of model calls of the agent.
+    #[must_use]
+    pub fn max_iterations(&self) -> u32 {
+        self.scope.max_iterations
+    }
+
+    /// Returns the model's texts in earlier turns, oldest first. Empty at the first model call.
+    #[must_use]
+    pub fn texts(&self) -> Vec<Arc<str>> {
+        self.scope.texts(&self.texts)
+    }
+
+    /// Returns the tokens used so far by the whole run, including sub-agents and failed attempts.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.scope.root_usage()
+    }
+
+    /// Returns the provider's id of this tool call, or of the tool call that this call is made in.
+    #[must_use]
+    pub fn tool_call_id(&self) -> Option<&str> {
+        self.tool_call.as_ref().map(|call| &*call.id)
+    }
+
+    /// Returns the shared id of the tool call.
+    pub(crate) fn shared_tool_call_id(&self) -> Option<Arc<str>> {
+        self.tool_call.as_ref().map(|call| call.id.clone())
+    }
+
+    /// Returns the path of this call in the whole tree: the agents and tool calls that contain it,
+    /// from the root, such as `boss/call_1/worker/call_7`. A resumed run gives a call the same
+    /// path, and no other call of the conversation has it: if a provider repeats an id for the
+    /// third time, the call is `call_7#3`.
+    #[must_use]
+    pub fn call_path(&self) -> String {
+        self.scope.call_path(self.tool_call.as_ref())
+    }
+
+    /// Returns the path of this execution of the call: the [call path](Self::call_path), where agents
+    /// that one call has called more than once, each with a conversation of its own, are numbered:
+    /// `boss/call_1/worker//2/call_7`. No other call that runs at the same time has it, and a run that
+    /// is made again in another process gives a call the same one.
+    ///
+    /// Agents are numbered in the order in which they start.
+    #[must_use]
+    pub fn step_path(&self) -> String {
+        self.scope.step_path(self.tool_call.as_ref())
+    }
+
+    /// Returns a number from 0 up to 1 that looks random, and is the same whenever this run asks for
+    /// `what` in this call. It depends on the [run's id](Self::run_id) and on nothing else.
+    #[must_use]
+    pub fn chance(&self, what: &str) -> f64 {
+        chance::unit(&[self.run_id(), &self.step_path(), &self.iteration.to_string(), what])
+    }
+
+    /// Returns the resolution of the interrupt with this id, if the run was resumed with one.
+    ///
+    /// Every agent of the run sees it.
+    #[must_use]
+    pub fn resolution(&self, id: &str) -> Option<&Resolution> {
+        self.scope.resolutions.as_ref()?.get(id)
+    }
+
+    /// Returns all resolutions that the run was resumed with, by their ids.
+    #[must_use]
+    pub fn resolutions(&self) -> Vec<Resolution> {
+        let mut all: Vec<_> = self.scope.resolutions.iter().flat_map(|it| it.values()).collect();
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all.into_iter().cloned().collect()
+    }
+
+    /// Returns the run's values, of any type.
+    #[must_use]
+    pub fn values(&self) -> &Values {
+        &self.scope.run.values
+    }
+
+    /// Returns the session's state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        self.effects.as_ref().map_or(&self.scope.run.state, |effects| &effects.state)
+    }
+
+    /// Returns the conversation's private state: data that callbacks keep across runs, such as the
+    /// original text of a placeholder. It is part of the [`Checkpoint`], and is never streamed or
+    /// sent to a client.
+    ///
+    /// It is shared by everything in a run, sub-agents included. Prefix keys with the name of your
+    /// crate.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest, Request};
+    /// use tower_agent::callback::before_agent;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+    ///     .on_agent(before_agent(|request| {
+    ///         let private = request.context().private_state();
+    ///         let runs = private.get("my_crate.runs").and_then(|runs| runs.as_u64()).unwrap_or(0);
+    ///         private.set("my_crate.runs", runs + 1);
+    ///     }))
+    ///     .build()?;
+    ///
+    /// let first = agent.run("Hi.").await?;
+    /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
+    /// let second = agent.run(request).await?;
+    /// let saved = serde_json::to_value(second.checkpoint())?;
+    /// assert_eq!(saved["private_state"]["my_crate.runs"], 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn private_state(&self) -> &State {
+        let of_run = &self.scope.run.private_state;
+        self.effects.as_ref().map_or(of_run, |effects| &effects.private_state)
+    }
+
+    /// Returns the key in the [private state](Self::private_state) for data of `name` about this
+    /// tool call. The data is removed once the call has a result, and not before: a run that is
+    /// interrupted in the call finds it again when it resumes.
+    #[must_use]
+    pub fn call_key(&self, name: &str) -> String {
+        format!("{CALLS}{} {name}", self.call_path())
+    }
+
+    /// Removes the data about this tool call and about calls made in it.
+    pub(crate) fn forget_call(&self, id: &Arc<str>) {
+        let private = self.private_state();
+        if private.is_empty() {
+            return;
+        }
+        let path = format!("{CALLS}{}", self.in_tool_call(id).call_path());
+        let is_of_call =
+            |key: &str| key.strip_prefix(&path).is_some_and(|rest| rest.starts_with([' ', '/']));
+        private.remove_all(is_of_call);
+    }
+
+    /// Removes the data about calls if none is open any more, for example after a user message: a
+    /// later call may have the same path as one that is in no transcript.
+    pub(crate) fn forget_closed_calls(&self) {
+        let private = self.private_state();
+        if self.is_outermost() && !private.is_empty() && !self.record().has_open_calls() {
+            private.remove_all(|key| key.starts_with(CALLS));
+        }
+    }
+
+    /// Emits a custom event, [`EventKind::Custom`], on the run's stream. Waits while the consumer
+    /// is slow; has no effect on a run that is not streamed.
+    ///
+    /// ```
+    /// use serde_json::{Value, json};
+    /// use tower_agent::{Request, Tool, ToolRequest};
+    ///
+    /// let search = Tool::function_with("search", "Searches.", async |_: Value, call: ToolRequest| {
+    ///     call.context().emit("progress", json!({ "pages": 3 })).await;
+    ///     "nothing found"
+    /// });
+    /// # drop(search);
+    /// ```
+    pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
+        if let Some(emitter) = self.emitter() {
+            emitter.tell(EventKind::Custom { name: name.into(), value: value.into() }).await;
+        }
+    }
+
+    /// Returns a counter of the time that the run waits for the consumer of its stream from now on.
+    /// Stays at zero for a run that is not streamed.
+    #[must_use]
+    pub fn consumer_wait(&self) -> ConsumerWait {
+        self.emitter().map_or_else(ConsumerWait::default, EventEmitter::consumer_wait)
+    }
+
+    /// Returns the token that cancels the run, or the part of it that has [its own
+    /// token](crate::AgentRequest::with_cancellation).
+    #[must_use]
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.scope.token
+    }
+
+    /// Returns the caller's token for this part of the run, if there is one.
+    pub(crate) fn own_token(&self) -> Option<&CancellationToken> {
+        self.scope.own_token.as_ref()
+    }
+
+    /// Returns why no agent can be called with this context.
+    pub(crate) fn misfit(&self) -> Option<&Error> {
+        self.scope.misfit.as_ref()
+    }
+
+    /// Aborts the whole run.
+    pub(crate) fn abort(&self, error: &Error) {
+        drop(self.scope.run.aborted.set(error.clone()));
+    }
+
+    /// Returns the abort that ended the run, if one did.
+    #[must_use]
+    pub fn aborted(&self) -> Option<&Error> {
+        self.scope.run.aborted.get()
+    }
+
+    /// Returns the interrupts that this agent waits on, if it was interrupted.
+    #[must_use]
+    pub fn interrupts(&self) -> Vec<Interrupt> {
+        self.scope.latch.interrupts()
+    }
+
+    /// Makes the nearest team around this agent end once its current member has finished.
+    ///
+    /// Call it from a callback or tool of a member, or of anything inside it. The member itself
+    /// finishes; parallel members are dropped, and later ones are not called. Outer teams continue.
+    /// Has no effect without a team.
+    ///
+    /// ```
+    /// use serde_json::Value;
+    /// use tower_agent::{Request, Tool, ToolRequest};
+    ///
+    /// let exit = Tool::function_with("exit", "Ends it all.", |_: Value, request: ToolRequest| {
+    ///     request.context().escalate();
+    /// });
+    /// # drop(exit);
+    /// ```
+    pub fn escalate(&self) {
+        self.scope.escalate();
+        if let Some(effects) = &self.effects {
+            effects.escalate();
+        }
+    }
+
+    /// Returns whether the team that called this agent was told to end.
+    pub(crate) fn escalated(&self) -> bool {
+        self.scope.escalated()
+    }
+
+    /// Adds the token usage of one attempt to this agent and its callers.
+    pub(crate) fn add_usage(&self, usage: Usage) {
+        self.scope.add_usage(usage);
+        if let Some(effects) = &self.effects {
+            effects.add_usage(usage);
+        }
+    }
+
+    /// Returns the tokens used so far by this agent and its sub-agents.
+    pub(crate) fn agent_usage(&self) -> Usage {
+        self.scope.usage()
+    }
+
+    /// Returns what the agent at work hands down.
+    pub(crate) fn inherited(&self) -> &Inherited {
+        &self.scope.inherited
+    }
+
+    /// Returns the context of an agent called with this one.
+    pub(crate) fn enter(&self, agent: &str, max_iterations: u32, inherited: Inherited) -> Self {
+        let caller = self.tool_call.clone();
+        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
+        Self::of(scope, caller, self.effects.clone())
+    }
+
+    /// Returns the context of a team member called with this one.
+    pub(crate) fn enter_member(
+        &self,
+        agent: &str,
+        max_iterations: u32,
+        inherited: Inherited,
+    ) -> Self {
+        let caller = self.tool_call.clone();
+        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
+        Self::of(scope.of_member(), caller, self.effects.clone())
+    }
+
+    /// Sets how many agents may be nested inside the agent.
+    pub(crate) fn nested(mut self, allowed: Option<u32>) -> Self {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            scope.nesting = scope.nesting.inside(allowed);
+        }
+        self
+    }
+
+    /// Returns the depth in the tree of agents.
+    pub(crate) fn nesting(&self) -> Nesting {
+        self.scope.nesting
+    }
+
+    /// Makes the agent's events visible on the stream of its caller, if there is one. `goes_on`
+    /// means that the agent continues its caller's conversation.
+    pub(crate) fn told_to(mut self, caller: &Self, goes_on: bool) -> Self {
+        if let Some(emitter) = caller.emitter()
+            && let Some(scope) = Arc::get_mut(&mut self.scope)
+        {
+            let tool_call = self.tool_call.clone();
+            let tool_call = tool_call.map(|call| call.id);
+            scope.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
+        }
+        self
+    }
+
+    /// Returns the emitter of the agent's events, if the run is streamed.
+    pub(crate) fn emitter(&self) -> Option<&EventEmitter> {
+        self.scope.emitter.as_ref()
+    }
+
+    /// Returns the context of an agent that starts, perhaps not for the first time.
+    pub(crate) fn begun(&self) -> Self {
+        let texts = self.scope.text_count();
+        Self { texts: texts..texts, ..self.clone() }
+    }
+
+    /// Makes this the context of a turn of the loop, whose model call is, or is not, beyond the
+    /// limit.
+    pub(crate) fn begin_turn(&mut self, iteration: u32, beyond_limit: bool) {
+        self.iteration = iteration;
+        self.texts.end = self.scope.text_count();
+        self.beyond_limit = beyond_limit;
+    }
+
+    /// Returns the context of a tool call of this turn.
+    pub(crate) fn in_tool_call(&self, id: &Arc<str>) -> Self {
+        let call = CallName { id: id.clone(), name: self.record().name_call(id) };
+        Self { tool_call: Some(call), ..self.clone() }
+    }
+
+    /// Stores the model's text for later turns.
+    pub(crate) fn push_text(&self, message: &Message) {
+        let has_text = |part: &Part| part.as_text().is_some_and(|text| !text.is_empty());
+        if message.parts().iter().any(has_text) {
+            self.scope.push_text(message.clone());
+        }
+    }
+
+    /// Returns the call for an error.
+    pub(crate) fn site(&self, kind: CallKind, name: Option<&str>) -> CallSite {
+        CallSite { kind, name: name.map(Into::into), agent: self.scope.path.clone() }
+    }
+}
+
+impl fmt::Debug for RunContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunContext")
+            .field("run_id", &self.run_id())
+            .field("path", &self.path())
+            .field("iteration", &self.iteration)
+            .field("tool_call_id", &self.tool_call_id())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,426 @@
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::interrupt::Interrupt;
+use super::kind::ErrorKind;
+use crate::any_value::AnyValue;
+use crate::call_kind::CallKind;
+use crate::metadata::Metadata;
+
+/// An error of any type, as tower's layers return it.
+pub type BoxError = tower::BoxError;
+
+/// A result whose error defaults to [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The error of a failed call, or of a run that must end.
+///
+/// It is cheap to clone and says what happened, to which call, and what to do. It survives boxing
+/// by tower's layers: converting a [`BoxError`] with [`Error::from`] finds it anywhere in the
+/// source chain.
+///
+/// Three errors end more than the call that returned them, and nothing outside can undo them:
+/// [`abort`](Error::abort), [`interrupt`](Error::interrupt) and
+/// [`end_invocation`](Error::end_invocation).
+///
+/// ```
+/// use tower_agent::{BoxError, Error, ErrorKind};
+///
+/// let boxed: BoxError = Error::abort("out of budget").into();
+/// let error = Error::from(boxed);
+/// assert_eq!(error.kind(), ErrorKind::Aborted);
+/// assert!(!error.is_retryable());
+/// ```
+///
+/// It serialises as data: without its source, its checkpoint and the kind of a call that is defined
+/// outside this crate.
+///
+/// In a hook, `?` converts common errors of the standard library directly, and any other error once
+/// it is boxed: `load().map_err(BoxError::from)?`.
+#[derive(Clone)]
+pub struct Error(pub(super) Arc<Inner>);
+
+#[derive(Clone)]
+pub(super) struct Inner {
+    pub(super) kind: ErrorKind,
+    pub(super) message: Cow<'static, str>,
+    pub(super) cause: Option<Cause>,
+    pub(super) retryable: Option<bool>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) metadata: Metadata,
+    pub(super) call: Option<CallSite>,
+    pub(super) raised_by: Option<RaisedBy>,
+    pub(super) interrupts: Option<Arc<[Interrupt]>>,
+    /// The text for the model, instead of kind and message.
+    pub(super) model_message: Option<Cow<'static, str>>,
+    /// What a floor above this one sets and reads.
+    pub(super) attachment: Option<AnyValue>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Cause {
+    /// `message` adds to the source's message.
+    Below(Arc<dyn StdError + Send + Sync>),
+    /// `message` is the source's own; the chain leaves the source out so as not to repeat it.
+    Same(Arc<dyn StdError + Send + Sync>),
+}
+
+/// The call that failed: its kind, its name, and the agent it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallSite {
+    /// The kind of call.
+    pub kind: CallKind,
+    /// The tool's name, for a tool call.
+    pub name: Option<Arc<str>>,
+    /// The agent's path in its tree, outermost first, joined by `/`. Empty outside an agent.
+    pub agent: Arc<str>,
+}
+
+/// The callback and hook that raised an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RaisedBy {
+    /// The [`name`](crate::Callback::name) of the callback or wrap.
+    pub callback: Cow<'static, str>,
+    /// The hook: `before`, `after`, `on_error` or `wrap`.
+    pub hook: &'static str,
+}
+
+impl Error {
+    /// Creates an error with a message that says what happened.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            cause: None,
+            retryable: None,
+            retry_after: None,
+            metadata: Metadata::default(),
+            call: None,
+            raised_by: None,
+            interrupts: None,
+            model_message: None,
+            attachment: None,
+        }))
+    }
+
+    /// Creates an error of `kind` that replaces another, with the other's message.
+    ///
+    /// Its [`source`](StdError::source) is the cause of the other; [`downcast_ref`](Self::downcast_ref)
+    /// finds the other itself.
+    ///
+    /// ```
+    /// use tower_agent::{Error, ErrorKind};
+    ///
+    /// let invalid = "x".parse::<u8>().unwrap_err();
+    /// let error = Error::from_source(ErrorKind::InvalidArguments, invalid);
+    /// assert_eq!(error.message(), "invalid digit found in string");
+    /// assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
+    #[must_use]
+    pub fn from_source(kind: ErrorKind, error: impl Into<BoxError>) -> Self {
+        let error: BoxError = error.into();
+        Self::new(kind, error.to_string()).update(|e| e.cause = Some(Cause::Same(Arc::from(error))))
+    }
+
+    /// Creates an error that ends the whole run, including the whole tree of agents.
+    ///
+    /// No retry, fallback, `on_error` or `after` outside can undo it.
+    #[must_use]
+    pub fn abort(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Aborted, reason)
+    }
+
+    /// Creates an error that interrupts the run: the agent returns `Ok` with this interrupt, and
+    /// its `after` is not called.
+    ///
+    /// Parallel calls of the same turn finish and may add interrupts of their own; then nothing
+    /// more starts. A later run [resumes](crate::AgentRequest::resume) where this one stopped.
+    #[must_use]
+    pub fn interrupt(interrupt: Interrupt) -> Self {
+        Self::interrupt_all([interrupt])
+    }
+
+    /// Creates an [`interrupt`](Self::interrupt) error with several interrupts.
+    ///
+    /// ```
+    /// use tower_agent::{Error, Interrupt};
+    ///
+    /// let waits = ["wipe the disk", "wipe the tape"].map(|id| Interrupt::new(id, "confirmation"));
+    /// let error = Error::interrupt_all(waits);
+    /// assert_eq!(error.interrupts().len(), 2);
+    /// assert_eq!(error.message(), "waiting for confirmation, confirmation");
+    /// ```
+    #[must_use]
+    pub fn interrupt_all(interrupts: impl IntoIterator<Item = Interrupt>) -> Self {
+        let interrupts: Arc<[Interrupt]> = interrupts.into_iter().collect();
+        let reasons: Vec<_> = interrupts.iter().map(|interrupts| &*interrupts.reason).collect();
+        let message = format!("waiting for {}", reasons.join(", "));
+        Self::new(ErrorKind::Interrupted, message).update(|e| e.interrupts = Some(interrupts))
+    }
+
+    /// Creates an error that ends this agent: it returns `Ok` with the transcript so far, and its
+    /// `after` is not called.
+    #[must_use]
+    pub fn end_invocation() -> Self {
+        Self::new(ErrorKind::InvocationEnded, "a callback ended the invocation")
+    }
+
+    /// Returns the kind of the error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Returns the message, without the call and the advice that `Display` adds.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Returns whether retrying the same call may succeed.
+    ///
+    /// The kind decides, unless [`with_retryable`](Self::with_retryable) was used.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable.unwrap_or_else(|| self.0.kind.is_retryable())
+    }
+
+    /// Returns whether this is an abort, an interrupt or an end of the invocation. These end more
+    /// than the call, and no `on_error` sees them.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::InvocationEnded
+        )
+    }
+
+    /// Returns how long the server asked to wait before a retry.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Returns the provider's metadata about its response: status, request id, rate limits.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    /// Returns the call that failed.
+    #[must_use]
+    pub fn call(&self) -> Option<&CallSite> {
+        self.0.call.as_ref()
+    }
+
+    /// Returns the callback that raised the error, if one did.
+    #[must_use]
+    pub fn raised_by(&self) -> Option<&RaisedBy> {
+        self.0.raised_by.as_ref()
+    }
+
+    /// Returns the interrupts of an [`interrupt`](Self::interrupt); empty for any other error.
+    #[must_use]
+    pub fn interrupts(&self) -> &[Interrupt] {
+        self.0.interrupts.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the first error of type `T` in the source chain.
+    ///
+    /// ```
+    /// use tower_agent::Error;
+    ///
+    /// let error = Error::from("x".parse::<u8>().unwrap_err());
+    /// assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
+    #[must_use]
+    pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
+        let (Cause::Below(first) | Cause::Same(first)) = self.0.cause.as_ref()?;
+        let mut link: Option<&(dyn StdError + 'static)> = Some(&**first);
+        while let Some(current) = link {
+            if let Some(found) = current.downcast_ref() {
+                return Some(found);
+            }
+            link = below(current);
+        }
+        None
+    }
+
+    /// Sets the message.
+    ///
+    /// ```
+    /// use tower_agent::{Error, ErrorKind};
+    ///
+    /// let busy = Error::new(ErrorKind::Overloaded, "busy");
+    /// let told = busy.clone().with_message(format!("{}, as always", busy.message()));
+    /// assert_eq!((told.kind(), told.message()), (ErrorKind::Overloaded, "busy, as always"));
+    /// ```
+    #[must_use]
+    pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.update(|e| {
+            e.message = message.into();
+            if let Some(Cause::Same(cause)) =
+                e.cause.take_if(|cause| matches!(cause, Cause::Same(_)))
+            {
+                e.cause = Some(Cause::Below(cause));
+            }
+        })
+    }
+
+    /// Sets the call that failed.
+    #[must_use]
+    pub fn with_call(self, call: CallSite) -> Self {
+        self.update(|e| e.call = Some(call))
+    }
+
+    /// Sets the source.
+    #[must_use]
+    pub fn with_source(self, source: impl Into<BoxError>) -> Self {
+        let source: BoxError = source.into();
+        self.update(|e| e.cause = Some(Cause::Below(Arc::from(source))))
+    }
+
+    /// Sets whether a retry may succeed.
+    #[must_use]
+    pub fn with_retryable(self, retryable: bool) -> Self {
+        self.update(|e| e.retryable = Some(retryable))
+    }
+
+    /// Sets the wait that the server asked for.
+    #[must_use]
+    pub fn with_retry_after(self, after: Duration) -> Self {
+        self.update(|e| e.retry_after = Some(after))
+    }
+
+    /// Sets the provider's metadata.
+    #[must_use]
+    pub fn with_metadata(self, metadata: Metadata) -> Self {
+        self.update(|e| e.metadata = metadata)
+    }
+
+    /// Returns what else goes with the error; a floor above this one knows what it is.
+    pub(crate) fn attachment(&self) -> Option<&AnyValue> {
+        self.0.attachment.as_ref()
+    }
+
+    pub(crate) fn with_attachment(self, attachment: Option<AnyValue>) -> Self {
+        self.update(|e| e.attachment = attachment)
+    }
+
+    /// Sets the call, unless an inner call was set already.
+    pub(crate) fn in_call(self, site: impl FnOnce() -> CallSite) -> Self {
+        if self.0.call.is_some() {
+            return self;
+        }
+        self.update(|e| e.call = Some(site()))
+    }
+
+    /// Sets the kind of an error that has none in particular.
+    pub(crate) fn or_kind(self, kind: ErrorKind) -> Self {
+        if self.0.kind != ErrorKind::Other {
+            return self;
+        }
+        self.update(|e| e.kind = kind)
+    }
+
+    /// Sets the callback and the hook, unless an inner callback was set already.
+    pub(crate) fn by(
+        self,
+        callback: impl FnOnce() -> Cow<'static, str>,
+        hook: &'static str,
+    ) -> Self {
+        self.or_kind(ErrorKind::Callback).update(|e| {
+            e.raised_by.get_or_insert_with(|| RaisedBy { callback: callback(), hook });
+        })
+    }
+
+    pub(super) fn update(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, message, call, raised_by, metadata, retry_after, .. } = &*self.0;
+        if let Some(call) = call {
+            write!(f, "{call}: ")?;
+        }
+        write!(f, "{kind}: {message}")?;
+        if let Some(raised_by) = raised_by {
+            write!(f, " (raised by {})", raised_by)?;
+        }
+        match (metadata.status(), metadata.request_id()) {
+            (Some(status), Some(id)) => write!(f, " (status {status}, request {id})")?,
+            (Some(status), None) => write!(f, " (status {status})")?,
+            (None, Some(id)) => write!(f, " (request {id})")?,
+            (None, None) => {}
+        }
+        if let Some(after) = retry_after {
+            write!(f, "; retry after {} s", after.as_secs_f64())?;
+        }
+        match kind.advice() {
+            Some(advice) => write!(f, "; {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} call", self.kind)?;
+        if let Some(name) = &self.name {
+            write!(f, " `{name}`")?;
+        }
+        if !self.agent.is_empty() {
+            write!(f, " of agent `{}`", self.agent)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RaisedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` in {}", self.callback, self.hook)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, message, cause, call, raised_by, metadata, .. } = &*self.0;
+        f.debug_struct("Error")
+            .field("kind", kind)
+            .field("message", message)
+            .field("call", call)
+            .field("raised_by", raised_by)
+            .field("metadata", metadata)
+            .field("cause", cause)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self.0.cause.as_ref()? {
+            Cause::Below(error) => Some(&**error),
+            Cause::Same(error) => error.source(),
+        }
+    }
+}
+
+/// Returns the next error of a chain. An `io::Error` hides the error that it wraps and shows that
+/// error's source instead.
+pub(super) fn below<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
+    }
+}
