@@ -36,6 +36,7 @@
 //! # }
 //! ```
 
+mod kept;
 mod probe;
 mod record;
 pub mod recording;
@@ -51,23 +52,9 @@ pub use self::script::ScriptedModel;
 pub use self::stable_prefix::{PrefixFault, PromptPart, StablePrefix, StablePrefixLayer};
 pub use self::trajectory::{Step, Trajectory};
 pub use self::turn::Turn;
-use std::any::Any;
-
-use crate::call::Request;
-use crate::model::ModelRequest;
 
 /// Futures of the layers in this module.
 pub mod future {
     pub use super::probe::ProbeFuture;
     pub use super::record::RecordFuture;
-}
-
-/// Returns a copy of the request without its sink, which would keep the stream open.
-fn kept<R: Request>(request: &R) -> R {
-    let mut kept = request.clone();
-    let any: &mut dyn Any = &mut kept;
-    if let Some(request) = any.downcast_mut::<ModelRequest>() {
-        *request = std::mem::take(request).with_delta_sender(None);
-    }
-    kept
 }

@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::kept;
+use super::kept::kept;
 use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 use crate::lock::lock;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::Service;
 
-use super::kept;
+use super::kept::kept;
 use super::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::config::{Config, Plan, Until};
+use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
@@ -237,7 +238,7 @@ impl TeamBuilder {
             Plan::InTurn { .. } => members.last().is_some_and(Agent::gives_one_answer),
             Plan::SideBySide => false,
         };
-        let team = super::service(Config { plan, members, until });
+        let team = service(Config { plan, members, until });
         let band = semantics.map(|semantics| semantics.band);
         let (stack, of_agent) = noting(|| stack.in_agent(team, Callbacks::new(), band));
         durability::check_agent(&global, &of_agent.registered)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::call::RecordedCall;
 use super::difference::Difference;
+use super::version::VERSION;
 use crate::error::{Error, ErrorKind};
 
 /// A [`Recording`](super::Recording) cannot be read or written, or a run differs from it.
@@ -38,7 +39,7 @@ pub enum RecordingError {
     /// The file is a recording of another version.
     #[error(
         "the recording `{}` has version {found}, and this crate reads version {}; record it again",
-        .path.display(), super::VERSION
+        .path.display(), VERSION
     )]
     Version {
         /// The file.

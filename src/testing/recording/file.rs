@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::VERSION;
 use super::call::RecordedCall;
 use super::error::RecordingError;
+use super::version::VERSION;
 
 /// The field that makes a file a recording; its value is the version.
 const MARK: &str = "tower_agent_recording";

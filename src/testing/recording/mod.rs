@@ -107,6 +107,7 @@ mod recorded;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod recording;
 mod tape;
+mod version;
 
 pub use self::call::RecordedCall;
 pub use self::difference::Difference;
@@ -119,6 +120,3 @@ pub use self::recording::{CallStart, OpenCall, Recording};
 pub mod future {
     pub use super::recorded::ResponseFuture;
 }
-
-/// The version of the files that this crate writes and reads.
-const VERSION: u64 = 1;

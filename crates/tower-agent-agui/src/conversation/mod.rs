@@ -23,6 +23,7 @@
 
 mod client;
 mod edit;
+mod keys;
 mod read;
 mod write;
 
@@ -31,12 +32,3 @@ pub use self::read::read;
 pub(super) use self::read::{parts, tool_answer};
 pub use self::write::write;
 pub(super) use self::write::{content, encrypted, failure};
-
-/// The key under which an `encryptedValue` from another source is stored.
-const FOREIGN: &str = "agui";
-
-/// The key in a document's metadata for its name.
-const FILE_NAME: &str = "filename";
-
-/// The key in a tool message's metadata that marks a failure.
-const IS_ERROR: &str = "isError";

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{FILE_NAME, FOREIGN, IS_ERROR};
+use super::keys::{FILE_NAME, FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, InputError, MediaPart, MessageKind, PartSource};
 use tower_agent::message::{
     Audio, Document, Image, MediaSource, Message, Messages, Part, ProviderData, Role, ToolCall,

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{FILE_NAME, FOREIGN, IS_ERROR};
+use super::keys::{FILE_NAME, FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, MediaPart, MessageKind, PartSource};
 use tower_agent::message::{MediaSource, Message, Messages, Part, ProviderData, Role, ToolResult};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use super::agui::{AgUi, PrincipalOf};
 use super::limits::Limits;
-use super::{AgUi, PrincipalOf};
 use crate::threads::{Allowed, BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::translate::{Translate, TranslateRequest};
 use tower_agent::agent::{AgentService, BoxAgent};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Patch;
+use json_patch::Patch;
+
 use super::content::Content;
 use super::event::Event;
 use super::kind::{EncryptedEntity, EventKind, ReasoningRole};

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Patch;
+use json_patch::Patch;
+
 use super::content::Content;
 use super::message::Message;
 use super::run::{RunError, RunFinished, RunStarted, SubagentOutcome, SubagentStarted};

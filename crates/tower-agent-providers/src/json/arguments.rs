@@ -1,6 +1,7 @@
 use serde::Serialize;
 use serde::de::IgnoredAny;
 
+use super::write::write;
 use tower_agent::error::Result;
 use tower_agent::message;
 
@@ -37,7 +38,7 @@ pub fn arguments(out: &mut Vec<u8>, arguments: &message::Arguments) -> Result<()
         out.extend_from_slice(text.as_bytes());
         return Ok(());
     }
-    super::write(out, Invalid { text: arguments.as_str() })
+    write(out, Invalid { text: arguments.as_str() })
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::write::{self, close};
 use crate::word::is_word;
 use tower_agent::error::Result;
 
@@ -35,7 +36,7 @@ impl<'a> Object<'a> {
     ///
     /// Fails if the value cannot be serialised.
     pub fn field(&mut self, name: &str, value: impl Serialize) -> Result<()> {
-        self.field_with(name, |out| super::write(out, value))
+        self.field_with(name, |out| write::write(out, value))
     }
 
     /// Appends a field, if there is a value.
@@ -67,7 +68,7 @@ impl<'a> Object<'a> {
                 self.out.extend_from_slice(b"\":");
             }
             false => {
-                super::write(self.out, name)?;
+                write::write(self.out, name)?;
                 self.out.push(b':');
             }
         }
@@ -98,7 +99,7 @@ impl<'a> Object<'a> {
         for (name, value) in self.extra.take().into_iter().flatten().filter(|(_, it)| takes(it)) {
             self.field(name, value)?;
         }
-        super::close(self.out, b'}');
+        close(self.out, b'}');
         Ok(())
     }
 }

@@ -2,9 +2,9 @@ use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
-use super::data::{added, at, invalid, with_breakpoint};
+use super::data::{at, invalid, with_breakpoint};
 use super::media::Source;
-use super::{CALL_IDS, PROVIDER};
+use super::provider::{CALL_IDS, PROVIDER, added};
 use crate::json::{self, Object};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;

@@ -6,8 +6,9 @@
 
 use std::ops::Range;
 
+use super::block;
 use super::data::{at, breakpoint, invalid};
-use super::{CALL_IDS, PROTOCOL, block};
+use super::provider::{CALL_IDS, PROTOCOL};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Role};

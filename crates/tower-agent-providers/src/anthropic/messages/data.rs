@@ -3,15 +3,9 @@ use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
-use super::PROVIDER;
-use crate::protocol::provider_fields;
+use super::provider::{PROVIDER, added};
 use tower_agent::error::{Error, ErrorKind};
 use tower_agent::message::ProviderData;
-
-/// Returns the fields added by this provider.
-pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
-    provider_fields(data, PROVIDER)
-}
 
 /// Returns the breakpoint of the prompt cache in provider data.
 pub(super) fn breakpoint(data: &ProviderData) -> Option<&Value> {

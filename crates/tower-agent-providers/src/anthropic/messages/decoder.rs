@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::data::data;
+use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{self, Answer, Block, Delta, Ending, Said, Usage, fields, fields_beside};
-use super::{CALL_IDS, PROVIDER};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData};

@@ -3,8 +3,9 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::decoder::MessagesDecoder;
+use super::provider::PROVIDER;
 use super::thinking::Thinking;
-use super::{PROVIDER, request, response};
+use super::{request, response};
 use crate::protocol::{Call, Fault, Protocol};
 use tower_agent::error::Result;
 

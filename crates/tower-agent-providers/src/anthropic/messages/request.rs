@@ -2,10 +2,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cache::{self, CacheControl};
-use super::data::{added, invalid};
+use super::data::invalid;
+use super::provider::{PROTOCOL, added};
 use super::schema::guaranteed;
 use super::thinking::Thinking;
-use super::{PROTOCOL, block, conversation};
+use super::{block, conversation};
 use crate::json::{self, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;

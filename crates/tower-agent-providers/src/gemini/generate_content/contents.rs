@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::part::{is_sent, write_part, write_result, write_text};
-use super::{PROTOCOL, SIGNED_PROTOCOL};
+use super::provider::{PROTOCOL, SIGNED_PROTOCOL};
 use crate::json::write;
 use crate::protocol::unsupported;
 use tower_agent::error::Result;

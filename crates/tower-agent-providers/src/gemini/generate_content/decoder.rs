@@ -3,7 +3,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::fault::{self, failure, is_filter};
 use super::super::media;
-use super::PROVIDER;
+use super::provider::PROVIDER;
 use super::response::{Answer, Blob, Candidate, FunctionCall, ReadPart, Usage};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};

@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use super::super::model::NO_SIGNATURE;
-use super::{PROVIDER, added};
+use super::provider::{PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::Result;

@@ -4,6 +4,7 @@ use http::HeaderName;
 
 use super::super::fault;
 use super::decoder::GenerateContentDecoder;
+use super::provider::PROVIDER;
 use super::{model_name, request};
 use crate::protocol::{Call, Fault, Protocol};
 use tower_agent::error::Result;
@@ -16,7 +17,7 @@ pub struct GenerateContent {}
 impl Protocol for GenerateContent {
     type Decoder = GenerateContentDecoder;
 
-    const PROVIDER: &'static str = super::PROVIDER;
+    const PROVIDER: &'static str = PROVIDER;
     const BASE_URL: &'static str = "https://generativelanguage.googleapis.com/v1beta";
     const BASE_URL_VARIABLE: &'static str = "GEMINI_BASE_URL";
     const KEY_VARIABLE: &'static str = "GEMINI_API_KEY";

@@ -1,4 +1,4 @@
-use super::{PROVIDER, added};
+use super::provider::{PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::Result;

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::fault::{self, is_filter};
-use super::PROVIDER;
+use super::provider::PROVIDER;
 use super::response::{Delta, Interaction, StreamEvent, Usage};
 use super::step::{Kind, Step, data, media};
 use crate::json;

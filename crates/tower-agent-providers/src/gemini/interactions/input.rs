@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use super::super::model::NO_SIGNATURE;
 use super::content::{content_step, function_result, is_content};
-use super::{PROTOCOL, PROVIDER, SIGNED_PROTOCOL, added};
+use super::provider::{PROTOCOL, PROVIDER, SIGNED_PROTOCOL, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;

@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::fault;
 use super::decoder::InteractionsDecoder;
+use super::provider::PROVIDER;
 use super::request;
 use crate::protocol::{Call, Fault, Protocol};
 use tower_agent::error::Result;
@@ -20,7 +21,7 @@ const REVISION: (HeaderName, HeaderValue) =
 impl Protocol for Interactions {
     type Decoder = InteractionsDecoder;
 
-    const PROVIDER: &'static str = super::PROVIDER;
+    const PROVIDER: &'static str = PROVIDER;
     const BASE_URL: &'static str = "https://generativelanguage.googleapis.com/v1beta";
     const BASE_URL_VARIABLE: &'static str = "GEMINI_BASE_URL";
     const KEY_VARIABLE: &'static str = "GEMINI_API_KEY";

@@ -3,7 +3,7 @@ use serde_json::{Map, Value, json};
 use tower_agent::message::{MediaSource, Part, ProviderData};
 
 use super::super::media;
-use super::PROVIDER;
+use super::provider::PROVIDER;
 
 /// A step of the output, as far as it has arrived.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
+use super::fault;
+use super::provider::PROVIDER;
 use super::response::{Answer, Called, Said};
-use super::{PROVIDER, fault};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData, ToolCall, Usage};

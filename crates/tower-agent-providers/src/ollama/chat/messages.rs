@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{PROTOCOL, PROVIDER, added};
+use super::provider::{PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::{Error, Result};

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use super::decoder::ChatDecoder;
+use super::provider::PROVIDER;
 use super::{fault, host, request};
 use crate::protocol::{Call, Fault, Framing, Protocol};
 use crate::transport::HttpModelBuilder;
@@ -27,7 +28,7 @@ impl HttpModelBuilder<Chat> {
 impl Protocol for Chat {
     type Decoder = ChatDecoder;
 
-    const PROVIDER: &'static str = super::PROVIDER;
+    const PROVIDER: &'static str = PROVIDER;
     const BASE_URL: &'static str = "http://127.0.0.1:11434";
     const BASE_URL_VARIABLE: &'static str = "OLLAMA_HOST";
     const KEY_VARIABLE: &'static str = "OLLAMA_API_KEY";

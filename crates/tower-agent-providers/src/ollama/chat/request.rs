@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::messages::messages;
 use super::options::{format, options, think};
-use super::{PROTOCOL, added};
+use super::provider::{PROTOCOL, added};
 use crate::json::{self, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;

@@ -2,9 +2,9 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{Answer, Said};
 use super::tool_calls::ToolCalls;
-use super::{CALL_IDS, PROVIDER};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{Part, Usage};

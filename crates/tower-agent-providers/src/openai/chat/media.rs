@@ -2,7 +2,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::media::{MediaUrl, audio_format, file_name};
-use super::added;
+use super::provider::added;
 use crate::json::Object;
 use crate::protocol::unsupported;
 use tower_agent::error::Result;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::media::Media;
-use super::{CALL_IDS, PROTOCOL, PROVIDER, added};
+use super::provider::{CALL_IDS, PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::{Error, Result};

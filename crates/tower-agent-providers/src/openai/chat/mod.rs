@@ -2,27 +2,10 @@ mod decoder;
 mod media;
 mod message;
 mod protocol;
+mod provider;
 mod request;
 mod response;
 mod tool_calls;
 
-use serde_json::{Map, Value};
-
 pub use self::decoder::ChatDecoder;
 pub use self::protocol::Chat;
-use crate::protocol::{CallIdFormat, provider_fields};
-use tower_agent::message::ProviderData;
-
-/// The key of this provider's data.
-const PROVIDER: &str = "openai";
-
-/// Identifies the format in which messages and tools are cached.
-const PROTOCOL: &str = "tower_agent_providers.openai.chat";
-
-/// The ids of calls. OpenAI has rejected longer ones, and servers behind it other characters.
-const CALL_IDS: CallIdFormat = CallIdFormat { provider: PROVIDER, field: "id", max: 40 };
-
-/// Returns the data added by this provider.
-fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
-    provider_fields(data, PROVIDER)
-}

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use super::decoder::ChatDecoder;
+use super::provider::PROVIDER;
 use super::request;
 use crate::protocol::{Call, Protocol};
 use tower_agent::error::Result;
@@ -13,7 +14,7 @@ pub struct Chat {}
 impl Protocol for Chat {
     type Decoder = ChatDecoder;
 
-    const PROVIDER: &'static str = super::PROVIDER;
+    const PROVIDER: &'static str = PROVIDER;
     const BASE_URL: &'static str = "https://api.openai.com/v1";
     const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
     const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";

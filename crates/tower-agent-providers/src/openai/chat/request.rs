@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::super::settings::{effort, retention};
 use super::message::messages;
-use super::{PROTOCOL, added};
+use super::provider::{PROTOCOL, added};
 use crate::json::{self, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;

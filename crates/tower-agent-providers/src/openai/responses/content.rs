@@ -1,7 +1,7 @@
 use serde_json::{Map, Value};
 
 use super::super::media::{MediaUrl, audio_format, file_name};
-use super::{PROVIDER, added};
+use super::provider::{PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;

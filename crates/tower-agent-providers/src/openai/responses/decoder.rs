@@ -1,8 +1,8 @@
 use serde_json::{Map, Value};
 
 use super::item::{Item, Kind, Place};
+use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{Response, StreamEvent};
-use super::{CALL_IDS, PROVIDER};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value};
 
 use super::content::{content, is_content};
-use super::{CALL_IDS, PROTOCOL, PROVIDER, added};
+use super::provider::{CALL_IDS, PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;

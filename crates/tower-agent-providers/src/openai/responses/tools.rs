@@ -1,7 +1,7 @@
 use serde::Serialize;
 
+use super::provider::{PROTOCOL, added};
 use super::strict::is_strict;
-use super::{PROTOCOL, added};
 use crate::json::{self, Object};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;

@@ -1,0 +1,159 @@
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use tower::Service;
+
+use super::body::Body;
+use super::limits::Limits;
+use super::read::read;
+use super::reply::{self, Refusal};
+use crate::input::Said;
+use crate::run::AgUiRun;
+use crate::threads::{self, Allowed, Keeping, ThreadKey};
+use crate::translate::TranslateRequest;
+use crate::wire::{InputError, RunAgentInput};
+use tower_agent::agent::BoxAgent;
+use tower_agent::callback::LayerInner;
+use tower_agent::error::BoxError;
+
+/// An agent as an HTTP service that speaks AG-UI.
+///
+/// The agent's callbacks find the [`RunAgentInput`] in their
+/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc`, and the head of the HTTP
+/// request, [`http::request::Parts`], with the extensions that outer layers have added. The run's own
+/// id is not the client's, which may be anything. Cloning is O(1).
+///
+/// ```
+/// use http_body_util::{BodyExt, Full};
+/// use tower::ServiceExt;
+/// use tower_agent_agui::AgUi;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, BoxError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")])).build()?;
+/// let server = AgUi::new(agent);
+///
+/// let input = r#"{
+///     "threadId": "t1",
+///     "runId": "r1",
+///     "messages": [{ "id": "m1", "role": "user", "content": "How is the weather?" }]
+/// }"#;
+/// let request = http::Request::post("/agent")
+///     .header("content-type", "application/json")
+///     .body(Full::new(bytes::Bytes::from(input)))?;
+/// let response = server.oneshot(request).await?;
+/// assert_eq!(response.status(), 200);
+/// let events = response.into_body().collect().await?.to_bytes();
+/// assert!(events.starts_with(b"data: {\"type\":\"RUN_STARTED\""));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AgUi {
+    pub(super) agent: BoxAgent,
+    /// `None` if there are no callbacks or layers around the translation.
+    pub(super) stack: Option<LayerInner<TranslateRequest>>,
+    pub(super) limits: Limits,
+    pub(super) keeping: Keeping,
+    pub(super) allowed: Allowed,
+    pub(super) name: Arc<str>,
+    pub(super) principal: Option<PrincipalOf>,
+}
+
+/// Returns the principal of a request.
+pub(super) type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Option<Arc<str>> + Send + Sync>;
+
+impl AgUi {
+    /// Runs the agent for a client that is connected in another way, without a principal: see
+    /// [`run_for`](Self::run_for).
+    ///
+    /// # Errors
+    ///
+    /// Fails before anything has run if the input is [rejected](crate#trust) or invalid: a message
+    /// that no model can read, a state or a tool's schema that is not an object, two tools with the
+    /// same name, two answers to one interrupt.
+    pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
+        self.start(input, None, None).await
+    }
+
+    /// Runs the agent for a client that is connected in another way, for this principal.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`run`](Self::run) does.
+    pub async fn run_for(
+        &self,
+        principal: impl Into<Arc<str>>,
+        input: RunAgentInput,
+    ) -> Result<AgUiRun, InputError> {
+        self.start(input, Some(principal.into()), None).await
+    }
+
+    async fn start(
+        &self,
+        mut input: RunAgentInput,
+        principal: Option<Arc<str>>,
+        parts: Option<http::request::Parts>,
+    ) -> Result<AgUiRun, InputError> {
+        let said = Said::read(&input)?;
+        let (server, thread) = (self.name.clone(), input.thread_id.clone());
+        let key = ThreadKey { server, principal, thread };
+        let abandoned_after = self.limits.abandoned_after;
+        let begun = threads::begin(&self.keeping, key, &mut input, abandoned_after, self.allowed);
+        let mut begun = begun.await?;
+        begun.request = said.ask(begun.request);
+        let input = Arc::new(input);
+        begun.request.extensions_mut().insert(input.clone());
+        if let Some(parts) = parts {
+            begun.request.extensions_mut().insert(parts);
+        }
+        Ok(AgUiRun::new(self.agent.clone(), begun, input, self.stack.clone()))
+    }
+
+    async fn answer<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
+    where
+        B: http_body::Body<Error: Into<BoxError>> + Send,
+        B::Data: Send,
+    {
+        let (parts, body) = request.into_parts();
+        reply::check(&parts)?;
+        let principal = match &self.principal {
+            None => None,
+            Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
+        };
+        let body = read(body, self.limits).await?;
+        let input = RunAgentInput::from_json(&body)?;
+        let run = self.start(input, principal, Some(parts)).await?;
+        Ok(reply::events(Body::events(run, self.limits.keep_alive)))
+    }
+}
+
+impl<B> Service<http::Request<B>> for AgUi
+where
+    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
+    B::Data: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let answer = self.clone().answer(request);
+        Box::pin(async move { Ok(answer.await.unwrap_or_else(Refusal::into_response)) })
+    }
+}
+
+impl fmt::Debug for AgUi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgUi").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

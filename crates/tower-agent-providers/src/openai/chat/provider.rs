@@ -1,0 +1,18 @@
+use serde_json::{Map, Value};
+
+use crate::protocol::{CallIdFormat, provider_fields};
+use tower_agent::message::ProviderData;
+
+/// The key of this provider's data.
+pub(super) const PROVIDER: &str = "openai";
+
+/// Identifies the format in which messages and tools are cached.
+pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
+
+/// The ids of calls. OpenAI has rejected longer ones, and servers behind it other characters.
+pub(super) const CALL_IDS: CallIdFormat = CallIdFormat { provider: PROVIDER, field: "id", max: 40 };
+
+/// Returns the data added by this provider.
+pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {
+    provider_fields(data, PROVIDER)
+}

@@ -1,0 +1,31 @@
+use std::sync::Arc;
+
+use super::config::{Config, Plan};
+use super::{parallel, sequence};
+use crate::agent::whole::make_whole;
+use crate::call::{BoxCallFuture, Request};
+use crate::run::{AgentRequest, BoxAgent};
+
+/// The plan at the bottom of a team's stack.
+pub(super) fn service(config: Config) -> BoxAgent {
+    let config = Arc::new(config);
+    BoxAgent::internal(move |request| call(config.clone(), request))
+}
+
+#[inline(never)]
+fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
+    BoxCallFuture::new(async move {
+        // Once for all its members.
+        let added = make_whole(&mut request);
+        if let Some(emitter) = request.context().emitter() {
+            let asked = request.messages();
+            emitter.begin(&request.context().begin(asked), asked.len()).await;
+            emitter.tell_answers(&added).await;
+        }
+        let result = match team.plan {
+            Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
+            Plan::SideBySide => parallel::run(&team, &request).await,
+        };
+        request.context().settle::<AgentRequest, _>(None, result)
+    })
+}
