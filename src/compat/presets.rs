@@ -1,9 +1,13 @@
 //! What four frameworks do.
 
-use super::{
-    AfterAgentRespond, AfterModelRespond, AfterPolicy, AnsweredToolCalls, BeforePolicy,
-    BeyondLimit, CallbackSemantics, Globals, HookFailure, LoopSemantics, OnErrorPolicy, PerCall,
-    RespondScope, Retries, Semantics, ToolCalls, ToolFailure, UnknownTool,
+use crate::agent::options::Semantics;
+use crate::callback::options::{
+    AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
+    RespondScope, Retries,
+};
+use crate::run::options::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, BeyondLimit, LoopSemantics, ToolCalls,
+    ToolFailure, UnknownTool,
 };
 
 impl Semantics {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::error::{CallSite, Error, RaisedBy};
+use super::call_site::CallSite;
+use super::error::Error;
 use super::interrupt::Interrupt;
 use super::kind::ErrorKind;
+use super::raised_by::RaisedBy;
 use crate::call_kind::CallKind;
 use crate::metadata::Metadata;
 

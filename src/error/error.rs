@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::call_site::CallSite;
 use super::interrupt::Interrupt;
 use super::kind::ErrorKind;
+use super::raised_by::RaisedBy;
 use crate::any_value::AnyValue;
-use crate::call_kind::CallKind;
 use crate::metadata::Metadata;
 
 /// An error of any type, as tower's layers return it.
@@ -66,28 +67,6 @@ pub(super) enum Cause {
     Below(Arc<dyn StdError + Send + Sync>),
     /// `message` is the source's own; the chain leaves the source out so as not to repeat it.
     Same(Arc<dyn StdError + Send + Sync>),
-}
-
-/// The call that failed: its kind, its name, and the agent it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CallSite {
-    /// The kind of call.
-    pub kind: CallKind,
-    /// The tool's name, for a tool call.
-    pub name: Option<Arc<str>>,
-    /// The agent's path in its tree, outermost first, joined by `/`. Empty outside an agent.
-    pub agent: Arc<str>,
-}
-
-/// The callback and hook that raised an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RaisedBy {
-    /// The [`name`](crate::Callback::name) of the callback or wrap.
-    pub callback: Cow<'static, str>,
-    /// The hook: `before`, `after`, `on_error` or `wrap`.
-    pub hook: &'static str,
 }
 
 impl Error {
@@ -369,25 +348,6 @@ impl fmt::Display for Error {
             Some(advice) => write!(f, "; {advice}"),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Display for CallSite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} call", self.kind)?;
-        if let Some(name) = &self.name {
-            write!(f, " `{name}`")?;
-        }
-        if !self.agent.is_empty() {
-            write!(f, " of agent `{}`", self.agent)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for RaisedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` in {}", self.callback, self.hook)
     }
 }
 

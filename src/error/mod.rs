@@ -1,5 +1,6 @@
 //! The error type of every call.
 
+mod call_site;
 mod convert;
 mod data;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
@@ -7,10 +8,13 @@ mod error;
 mod interrupt;
 mod kind;
 mod model_message;
+mod raised_by;
 mod when;
 
-pub use self::error::{BoxError, CallSite, Error, RaisedBy, Result};
+pub use self::call_site::CallSite;
+pub use self::error::{BoxError, Error, Result};
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
+pub use self::raised_by::RaisedBy;
 pub(crate) use self::when::When;
 pub use crate::panic::panic_message;

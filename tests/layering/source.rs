@@ -112,6 +112,49 @@ impl Source {
         arrows.into_iter().map(arrow).collect()
     }
 
+    /// What the files take through the `mod.rs` of a folder around them, although another file
+    /// defines it.
+    pub(crate) fn detours(&self) -> Vec<String> {
+        let mut detours = Vec::new();
+        for (at, module) in &self.modules {
+            let imported = module.imports.iter().map(|import| &import.path);
+            for path in imported.chain(&module.paths) {
+                let Some(folder) = self.folder_around(at, path) else { continue };
+                let Some(Place::Item(there)) = self.find(at, path, &mut Vec::new()) else {
+                    continue;
+                };
+                if self.modules[&there].file != folder.file {
+                    let (from, through) = (&module.file, &folder.file);
+                    detours.push(format!("{from} -> {through}: {}", path.join("::")));
+                }
+            }
+        }
+        detours
+    }
+
+    /// The module of a folder around this one, but not the root, in which a path as it is written
+    /// looks for its last names.
+    fn folder_around(&self, at: &[String], path: &[String]) -> Option<&Module> {
+        let mut place = at.to_vec();
+        for name in path {
+            match name.as_str() {
+                "crate" => place.clear(),
+                "self" => {}
+                "super" => drop(place.pop()),
+                name => {
+                    place.push(name.to_owned());
+                    if !self.modules.contains_key(&place) {
+                        place.pop();
+                        break;
+                    }
+                }
+            }
+        }
+        let is_around = !place.is_empty() && at.len() > place.len() && at.starts_with(&place);
+        let folder = is_around.then(|| &self.modules[&place])?;
+        (folder.file != self.modules[at].file).then_some(folder)
+    }
+
     /// The module at the root, or the root, that a path goes through as it is written.
     fn room(&self, at: &[String], path: &[String]) -> Option<&[String]> {
         let mut place = at.to_vec();

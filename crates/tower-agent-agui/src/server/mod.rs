@@ -1,7 +1,7 @@
 //! `Service<http::Request<B>, Response = http::Response<Body>>`
 //!
-//! Serves an agent over HTTP: a client posts a [`RunAgentInput`] as JSON and receives server-sent
-//! events. [`AgUi`] is a service for any HTTP server; in axum it is one line:
+//! Serves an agent over HTTP: a client posts a [`RunAgentInput`](crate::RunAgentInput) as JSON and
+//! receives server-sent events. [`AgUi`] is a service for any HTTP server; in axum it is one line:
 //!
 //! ```
 //! # use tower_agent::Agent;

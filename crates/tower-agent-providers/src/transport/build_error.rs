@@ -33,7 +33,7 @@ pub enum BuildError {
     /// The TLS setup of the default client failed.
     #[cfg(feature = "http-client")]
     #[error(transparent)]
-    Tls(#[from] super::TlsError),
+    Tls(#[from] super::client::TlsError),
 }
 
 impl From<BuildError> for Error {

@@ -42,7 +42,7 @@ impl<P: Protocol + Default> HttpModel<P, ()> {
 }
 
 #[cfg(feature = "http-client")]
-impl<P: Protocol + Default> HttpModel<P, super::HttpClient> {
+impl<P: Protocol + Default> HttpModel<P, super::client::HttpClient> {
     /// Creates a model configured by the protocol's environment variables, such as
     /// `OPENAI_BASE_URL` and `OPENAI_API_KEY`, with the default client.
     ///
@@ -111,8 +111,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
     ///
     /// Fails with a [`BuildError`] that names the invalid part.
     #[cfg(feature = "http-client")]
-    pub fn build(self) -> Result<HttpModel<P, super::HttpClient>, BuildError> {
-        let http = super::HttpClient::shared()?;
+    pub fn build(self) -> Result<HttpModel<P, super::client::HttpClient>, BuildError> {
+        let http = super::client::HttpClient::shared()?;
         self.build_with(http)
     }
 

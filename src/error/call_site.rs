@@ -1,0 +1,29 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::call_kind::CallKind;
+
+/// The call that failed: its kind, its name, and the agent it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallSite {
+    /// The kind of call.
+    pub kind: CallKind,
+    /// The tool's name, for a tool call.
+    pub name: Option<Arc<str>>,
+    /// The agent's path in its tree, outermost first, joined by `/`. Empty outside an agent.
+    pub agent: Arc<str>,
+}
+
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} call", self.kind)?;
+        if let Some(name) = &self.name {
+            write!(f, " `{name}`")?;
+        }
+        if !self.agent.is_empty() {
+            write!(f, " of agent `{}`", self.agent)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+use std::borrow::Cow;
+use std::fmt;
+
+/// The callback and hook that raised an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RaisedBy {
+    /// The [`name`](crate::Callback::name) of the callback or wrap.
+    pub callback: Cow<'static, str>,
+    /// The hook: `before`, `after`, `on_error` or `wrap`.
+    pub hook: &'static str,
+}
+
+impl fmt::Display for RaisedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` in {}", self.callback, self.hook)
+    }
+}
