@@ -63,13 +63,9 @@ impl RunContext {
         if private.is_empty() {
             return Vec::new();
         }
-        match private.get(&self.call_key(HELD)) {
-            Some(Value::Array(guards)) => {
-                guards.iter().filter_map(|guard| guard.as_str().map(str::to_owned)).collect()
-            }
-            // An earlier version stores one.
-            Some(Value::String(guard)) => vec![guard],
-            _ => Vec::new(),
-        }
+        let Some(Value::Array(guards)) = private.get(&self.call_key(HELD)) else {
+            return Vec::new();
+        };
+        guards.iter().filter_map(|guard| guard.as_str().map(str::to_owned)).collect()
     }
 }

@@ -45,8 +45,11 @@ impl Fingerprint {
     /// Returns the first part in which these differ.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let name = |at: usize| self.0.get(at).or(other.0.get(at)).map(|(name, _)| name.clone());
         let most = self.0.len().max(other.0.len());
-        (0..most).find(|&at| self.0.get(at) != other.0.get(at)).and_then(name)
+        let at = (0..most).find(|&at| self.0.get(at) != other.0.get(at))?;
+        let (here, there) = (self.0.get(at), other.0.get(at));
+        // The part that stands where another was added may be the same.
+        let is_added = |part: &&(String, String)| self.0.iter().all(|(name, _)| *name != part.0);
+        there.filter(is_added).or(here).or(there).map(|(name, _)| name.clone())
     }
 }

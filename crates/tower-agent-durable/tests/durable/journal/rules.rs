@@ -46,6 +46,26 @@ async fn a_changed_program_is_told_what_differs_and_where() {
     assert!(agent("Be brief.").run(request()).await.is_ok());
 }
 
+#[tokio::test]
+async fn a_tool_that_was_added_or_removed_is_named() {
+    let (alone, before, after) = ("look", "ask, look", "look, ask");
+    for [then, now] in [[alone, before], [alone, after], [before, alone], [after, alone]] {
+        let database = Sqlite::in_memory().await.unwrap();
+        let agent = |names: &'static str| {
+            let tools =
+                names.split(", ").map(|name| counting(name, Effect::Pure, &Count::default()));
+            let models = calling(&["look"], &Count::default());
+            durable(models, database.clone()).tools(tools).build().unwrap()
+        };
+        agent(then).run(request()).await.unwrap();
+        let error = agent(now).run(request()).await.unwrap_err();
+        let JournalError::NonDeterminism { part, .. } = journal_error(&error) else {
+            panic!("{error}")
+        };
+        assert_eq!(&**part, "tool ask", "{then} then, {now} now");
+    }
+}
+
 /// A journal that fails at one of its operations, before or after it has written.
 #[derive(Clone)]
 struct Failing {
