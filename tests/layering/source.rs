@@ -135,19 +135,12 @@ impl Source {
     /// The module of a folder around this one, but not the root, in which a path as it is written
     /// looks for its last names.
     fn folder_around(&self, at: &[String], path: &[String]) -> Option<&Module> {
-        let mut place = at.to_vec();
-        for name in path {
-            match name.as_str() {
-                "crate" => place.clear(),
-                "self" => {}
-                "super" => drop(place.pop()),
-                name => {
-                    place.push(name.to_owned());
-                    if !self.modules.contains_key(&place) {
-                        place.pop();
-                        break;
-                    }
-                }
+        let (mut place, names) = base(at, path);
+        for name in names {
+            place.push(name.clone());
+            if !self.modules.contains_key(&place) {
+                place.pop();
+                break;
             }
         }
         let is_around = !place.is_empty() && at.len() > place.len() && at.starts_with(&place);
@@ -157,23 +150,11 @@ impl Source {
 
     /// The module at the root, or the root, that a path goes through as it is written.
     fn room(&self, at: &[String], path: &[String]) -> Option<&[String]> {
-        let mut place = at.to_vec();
-        let mut names = path.iter().peekable();
-        match names.peek()?.as_str() {
-            "crate" => place.clear(),
-            "super" => {}
-            _ => return None,
+        if !["crate", "super"].contains(&path.first()?.as_str()) {
+            return None;
         }
-        for name in names {
-            match name.as_str() {
-                "crate" => {}
-                "super" => drop(place.pop()),
-                name => {
-                    place.push(name.to_owned());
-                    break;
-                }
-            }
-        }
+        let (mut place, names) = base(at, path);
+        place.extend(names.first().cloned());
         let room = self.modules.get_key_value(&place[..1]).or(self.modules.get_key_value(&[][..]));
         room.map(|(room, _)| room.as_slice())
     }
@@ -189,19 +170,8 @@ impl Source {
             return None;
         }
         seen.push(asked);
-        let mut place = at.to_vec();
-        let mut names = path;
-        let mut is_here = false;
-        while let [name, rest @ ..] = names {
-            match name.as_str() {
-                "crate" => place.clear(),
-                "self" => {}
-                "super" => drop(place.pop()),
-                _ => break,
-            }
-            is_here = true;
-            names = rest;
-        }
+        let (mut place, mut names) = base(at, path);
+        let mut is_here = names.len() < path.len();
         while let [name, rest @ ..] = names {
             let module = &self.modules[&place];
             let child = || {
@@ -284,6 +254,21 @@ impl Source {
             }
         }
     }
+}
+
+/// Returns the module in which a path begins, and the names that follow.
+fn base<'p>(at: &[String], path: &'p [String]) -> (Names, &'p [String]) {
+    let (mut place, mut names) = (at.to_vec(), path);
+    while let [name, rest @ ..] = names {
+        match name.as_str() {
+            "crate" => place.clear(),
+            "self" => {}
+            "super" => drop(place.pop()),
+            _ => break,
+        }
+        names = rest;
+    }
+    (place, names)
 }
 
 /// Writes down what these tokens define, import and name.

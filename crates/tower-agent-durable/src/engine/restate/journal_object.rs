@@ -234,18 +234,8 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
         fingerprints.push(fingerprint);
         answers.extend_from_slice(request.resolutions());
     }
-    let status = RunStatus::Running.as_str().to_owned();
-    let kept = Kept {
-        agent,
-        epoch,
-        input,
-        conversation,
-        status,
-        fingerprints,
-        answers,
-        started_at,
-        updated_at: at,
-    };
+    let new = Kept::new(agent, started_at);
+    let kept = Kept { epoch, input, conversation, fingerprints, answers, updated_at: at, ..new };
     context.set(KEPT, Json(kept));
     Ok(Started { epoch, input, conversation })
 }

@@ -142,20 +142,16 @@ pub(super) struct Kept {
 impl Kept {
     /// One that nobody has started.
     pub(super) fn new(agent: Arc<str>, at: i64) -> Self {
-        let status = RunStatus::Running.as_str().to_owned();
-        let (epoch, input, conversation) = Default::default();
-        let (fingerprints, answers) = Default::default();
-        let (started_at, updated_at) = (at, at);
         Self {
             agent,
-            epoch,
-            input,
-            conversation,
-            status,
-            fingerprints,
-            answers,
-            started_at,
-            updated_at,
+            epoch: 0,
+            input: 0,
+            conversation: 0,
+            status: RunStatus::Running.as_str().to_owned(),
+            fingerprints: Vec::new(),
+            answers: Vec::new(),
+            started_at: at,
+            updated_at: at,
         }
     }
 }
